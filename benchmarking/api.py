@@ -291,13 +291,13 @@ def _measure_copy(
     from benchmarking.sweep.plan.request import plan_points
     from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
     from benchmarking.sweep.run.supervisor import finished_run
-    from benchmarking.workloads.support.given_modules import described, recorded_calls, register_module
+    from benchmarking.workloads.support.given_modules import describe, recorded_calls, register_module
     from benchmarking.workloads.support.script_runs import CallArguments, module_hash
 
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
     calls = recorded_calls([arguments], [1])
-    about = described(module, module_hash(module), calls, sequence=stages)
+    about = describe(module, module_hash(module), calls, sequence=stages)
     workload = about.workload(name or type(module).__name__)
     try:
         request = Request(

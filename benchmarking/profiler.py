@@ -273,10 +273,10 @@ def _sizes(axes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tokens(request: Request, texts: Sequence[str]) -> int:
     """Tokens of the longest text, at most the model's limit."""
-    from benchmarking.workloads.support.processing import load, present, token_count
+    from benchmarking.workloads.support.processing import has_processor, load, token_count
 
     workload = workload_of(request)
-    if workload.path is not None and present(Path(workload.path), "text"):
+    if workload.path is not None and has_processor(Path(workload.path), "text"):
         count = token_count(load(Path(workload.path), "text"), texts)
     else:
         count = max(1, *(len(text.split()) for text in texts))

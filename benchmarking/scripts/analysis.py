@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import Workload, dumps, from_json
-from benchmarking.workloads.support.given_modules import GivenModule, described, recorded_calls
+from benchmarking.workloads.support.given_modules import GivenModule, describe, recorded_calls
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 
 if TYPE_CHECKING:
-    from benchmarking.workloads.support.script_runs import ScriptRun, SeenModule
+    from benchmarking.workloads.support.script_runs import ModuleRecord, ScriptRun
 
 MODULE = "benchmarking.scripts.analysis"
 REFUSED = "refused"
@@ -103,10 +103,10 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
 
 def analysed(request: ScriptRequest) -> Analysis:
     """Analyse a script in this process."""
-    from benchmarking.workloads.support.script_runs import watched
+    from benchmarking.workloads.support.script_runs import watch_script
 
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
-    run = watched(Path(request.path), request.arguments, request.max_depth)
+    run = watch_script(Path(request.path), request.arguments, request.max_depth)
     modules = tuple(_module(one, request, sequence) for one in run.modules)
     return Analysis(request=request, modules=modules, error=run.error or _why_not_all(run))
 
@@ -123,8 +123,8 @@ def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
     return tuple(one.number for one in analysis.modules if one.hash.startswith(tuple(hashes)))
 
 
-def _module(seen: SeenModule, request: ScriptRequest, sequence: BuildSequence | None) -> GivenModule:
-    return described(
+def _module(seen: ModuleRecord, request: ScriptRequest, sequence: BuildSequence | None) -> GivenModule:
+    return describe(
         seen.module,
         seen.hash,
         recorded_calls([call.arguments for call in seen.calls], [call.executions for call in seen.calls]),
@@ -143,8 +143,8 @@ def _module(seen: SeenModule, request: ScriptRequest, sequence: BuildSequence | 
 
 
 def _why_not_all(run: ScriptRun) -> str | None:
-    if run.elsewhere is not None:
-        return KERAS_ELSEWHERE.format(elsewhere=run.elsewhere)
+    if run.other_backend is not None:
+        return KERAS_ELSEWHERE.format(elsewhere=run.other_backend)
     if run.modules:
         return None
     return TENSORFLOW_MODELS if run.imports_tensorflow else NO_MODELS

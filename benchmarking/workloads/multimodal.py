@@ -77,8 +77,8 @@ class Multimodal(TransformersFamily):
         if (problem := wrong_axes(workload, point, self.axes(workload))) is not None:
             return problem
         size, length = int(point.axes["image_size"]), point.sequence_length or 0
-        if (takes := prompt.wrong_size(size)) is not None:
-            return f"image size {size}: {workload.model_id} takes {takes}"
+        if (accepted := prompt.wrong_size(size)) is not None:
+            return f"image size {size}: {workload.model_id} takes {accepted}"
         if length < prompt.shortest(size):
             return (
                 f"sequence length {length}: an image of {size} x {size} pixels takes {prompt.tokens(size)} tokens of "
@@ -125,7 +125,7 @@ class ImageTextGeneration(DecoderGeneration):
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
         super().__init__(model, point, inputs, cache)
         self._pixels = floats_as(model, {name: value for name, value in inputs.items() if name != "input_ids"})
-        self._is_picture = (self._prompt == placeholder).unsqueeze(-1)
+        self._is_image = (self._prompt == placeholder).unsqueeze(-1)
         self._features: Any = None
 
     def reset(self) -> None:
@@ -147,17 +147,21 @@ class ImageTextGeneration(DecoderGeneration):
 
     def _step(self, tokens: Any) -> Any:
         output = self._model(
-            **self._words(tokens), **self._positions(), past_key_values=self._cache, use_cache=True, **self._last_only
+            **self._step_input(tokens),
+            **self._positions(),
+            past_key_values=self._cache,
+            use_cache=True,
+            **self._last_only,
         )
         return output.logits[:, -1]
 
-    def _words(self, tokens: Any) -> dict[str, Any]:
+    def _step_input(self, tokens: Any) -> dict[str, Any]:
         """The step's input: tokens, or the prompt's embeddings including the image's."""
         if tokens is not self._prompt:
             return {"input_ids": tokens}
         embeddings = self._model.get_input_embeddings()(tokens)
         features = self._features.to(embeddings.dtype)
-        return {"inputs_embeds": embeddings.masked_scatter(self._is_picture, features)}
+        return {"inputs_embeds": embeddings.masked_scatter(self._is_image, features)}
 
     def _positions(self) -> dict[str, Any]:
         """The positions of this step's tokens, for a model that does not derive them from its cache."""
@@ -171,19 +175,19 @@ class GridTextGeneration(ImageTextGeneration):
         import torch
 
         super().__init__(model, point, inputs, cache, placeholder)
-        rows = self._is_picture[:, :, 0].tolist()
+        rows = self._is_image[:, :, 0].tolist()
         positions = torch.tensor([grid_positions(row, self._steps - 1) for row in rows], device=self._prompt.device)
         lengths = [self._prompt.shape[1]] + [1] * (self._steps - 1)
         # Computed before the call, so that no step waits for numbers from the host.
-        self._by_step = torch.split(positions.transpose(0, 1), lengths, dim=-1)
-        self._left: Iterator[Any] = iter(())
+        self._positions_by_step = torch.split(positions.transpose(0, 1), lengths, dim=-1)
+        self._remaining_positions: Iterator[Any] = iter(())
 
     def prefill(self) -> Any:
-        self._left = iter(self._by_step)
+        self._remaining_positions = iter(self._positions_by_step)
         return super().prefill()
 
     def _positions(self) -> dict[str, Any]:
-        return {"position_ids": next(self._left)}
+        return {"position_ids": next(self._remaining_positions)}
 
 
 class ImageTextForward(ForwardPass):
@@ -200,21 +204,21 @@ class ImageTextForward(ForwardPass):
         return {"multimodal_embeddings": host_array(output.multimodal_embeddings)}
 
 
-def grid_positions(is_picture: list[bool], more: int) -> list[list[int]]:
+def grid_positions(is_picture: list[bool], new_tokens: int) -> list[list[int]]:
     """The positions of a prompt's tokens and of `more` tokens after it, in time, height and width.
 
     For text the three are equal and increase by one. A square image of n x n placeholders after text up to p - 1 has p
     in time and p to p + n - 1 in height and width, and the text after it continues at p + n (Wang et al., "Qwen2-VL",
     2024, multimodal rotary embedding).
     """
-    before, tokens = is_picture.index(True), sum(is_picture)
+    image_start, tokens = is_picture.index(True), sum(is_picture)
     side = round(tokens**0.5)
-    square = [(before, before + index // side, before + index % side) for index in range(tokens)]
-    text_after = len(is_picture) - before - tokens + more
+    square = [(image_start, image_start + index // side, image_start + index % side) for index in range(tokens)]
+    text_after = len(is_picture) - image_start - tokens + new_tokens
     triples = [
-        *((at, at, at) for at in range(before)),
+        *((at, at, at) for at in range(image_start)),
         *square,
-        *((at, at, at) for at in range(before + side, before + side + text_after)),
+        *((at, at, at) for at in range(image_start + side, image_start + side + text_after)),
     ]
     return [list(axis) for axis in zip(*triples, strict=True)]
 

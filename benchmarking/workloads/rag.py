@@ -65,14 +65,14 @@ class Rag(TextFamily):
         length that the model was trained on (`max_combined_length`)."""
         encoder, generator = (positions(part(config, name)) for name in PARTS)
         combined = config.get("max_combined_length")
-        behind = [limit for limit in (generator, combined) if isinstance(limit, int)]
-        limits = [limit - PASSAGE_TOKENS for limit in behind] + ([encoder] if encoder is not None else [])
+        generator_limits = [limit for limit in (generator, combined) if isinstance(limit, int)]
+        limits = [limit - PASSAGE_TOKENS for limit in generator_limits] + ([encoder] if encoder is not None else [])
         return min(limits, default=None)
 
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := wrong_axes(workload, point, tuple(AXES))) is not None:
             return problem
-        return _too_many(workload, point) or _too_long(workload, point)
+        return _wrong_numbers(workload, point) or _too_long(workload, point)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """The question in the vocabularies of both models: `input_ids` and `generator_input_ids`."""
@@ -130,16 +130,16 @@ def _set_attention(model: Any, attention: str | None) -> None:
 
     Raises UnsupportedError if a model does not support it."""
     for name in PARTS if attention is not None else ():
-        own = getattr(model.rag, name)
+        model_part = getattr(model.rag, name)
         try:
-            own.set_attn_implementation(attention)
+            model_part.set_attn_implementation(attention)
         except (ImportError, ValueError) as error:
             raise UnsupportedError(f"attention {attention} for the {name}: {error}") from error
-        if (has := own.config._attn_implementation) != attention:
-            raise UnsupportedError(f"expected attention {attention}, but the {name} uses {has}")
+        if (used := model_part.config._attn_implementation) != attention:
+            raise UnsupportedError(f"expected attention {attention}, but the {name} uses {used}")
 
 
-def _too_many(workload: Workload, point: Point) -> str | None:
+def _wrong_numbers(workload: Workload, point: Point) -> str | None:
     """None, or what is wrong with the number of documents or `top_k`."""
     documents, top_k = point.axes["documents"], point.axes["top_k"]
     for name, value in (("documents", documents), ("top-k", top_k)):
@@ -159,9 +159,9 @@ def _too_long(workload: Workload, point: Point) -> str | None:
             f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens "
             f"after passages of {PASSAGE_TOKENS} tokens"
         )
-    writes = positions(part(workload.config, "generator"))
-    if writes is not None and new_tokens > writes:
-        return f"{new_tokens} new tokens: {workload.model_id} generates at most {writes}"
+    max_new_tokens = positions(part(workload.config, "generator"))
+    if max_new_tokens is not None and new_tokens > max_new_tokens:
+        return f"{new_tokens} new tokens: {workload.model_id} generates at most {max_new_tokens}"
     return None
 
 
@@ -230,12 +230,12 @@ class RetrievalGeneration(GreedyGeneration):
         width = int(model.config.retrieval_vector_size)
         self._corpus = make_corpus(workload, int(point.axes["documents"]), width, self._question.device)
         self._scores: Any = None
-        self._read: Any = None
+        self._reader_ids: Any = None
         self._encoded: Any = None
 
     def reset(self) -> None:
         super().reset()
-        self._scores = self._read = self._encoded = None
+        self._scores = self._reader_ids = self._encoded = None
 
     def encode(self, mark: Mark) -> None:
         self.retrieve()
@@ -245,12 +245,12 @@ class RetrievalGeneration(GreedyGeneration):
         """Find the documents. Returns their numbers, batch x top_k."""
         vectors = self._model.rag.question_encoder(self._question).pooler_output
         self._scores, documents = search(vectors, self._corpus.embeddings, self._top_k)
-        self._read = _texts(self._corpus.passages[documents.flatten()], self._questions)
+        self._reader_ids = _reader_input(self._corpus.passages[documents.flatten()], self._questions)
         return documents
 
     def prefill(self) -> Any:
         generator = self._model.rag.generator
-        self._encoded = generator.get_encoder()(input_ids=self._read)
+        self._encoded = generator.get_encoder()(input_ids=self._reader_ids)
         self._cache = dynamic_caches(generator.config)
         return self.decode(self._start)
 
@@ -267,7 +267,7 @@ class RetrievalGeneration(GreedyGeneration):
         return output.logits[:, -1]
 
 
-def _texts(passages: Any, questions: Any) -> Any:
+def _reader_input(passages: Any, questions: Any) -> Any:
     """The generator's input: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
     import torch
 

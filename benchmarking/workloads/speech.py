@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
 
 RECOGNITION, FEATURES, CLASSIFICATION = "automatic-speech-recognition", "feature-extraction", "audio-classification"
-WRITES = frozenset({"whisper"})
+TRANSCRIBING = frozenset({"whisper"})
 """Model types with a decoder. The others recognize speech (CTC) in one pass over the waveform."""
 
 DEFAULT_AUDIO_SECONDS = 10
@@ -48,55 +48,57 @@ class Speech(TransformersFamily):
     rank = 5
     modalities: tuple[Modality, ...] = ("audio",)
     without_sdpa = frozenset({"wavlm"})
-    model_types = WRITES | without_sdpa | {"data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat", "wav2vec2"}
+    model_types = (
+        TRANSCRIBING | without_sdpa | {"data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat", "wav2vec2"}
+    )
     tasks: tuple[str, ...] = (RECOGNITION, FEATURES, CLASSIFICATION)
     generative_tasks = frozenset({RECOGNITION})
     caches: tuple[str, ...] = CACHES
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         """For a waveform encoder, features come first, unless it was published with another head."""
-        if _writes(config):
+        if _transcribes(config):
             return (RECOGNITION,)
         heads = {"ForCTC": RECOGNITION, "ForSequenceClassification": CLASSIFICATION}
-        made_for = (task for end, task in heads.items() if any(name.endswith(end) for name in architectures(config)))
-        first = next(made_for, FEATURES)
+        head_tasks = (task for end, task in heads.items() if any(name.endswith(end) for name in architectures(config)))
+        first = next(head_tasks, FEATURES)
         return (first, *(task for task in (FEATURES, RECOGNITION, CLASSIFICATION) if task != first))
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
-        if _writes(workload.config):
+        if _transcribes(workload.config):
             return {synthetic_inputs.AUDIO_AXIS: (window_s(workload.config),), "new_tokens": (DEFAULT_NEW_TOKENS,)}
         return {synthetic_inputs.AUDIO_AXIS: (DEFAULT_AUDIO_SECONDS,)}
 
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
-        if _writes(workload.config):
+        if _transcribes(workload.config):
             return _too_long(workload, point)
-        least = synthetic_inputs.receptive_field(*_convolutions(workload.config))
-        if synthetic_inputs.sample_count(point) >= least:
+        minimum = synthetic_inputs.receptive_field(*_convolutions(workload.config))
+        if synthetic_inputs.sample_count(point) >= minimum:
             return None
-        asked_s, least_s = point.axes[synthetic_inputs.AUDIO_AXIS], least / synthetic_inputs.SAMPLES_PER_S
-        return f"{asked_s} s of audio: {workload.model_id} needs at least {least_s} s"
+        requested_s, minimum_s = point.axes[synthetic_inputs.AUDIO_AXIS], minimum / synthetic_inputs.SAMPLES_PER_S
+        return f"{requested_s} s of audio: {workload.model_id} needs at least {minimum_s} s"
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        if not _writes(workload.config):
+        if not _transcribes(workload.config):
             return {"input_values": synthetic_inputs.waveforms(point, seed)}
         bins, frames = integer(workload.config, "num_mel_bins", 80), _frames(workload.config)
         return {"input_features": synthetic_inputs.log_mel(point, seed, bins=bins, frames=frames)}
 
     def recipe(self, workload: Workload) -> Recipe | str:
-        if not _writes(workload.config):
+        if not _transcribes(workload.config):
             return Recipe(plan="forward")
         return Recipe(plan="sequence-to-sequence", start_tokens=prompt(workload.config))
 
     def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
         audio = synthetic_inputs.audio_per_call(point)
-        return audio | NO_PROMPT | _of_transcripts(point) if _writes(workload.config) else audio
+        return audio | NO_PROMPT | _transcript_readings(point) if _transcribes(workload.config) else audio
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        if not _writes(workload.config):
+        if not _transcribes(workload.config):
             return WaveformPass(model, point, floats_as(model, inputs))
         return Transcription(model, workload, point, floats_as(model, inputs), cache=str(mode.get("cache", CACHES[0])))
 
@@ -119,7 +121,7 @@ class Transcription(EncoderDecoderGeneration):
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         positions = _frames(workload.config) // FRAMES_PER_POSITION
         super().__init__(model, point, inputs, cache, prompt=prompt(workload.config), encoded_length=positions)
-        self._readings = synthetic_inputs.audio_per_call(point) | NO_PROMPT | _of_transcripts(point)
+        self._readings = synthetic_inputs.audio_per_call(point) | NO_PROMPT | _transcript_readings(point)
 
     def readings(self, output: Generated) -> Readings:
         return self._readings
@@ -140,7 +142,7 @@ def window_s(config: Mapping[str, Json]) -> float:
     return int(seconds) if seconds == int(seconds) else seconds
 
 
-def _of_transcripts(point: Point) -> Readings:
+def _transcript_readings(point: Point) -> Readings:
     """Why there is no real-time factor, if a call generates fewer or more tokens than speech of that length has."""
     seconds, tokens = point.axes[synthetic_inputs.AUDIO_AXIS], point.new_tokens or 0
     least, most = (max(1, round(seconds * rate)) for rate in SPOKEN_TOKENS_PER_S)
@@ -167,8 +169,8 @@ def _too_long(workload: Workload, point: Point) -> str | None:
     return None
 
 
-def _writes(config: Mapping[str, Json]) -> bool:
-    return config.get("model_type") in WRITES
+def _transcribes(config: Mapping[str, Json]) -> bool:
+    return config.get("model_type") in TRANSCRIBING
 
 
 def _frames(config: Mapping[str, Json]) -> int:

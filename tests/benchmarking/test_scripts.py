@@ -38,7 +38,7 @@ from benchmarking.scripts.planning import targets
 from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN
-from benchmarking.workloads.support.script_runs import captured, module_hash
+from benchmarking.workloads.support.script_runs import capture_module, module_hash
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
@@ -166,7 +166,7 @@ def test_a_model_is_described_with_its_place_size_and_times(found):
 def test_the_hash_is_that_of_structure_and_weights_in_every_process(found, cache):
     (net,) = found("net").modules
     first, second = found("two_models").modules
-    again = captured(SCRIPTS / "net.py", (), 0, number=1, calls=1)
+    again = capture_module(SCRIPTS / "net.py", (), 0, number=1, calls=1)
     assert again.hash == net.hash
     assert len({net.hash, first.hash, second.hash}) == 3
     again.module.layer.bias.data[0] += 1

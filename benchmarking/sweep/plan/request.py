@@ -126,7 +126,7 @@ def plan_points(
             skip_unsupported=request.skip_unsupported,
         )
         left = tuple(point for point in left if point.label not in split)
-        skipped = {**skipped, **split, **fit.refused(left, may_skip=request.skip_unsupported)}
+        skipped = {**skipped, **split, **fit.unfit_points(left, may_skip=request.skip_unsupported)}
     return CellPlan(
         session_id=session_id,
         started_at=utc_now(),

@@ -93,26 +93,26 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
     if (quantization := config.get("quantization_config")) is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
         raise UsageError(f"{where}: weights quantized with {method} are not supported: use the unquantized model")
-    for own in (config, *(value for value in config.values() if isinstance(value, dict))):
+    for section in (config, *(value for value in config.values() if isinstance(value, dict))):
         for name in SIZES:
-            _check_size(own.get(name), name, where)
+            _check_size(section.get(name), name, where)
     return config
 
 
 def _check_size(value: Json, name: str, where: str) -> None:
     """Raise UsageError unless the value is None, a valid size, or a list with one size per stage."""
     for each in value if isinstance(value, list) else [value]:
-        least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
-        if each is None or (isinstance(each, int) and not isinstance(each, bool) and least <= each <= most):
+        minimum, maximum = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
+        if each is None or (isinstance(each, int) and not isinstance(each, bool) and minimum <= each <= maximum):
             continue
-        found = repr(each) if len(repr(each)) <= 40 else f"{repr(each)[:37]}..."
-        raise UsageError(f"{where}: {name} is {found}: expected an integer from {least} to {most}")
+        value_text = repr(each) if len(repr(each)) <= 40 else f"{repr(each)[:37]}..."
+        raise UsageError(f"{where}: {name} is {value_text}: expected an integer from {minimum} to {maximum}")
 
 
 def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
     """The value in a model's JSON file. Raises StorageError if it is not a regular file or cannot be read, FormatError
     if it is not JSON within the limits."""
-    return input_files.read_json(path, max_bytes, constant=_tagged)
+    return input_files.read_json(path, max_bytes, constant=_tag_constant)
 
 
 def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
@@ -195,7 +195,7 @@ def part(config: Mapping[str, Json], name: str) -> Mapping[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def _tagged(constant: str) -> Json:
+def _tag_constant(constant: str) -> Json:
     """Infinity in the JSON form that transformers has written since version 5. NaN is rejected."""
     if constant == "NaN":
         raise ValueError(f"{constant} is not allowed")

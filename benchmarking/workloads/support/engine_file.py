@@ -22,7 +22,13 @@ from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.redaction import stored_name
 from benchmarking.workloads.support.ct2_file import MODEL, is_ct2_folder, model_of, vocabulary_of
-from benchmarking.workloads.support.engine_folder import describe_genai, describe_ir, is_genai_folder, is_ir_folder
+from benchmarking.workloads.support.engine_folder import (
+    describe_genai,
+    describe_ir,
+    is_genai_folder,
+    is_ir_folder,
+    positive_integer,
+)
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.weights import tensor_shapes, weight_files
@@ -56,7 +62,7 @@ GGUF_MODEL_TYPES: Mapping[str, str] = {
 """transformers' names of llama.cpp's architectures, where they differ."""
 
 
-def _gguf(path: Path) -> Description:
+def _describe_gguf(path: Path) -> Description:
     header = read_gguf(path)
     if not header.architecture:
         raise FormatError(f"{path} is not a model: it names no architecture (it may be an adapter or a projector)")
@@ -83,15 +89,15 @@ DECODER = "TransformerDecoder"
 """Prefix of CTranslate2's names for decoder-only models."""
 
 
-def _ct2(folder: Path) -> Description:
+def _describe_ct2(folder: Path) -> Description:
     stored = model_of(folder)
     if not stored.spec.startswith(DECODER):
         raise FormatError(f"{folder} is a {stored.spec} of CTranslate2: only decoders are supported")
     tokens = len(vocabulary_of(folder))
     if tokens != stored.vocabulary_size:
         raise FormatError(f"{folder} has {tokens} tokens in its vocabulary, but {stored.vocabulary_size} embeddings")
-    most = max(stored.values_by_type, key=lambda name: stored.values_by_type[name])
-    is_float = most.startswith(("float", "bfloat"))
+    most_common = max(stored.values_by_type, key=lambda name: stored.values_by_type[name])
+    is_float = most_common.startswith(("float", "bfloat"))
     return {
         "model_type": "gpt2" if stored.positions else "llama",  # the folder does not name the kind of decoder
         "architecture": stored.spec,
@@ -99,8 +105,8 @@ def _ct2(folder: Path) -> Description:
         "max_position_embeddings": stored.positions,
         "parameter_count": stored.parameter_count,
         "weights_bytes": stored.weights_bytes,
-        "quantization": most if is_float else "int8_float32",
-        "precision": most if is_float else "int8",
+        "quantization": most_common if is_float else "int8_float32",
+        "precision": most_common if is_float else "int8",
         "files": [MODEL],
     }
 
@@ -126,10 +132,10 @@ def _packed_config(folder: Path) -> Mapping[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _packed(folder: Path) -> Description:
+def _describe_packed(folder: Path) -> Description:
     config = _packed_config(folder)
-    stated = config["quantization"]
-    bits = _bits(stated, "")
+    quantization = config["quantization"]
+    bits = _bits(quantization, "")
     if "model_file" in config:
         raise FormatError(
             f"{folder / CONFIG} names the model's own code ({config['model_file']!r:.60}), which is never run"
@@ -138,19 +144,19 @@ def _packed(folder: Path) -> Description:
     if not files:
         raise FormatError(f"{folder} has no weights (model.safetensors)")
     tensors = {name: entry for file in files for name, entry in tensor_shapes(file).items()}
-    packed = {name.removesuffix(".weight") for name, (dtype, _) in tensors.items() if dtype == PACKED}
+    packed_modules = {name.removesuffix(".weight") for name, (dtype, _) in tensors.items() if dtype == PACKED}
     count = 0
     for name, (dtype, shape) in tensors.items():
         module = name.rpartition(".")[0]
         if dtype == PACKED:
-            count += prod(shape) * PACKED_BITS // _bits(stated, module)
-        elif not (module in packed and name.endswith(SCALES)):
+            count += prod(shape) * PACKED_BITS // _bits(quantization, module)
+        elif not (module in packed_modules and name.endswith(SCALES)):
             count += prod(shape)
     precision = PRECISIONS_OF_BITS.get(bits)
     return {
         "model_type": str(config.get("model_type")),
-        "vocab_size": _whole(config.get("vocab_size")),
-        "max_position_embeddings": _whole(config.get("max_position_embeddings")),
+        "vocab_size": positive_integer(config.get("vocab_size")),
+        "max_position_embeddings": positive_integer(config.get("max_position_embeddings")),
         "parameter_count": count,
         "weights_bytes": sum(file.stat().st_size for file in files),
         "quantization": f"{bits}bit",
@@ -161,32 +167,28 @@ def _packed(folder: Path) -> Description:
 
 def _bits(quantization: Any, module: str) -> int:
     """The bits of a module's values: its own setting or the general one. Raises FormatError."""
-    own = quantization.get(module) if isinstance(quantization, dict) else None
-    found = own if isinstance(own, dict) and "bits" in own else quantization
-    bits = found.get("bits") if isinstance(found, dict) else None
+    module_setting = quantization.get(module) if isinstance(quantization, dict) else None
+    setting = module_setting if isinstance(module_setting, dict) and "bits" in module_setting else quantization
+    bits = setting.get("bits") if isinstance(setting, dict) else None
     if type(bits) is not int or not 0 < bits <= PACKED_BITS:
-        raise FormatError(f"{CONFIG}: quantization: expected bits, found {found!r:.60}")
+        raise FormatError(f"{CONFIG}: quantization: expected bits, found {setting!r:.60}")
     return bits
 
 
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int and value > 0 else None
-
-
 FORMATS: tuple[EngineFormat, ...] = (
-    EngineFormat(name="ct2", recognises=is_ct2_folder, describe=_ct2),
+    EngineFormat(name="ct2", recognises=is_ct2_folder, describe=_describe_ct2),
     EngineFormat(
-        name="gguf", recognises=lambda path: path.suffix.lower() == ".gguf" and path.is_file(), describe=_gguf
+        name="gguf", recognises=lambda path: path.suffix.lower() == ".gguf" and path.is_file(), describe=_describe_gguf
     ),
     EngineFormat(name="ort-genai", recognises=is_genai_folder, describe=describe_genai),
     EngineFormat(name="openvino-ir", recognises=is_ir_folder, describe=describe_ir),
-    EngineFormat(name="packed-safetensors", recognises=_is_packed_folder, describe=_packed),
+    EngineFormat(name="packed-safetensors", recognises=_is_packed_folder, describe=_describe_packed),
 )
 
 
 def engine_format_of(path: Path) -> EngineFormat | None:
     """The engine format of a file or folder; None for any other."""
-    return next((one for one in FORMATS if one.recognises(path)), None)
+    return next((engine_format for engine_format in FORMATS if engine_format.recognises(path)), None)
 
 
 def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str | None, seed: int) -> Workload:
@@ -225,9 +227,9 @@ def check_unchanged(workload: Workload) -> Path:
 
 def _config(path: Path, kind: EngineFormat) -> Description:
     """The description of a model with its format and `identity`: a hash of it with the sizes of the files."""
-    described = kind.describe(path)
+    description = kind.describe(path)
     folder = path if path.is_dir() else path.parent
-    names = described["files"]
+    names = description["files"]
     sizes = [[name, (folder / str(name)).stat().st_size] for name in names] if isinstance(names, list) else []
-    identity = hashlib.sha256(json.dumps([described, sizes], sort_keys=True).encode()).hexdigest()
-    return {"format": kind.name, **described, "identity": identity}
+    identity = hashlib.sha256(json.dumps([description, sizes], sort_keys=True).encode()).hexdigest()
+    return {"format": kind.name, **description, "identity": identity}

@@ -43,7 +43,7 @@ ALLOWED_OPTIONS = frozenset(
 FLOATS: Mapping[str, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 INTEGERS: Mapping[str, str] = {"u8": "int8", "i8": "int8", "u4": "int4", "i4": "int4"}
 """Precision by OpenVINO's weight type. Indices and shapes have wider types."""
-OTHERS = frozenset({"nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0", "u1", "u2", "u3", "u6"})
+UNSUPPORTED_TYPES = frozenset({"nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0", "u1", "u2", "u3", "u6"})
 """OpenVINO's types without a precision here."""
 ONNX_TYPES: Mapping[str, str] = {
     **{name: name for name in ("float32", "float16", "bfloat16")},
@@ -51,7 +51,7 @@ ONNX_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("int4", "uint4"), "int4"),
 }
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4")
-DERIVED = frozenset({"cos_cache", "sin_cache"})
+COMPUTED_TABLES = frozenset({"cos_cache", "sin_cache"})
 """Rotation tables that onnxruntime-genai's builder computes; they are not weights."""
 PACKED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "MatMulNBits": ((1,), (2, 3), "bits"),
@@ -66,32 +66,32 @@ NAME = re.compile(r"[\w.\-/]{0,60}(%d[\w.\-/]{0,60})?")
 """Name of an input or output. onnxruntime-genai replaces `%d` by numbers, so other format specifiers are forbidden."""
 
 
-def _number(value: Json) -> bool:
+def _is_number(value: Json) -> bool:
     return value is None or (isinstance(value, bool | int | float) and abs(value) <= MAX_NUMBER)
 
 
-def _layers(value: Json) -> bool:
+def _is_layer_count(value: Json) -> bool:
     return isinstance(value, int) and 0 < value <= MAX_LAYERS
 
 
-def _text(value: Json) -> bool:
+def _is_short_text(value: Json) -> bool:
     return isinstance(value, str) and len(value) < 200
 
 
-def _name(value: Json) -> bool:
+def _is_tensor_name(value: Json) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
-def _ids(value: Json) -> bool:
-    return _number(value) or (isinstance(value, list) and all(_number(one) for one in value))
+def _are_ids(value: Json) -> bool:
+    return _is_number(value) or (isinstance(value, list) and all(_is_number(one) for one in value))
 
 
-def _processor(value: Json) -> bool:
+def _is_cpu_only(value: Json) -> bool:
     return value in ([], [{"cpu": {}}])
 
 
-def _window(value: Json) -> bool:
-    return isinstance(value, dict) and all(_ids(one) for one in value.values())
+def _is_window(value: Json) -> bool:
+    return isinstance(value, dict) and all(_are_ids(one) for one in value.values())
 
 
 Keys = Mapping[str, "Callable[[Json], bool] | Keys"]
@@ -99,25 +99,27 @@ Keys = Mapping[str, "Callable[[Json], bool] | Keys"]
 
 ALLOWED: Keys = {
     "model": {
-        "type": _name,
-        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id"), _ids),
-        **dict.fromkeys(("context_length", "vocab_size", "decoder_start_token_id"), _number),
+        "type": _is_tensor_name,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id"), _are_ids),
+        **dict.fromkeys(("context_length", "vocab_size", "decoder_start_token_id"), _is_number),
         "decoder": {
-            "filename": _text,
-            **dict.fromkeys(("head_size", "hidden_size", "num_attention_heads", "num_key_value_heads"), _number),
-            "num_hidden_layers": _layers,
-            "sliding_window": _window,
+            "filename": _is_short_text,
+            **dict.fromkeys(("head_size", "hidden_size", "num_attention_heads", "num_key_value_heads"), _is_number),
+            "num_hidden_layers": _is_layer_count,
+            "sliding_window": _is_window,
             "inputs": dict.fromkeys(
                 ("input_ids", "attention_mask", "position_ids", "past_key_names", "past_value_names", "past_names"),
-                _name,
+                _is_tensor_name,
             ),
-            "outputs": dict.fromkeys(("logits", "present_key_names", "present_value_names", "present_names"), _name),
+            "outputs": dict.fromkeys(
+                ("logits", "present_key_names", "present_value_names", "present_names"), _is_tensor_name
+            ),
             "session_options": {
-                **dict.fromkeys(("log_id", "graph_optimization_level"), _text),
-                **dict.fromkeys(("intra_op_num_threads", "inter_op_num_threads"), _number),
-                **dict.fromkeys(("log_severity_level", "log_verbosity_level"), _number),
-                **dict.fromkeys(("enable_cpu_mem_arena", "enable_mem_pattern"), _number),
-                "provider_options": _processor,
+                **dict.fromkeys(("log_id", "graph_optimization_level"), _is_short_text),
+                **dict.fromkeys(("intra_op_num_threads", "inter_op_num_threads"), _is_number),
+                **dict.fromkeys(("log_severity_level", "log_verbosity_level"), _is_number),
+                **dict.fromkeys(("enable_cpu_mem_arena", "enable_mem_pattern"), _is_number),
+                "provider_options": _is_cpu_only,
             },
         },
     },
@@ -127,7 +129,7 @@ ALLOWED: Keys = {
             *("no_repeat_ngram_size", "num_beams", "num_return_sequences", "past_present_share_buffer", "random_seed"),
             *("repetition_penalty", "temperature", "top_k", "top_p", "chunk_size"),
         ),
-        _number,
+        _is_number,
     ),
 }
 """Accepted keys of genai_config.json."""
@@ -160,14 +162,14 @@ def describe_genai(folder: Path) -> dict[str, Json]:
         )
     check_same_folder(folder / GENAI_CONFIG, file)
     vocabulary = _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size")
-    found = _describe_graph(folder / file)
+    graph = _describe_graph(folder / file)
     return {
         "model_type": model["type"],
         "vocab_size": vocabulary,
-        "max_position_embeddings": _whole(model.get("context_length")),
-        **_of_weights(found),
+        "max_position_embeddings": positive_integer(model.get("context_length")),
+        **_weights_facts(graph),
         "config_sha256": hashlib.sha256((folder / GENAI_CONFIG).read_bytes()).hexdigest(),
-        "files": [GENAI_CONFIG, *found["files"]],
+        "files": [GENAI_CONFIG, *graph["files"]],
     }
 
 
@@ -179,40 +181,40 @@ def describe_ir(folder: Path) -> dict[str, Json]:
         check_same_folder(folder / IR, name)
     for name in TOKENIZERS:
         check_entities(folder / name)
-    found = _describe_graph(folder / IR)
+    graph = _describe_graph(folder / IR)
     config = read_json(folder / CONFIG_NAME, MAX_CONFIG_BYTES) if (folder / CONFIG_NAME).is_file() else {}
     if not isinstance(config, dict):
         raise FormatError(f"{CONFIG_NAME} is not a model configuration: expected a JSON object")
-    rows = next((shape[-1] for name, shape in found["outputs"].items() if name == "logits" and shape), None)
+    rows = next((shape[-1] for name, shape in graph["outputs"].items() if name == "logits" and shape), None)
     return {
         # OpenVINO's files do not name the kind of decoder.
         "model_type": str(config.get("model_type", "llama")),
         "vocab_size": _vocabulary(rows, f"{IR} has no logits output of fixed width"),
-        "max_position_embeddings": _whole(positions(config)),
-        **_of_weights(found),
-        "files": [*found["files"], *files],
+        "max_position_embeddings": positive_integer(positions(config)),
+        **_weights_facts(graph),
+        "files": [*graph["files"], *files],
     }
 
 
 def _describe_graph(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
+        description: dict[str, Any] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
         raise BenchhouseError(str(error)) from error
-    return found
+    return description
 
 
-def _of_weights(found: Mapping[str, Any]) -> dict[str, Json]:
+def _weights_facts(graph: Mapping[str, Any]) -> dict[str, Json]:
     """The type of the graph's weights: the narrowest integer type among them, else the most common type. A 4-bit model
     has 8-bit embeddings and an 8-bit last layer, which may be the larger part."""
-    values: dict[str, int] = found["values"]
+    values: dict[str, int] = graph["values"]
     if unknown := sorted(set(values) - set(PRECISIONS)):
         raise FormatError(f"weights of type {unknown[0]} are not supported (supported: {', '.join(PRECISIONS)})")
     floats = max(values, key=lambda name: values[name], default="float32")
     kind = next((name for name in ("int4", "int8") if name in values), floats)
     return {
         "parameter_count": sum(values.values()),
-        "weights_bytes": found["bytes"],
+        "weights_bytes": graph["bytes"],
         "quantization": kind,
         "precision": kind,
         "values_by_type": dict[str, Json](values),
@@ -223,28 +225,29 @@ def _check_keys(value: Any, allowed: Keys, where: str) -> None:
     """Raise FormatError for a forbidden key or an invalid value."""
     if not isinstance(value, dict):
         raise FormatError(f"{where}: expected an object, found {value!r:.60}")
-    for name, one in value.items():
-        place = f"{where}: {name}" if ":" not in where else f"{where}.{name}"
-        rule = allowed.get(name)
-        if rule is None:
-            raise FormatError(f"{place:.120} is not allowed: remove it, or export the model for cpu")
-        if isinstance(rule, Mapping):
-            _check_keys(one, rule, place)
-        elif rule is _processor and not rule(one):
+    for name, entry in value.items():
+        path = f"{where}: {name}" if ":" not in where else f"{where}.{name}"
+        check = allowed.get(name)
+        if check is None:
+            raise FormatError(f"{path:.120} is not allowed: remove it, or export the model for cpu")
+        if isinstance(check, Mapping):
+            _check_keys(entry, check, path)
+        elif check is _is_cpu_only and not check(entry):
             raise FormatError(
-                f"{place} names {one!r:.60}, but runtime onnxruntime-genai runs on the CPU: export the model for cpu"
+                f"{path} names {entry!r:.60}, but runtime onnxruntime-genai runs on the CPU: export the model for cpu"
             )
-        elif not rule(one):
-            raise FormatError(f"{place}: invalid value {one!r:.60}")
+        elif not check(entry):
+            raise FormatError(f"{path}: invalid value {entry!r:.60}")
 
 
 def _vocabulary(value: Any, problem: str) -> int:
-    if (found := _whole(value)) is None:
+    if (size := positive_integer(value)) is None:
         raise FormatError(f"{problem}: expected a model that generates text")
-    return found
+    return size
 
 
-def _whole(value: Any) -> int | None:
+def positive_integer(value: Any) -> int | None:
+    """The value if it is a positive integer, else None."""
     return value if type(value) is int and value > 0 else None
 
 
@@ -255,30 +258,30 @@ def main() -> int:
     """Describe the graph in the file named on stdin, on stdout."""
     try:
         path = Path(json.load(sys.stdin))
-        print(json.dumps((_openvino if path.suffix == ".xml" else _onnx)(path)))
+        print(json.dumps((_read_openvino if path.suffix == ".xml" else _read_onnx)(path)))
     except BenchhouseError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _onnx(path: Path) -> dict[str, Any]:
+def _read_onnx(path: Path) -> dict[str, Any]:
     """`files`, number of `values` of the weights by type, and their `bytes`."""
     import onnx
 
-    found = contents(path)
+    description = contents(path)
     graph = onnx.load(str(path), load_external_data=False).graph
     bits: dict[str, int] = {}
     scales: set[str] = set()
     for node in graph.node:
         weights, others, attribute = PACKED.get(node.op_type, ((), (), ""))
-        stated = next((one.i for one in node.attribute if one.name == attribute), DEFAULT_BITS)
-        bits |= {node.input[place]: stated for place in weights if place < len(node.input)}
-        scales |= {node.input[place] for place in others if place < len(node.input)}
+        bits_attribute = next((one.i for one in node.attribute if one.name == attribute), DEFAULT_BITS)
+        bits |= {node.input[index]: bits_attribute for index in weights if index < len(node.input)}
+        scales |= {node.input[index] for index in others if index < len(node.input)}
     values: Counter[str] = Counter()
     size_bytes = 0
     for tensor in graph.initializer:
-        if tensor.name in DERIVED:
+        if tensor.name in COMPUTED_TABLES:
             continue
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         name, count = ONNX_TYPES.get(dtype.name), prod(tensor.dims)
@@ -287,29 +290,29 @@ def _onnx(path: Path) -> dict[str, Any]:
             values[f"int{bits[tensor.name]}"] += count * 8 // max(bits[tensor.name], 1)
         elif name is not None and tensor.name not in scales and (name.startswith("float") or len(tensor.dims) > 1):
             values[name] += count
-    return {"files": found["files"], "values": dict(values), "bytes": size_bytes}
+    return {"files": description["files"], "values": dict(values), "bytes": size_bytes}
 
 
-def _openvino(path: Path) -> dict[str, Any]:
+def _read_openvino(path: Path) -> dict[str, Any]:
     """`files`, `outputs` with their shapes, number of `values` of the weights by type, and their `bytes`."""
     import openvino
 
-    found = contents(path)
+    description = contents(path)
     model = openvino.Core().read_model(str(path))
     information = model.get_rt_info()
     options = information[RUNTIME_OPTIONS] if RUNTIME_OPTIONS in information else {}  # noqa: SIM401 - it has no `get`
-    if refused := sorted(set(map(str, options)) - ALLOWED_OPTIONS):
-        raise BenchhouseError(f"{path.name}: {RUNTIME_OPTIONS}.{refused[0]:.60} is not allowed: remove it")
+    if forbidden := sorted(set(map(str, options)) - ALLOWED_OPTIONS):
+        raise BenchhouseError(f"{path.name}: {RUNTIME_OPTIONS}.{forbidden[0]:.60} is not allowed: remove it")
     values: Counter[str] = Counter()
     size_bytes = 0
     for constant in (one for one in model.get_ops() if one.get_type_name() == "Constant"):
         kind = constant.get_element_type().get_type_name()
         size_bytes += constant.get_byte_size()
-        name = INTEGERS.get(kind) or FLOATS.get(kind) or (kind if kind in OTHERS else None)
+        name = INTEGERS.get(kind) or FLOATS.get(kind) or (kind if kind in UNSUPPORTED_TYPES else None)
         if name is not None and len(constant.shape) > 1 and constant.shape[-1] > 1:  # scales have a last axis of 1
             values[name] += prod(int(size) for size in constant.shape)
-    outputs = {one["name"]: one["shape"] for one in found["outputs"]}
-    return {"files": found["files"], "outputs": outputs, "values": dict(values), "bytes": size_bytes}
+    outputs = {one["name"]: one["shape"] for one in description["outputs"]}
+    return {"files": description["files"], "outputs": outputs, "values": dict(values), "bytes": size_bytes}
 
 
 if __name__ == "__main__":

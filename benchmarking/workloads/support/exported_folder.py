@@ -125,11 +125,13 @@ def why_not_precision(workload: Workload, precision: Precision, converted: Colle
     float32 graphs are converted."""
     if not is_export(workload):
         return None
-    own = export_facts(workload)["precision"]
-    of_float32 = ("tf32", *converted)
-    if precision == own or (own == "float32" and precision in of_float32):
+    exported_at = export_facts(workload)["precision"]
+    from_float32 = ("tf32", *converted)
+    if precision == exported_at or (exported_at == "float32" and precision in from_float32):
         return None
-    return f"{workload.model_id} was exported at {own}: use --precision {own}, or export it at {precision}"
+    return (
+        f"{workload.model_id} was exported at {exported_at}: use --precision {exported_at}, or export it at {precision}"
+    )
 
 
 def why_not_point(workload: Workload, point: Point) -> str | None:
@@ -164,7 +166,7 @@ def copy_checked(workload: Workload, folder: Path) -> Bundle:
         raise BenchhouseError(changed)
     assert bundle.exported is not None  # `bundle_in` returns no other
     graphs = _graphs(source, bundle, bundle.exported)
-    for name in dict.fromkeys(file for found in graphs for file in found["files"]):
+    for name in dict.fromkeys(file for graph in graphs for file in graph["files"]):
         graph_file.check_same_folder(source / MANIFEST, name)
         shutil.copyfile(source / name, folder / name, follow_symlinks=False)
         if _digest(folder / name) != bundle.exported.files[name].sha256:
@@ -201,15 +203,15 @@ def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, 
     """The graphs as described by a separate process. Raises BenchhouseError."""
     paths = [str(folder / graph.file) for graph in bundle.graphs.values()]
     try:
-        found: list[dict[str, Any]] = ask(
+        graphs: list[dict[str, Any]] = ask(
             graph_file.MODULE, question=json.dumps(paths), limit_s=graph_file.TIME_LIMIT_S * len(paths)
         )
     except ChildError as error:
         raise BenchhouseError(str(error)) from error
-    unlisted = sorted({file for one in found for file in one["files"]} - set(exported.files))
+    unlisted = sorted({file for graph in graphs for file in graph["files"]} - set(exported.files))
     if unlisted:
         raise FormatError(f"{MANIFEST} does not list {unlisted[0]}, which holds weights of a graph: export it again")
-    return found
+    return graphs
 
 
 def _check_calls(bundle: Bundle, workload: Workload) -> None:

@@ -84,14 +84,16 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
     raise UsageError(f"{model_id}: unknown model_type {model_type!r}{_suggestion(model_type)}")
 
 
-def task_of(plugin: WorkloadFamily, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
+def task_of(plugin: WorkloadFamily, config: Mapping[str, Json], requested: str | None, model_id: str) -> str:
     """The requested task, else the task that the model was made for, else the family's default."""
     tasks = plugin.tasks_of(config)
-    if asked is not None:
-        if asked not in tasks:
-            whose = "with tasks" if tasks == plugin.tasks else "and supports"
-            raise UsageError(f"--task {asked}: {model_id} is of family {plugin.name}, {whose} {', '.join(tasks)}")
-        return asked
+    if requested is not None:
+        if requested not in tasks:
+            relation = "with tasks" if tasks == plugin.tasks else "and supports"
+            raise UsageError(
+                f"--task {requested}: {model_id} is of family {plugin.name}, {relation} {', '.join(tasks)}"
+            )
+        return requested
     for ending, task in ARCHITECTURE_TASKS.items():
         if task in tasks and any(name.endswith(ending) for name in architectures(config)):
             return task
@@ -126,11 +128,11 @@ def positions(config: Mapping[str, Json]) -> int | None:
 
 def wrong_axes(workload: Workload, point: Point, names: Collection[str]) -> str | None:
     """None, or which axis a point lacks or should not have. `names` are the workload's axes without the batch size."""
-    has = axes_of(point)
+    point_axes = axes_of(point)
     for name in names:
-        if name not in has:
+        if name not in point_axes:
             return f"task {workload.task} of {workload.model_id}: missing {AXES[name].noun}"
-    return next((no_axis(workload, name, names) for name in has if name not in names), None)
+    return next((no_axis(workload, name, names) for name in point_axes if name not in names), None)
 
 
 def no_axis(workload: Workload, name: str, names: Collection[str]) -> str:
@@ -138,8 +140,8 @@ def no_axis(workload: Workload, name: str, names: Collection[str]) -> str:
     task = f"task {workload.task} of {workload.model_id}"
     if name == "new_tokens":
         return f"{task} does not generate: omit new tokens"
-    has = ", ".join(AXES[own].noun for own in ("batch_size", *names))
-    return f"{task} has no {AXES[name].noun if name in AXES else name}; its grid is {has}"
+    grid = ", ".join(AXES[axis].noun for axis in ("batch_size", *names))
+    return f"{task} has no {AXES[name].noun if name in AXES else name}; its grid is {grid}"
 
 
 def axes_of(point: Point) -> dict[str, float]:

@@ -52,7 +52,7 @@ class Fit:
 
     cell: Cell
     weights_bytes: int | None
-    least_bytes: int
+    min_bytes: int
     """A lower bound of the weights' bytes, from the configuration."""
     free: Readings
     """`free_memory_bytes` of the device, or the reason it is missing and `device_memory_bytes`."""
@@ -62,11 +62,11 @@ class Fit:
         """From the free memory of the device (None: read now, on this machine) and the headers of the weight files."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
-        least = least_parameter_count(cell.workload)
+        min_count = min_parameter_count(cell.workload)
         return cls(
             cell=cell,
             weights_bytes=weights_bytes,
-            least_bytes=int(least * VALUE_BYTES[cell.precision]),
+            min_bytes=int(min_count * VALUE_BYTES[cell.precision]),
             free=free_memory(cell.device) if free is None else free,
         )
 
@@ -80,9 +80,9 @@ class Fit:
         activations = activation_bytes(self.cell, point)
         copies = weight_copies(self.cell)
         if self.weights_bytes * copies + activations > limit:
-            where = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
+            place = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
             times = f" on each of {copies} devices" if copies > 1 else ""
-            return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
+            return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {place}")
         host = free_host_bytes()
         if self.cell.workload.weights == "random" and self.weights_bytes > host:
             return self._refusal(", which are filled in host memory,", f"{_size(host)} free on the host")
@@ -91,16 +91,16 @@ class Fit:
     def _too_large(self) -> str | None:
         """None, or why the model of this configuration cannot be built, even if its files are smaller."""
         host = free_host_bytes()
-        is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.least_bytes
-        if is_counted or self.least_bytes <= host:
+        is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.min_bytes
+        if is_counted or self.min_bytes <= host:
             return None
         return (
-            f"{self.cell.workload.model_id} needs at least {_size(self.least_bytes)} for weights at "
+            f"{self.cell.workload.model_id} needs at least {_size(self.min_bytes)} for weights at "
             f"{self.cell.precision} (from its configuration), {_size(host)} free on the host: use a smaller model or "
             "--skip-unsupported"
         )
 
-    def refused(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
+    def unfit_points(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
         """The reasons of points that do not fit, by label. Raises UnsupportedError for the first one unless they may be
         skipped."""
         reasons = {point.label: why for point in points if (why := self.why_not(point)) is not None}
@@ -116,10 +116,10 @@ class Fit:
             return self.free | Readings(missing={"weights_needed_bytes": unknown})
         return self.free | Readings(values={"weights_needed_bytes": self.weights_bytes})
 
-    def _refusal(self, what_else: str, what_is_there: str) -> str:
+    def _refusal(self, detail: str, available: str) -> str:
         return (
-            f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{what_else} at "
-            f"{self.cell.precision}, {what_is_there}: use a lower precision, a smaller model or --skip-unsupported"
+            f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{detail} at "
+            f"{self.cell.precision}, {available}: use a lower precision, a smaller model or --skip-unsupported"
         )
 
 
@@ -134,12 +134,12 @@ def parameter_count(workload: Workload) -> int | None:
         return None  # weights in another library's layout, read by the family's loader
 
 
-def least_parameter_count(workload: Workload) -> int:
+def min_parameter_count(workload: Workload) -> int:
     """A lower bound of the number of parameters from the configuration: embeddings and one feed-forward matrix."""
     config, count = workload.config, 0
     if (text := text_of(config, workload.family)) is not None:
-        own = _part(config, TEXT_PARTS) or config
-        width = min(text.hidden, *(_number(own, name) or text.hidden for name in EMBEDDING_WIDTHS))
+        text_config = _part(config, TEXT_PARTS) or config
+        width = min(text.hidden, *(_number(text_config, name) or text.hidden for name in EMBEDDING_WIDTHS))
         count += text.vocabulary * width + text.hidden * text.intermediate
     if (vision := vision_of(config)) is not None:
         count += vision.hidden * vision.intermediate
@@ -150,14 +150,14 @@ def activation_bytes(cell: Cell, point: Point) -> int:
     """The minimum memory of a call at the point, without the weights."""
     config, batch, axes = cell.workload.config, point.batch_size, point.axes
     vision, text = vision_of(config), text_of(config, cell.workload.family)
-    size, moments = int(axes.get("image_size", 0)), [0]
+    size, stages = int(axes.get("image_size", 0)), [0]
     if vision is not None and vision.patch:
-        moments.append(batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
+        stages.append(batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
     if text is not None and point.sequence_length is not None:
         has_scores = cell.runtime_mode.get("attention") == EAGER
-        moments.append(_text_values(text, cell.workload.task, point, has_scores=has_scores))
+        stages.append(_text_values(text, cell.workload.task, point, has_scores=has_scores))
     inputs = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
-    values = (inputs + max(moments)) * point.concurrency
+    values = (inputs + max(stages)) * point.concurrency
     return int(values * max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES))
 
 
@@ -243,33 +243,41 @@ class Vision:
 
 def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
     """The model's text part; None if it does not take text."""
-    own = _part(config, TEXT_PARTS) or config
-    vocabulary, hidden, heads = _number(own, "vocab_size"), _number(own, *HIDDEN), _number(own, *HEADS)
+    text_config = _part(config, TEXT_PARTS) or config
+    vocabulary, hidden, heads = (
+        _number(text_config, "vocab_size"),
+        _number(text_config, *HIDDEN),
+        _number(text_config, *HEADS),
+    )
     if not vocabulary or not hidden:
         return None
-    has_experts = any("expert" in key for key in own)
+    has_experts = any("expert" in key for key in text_config)
     plugin = family_named(family)
     has_cache = heads > 0 and (plugin is None or plugin.has_attention_cache)
     return Text(
         hidden=hidden,
-        intermediate=0 if has_experts else _number(own, *INTERMEDIATE),
+        intermediate=0 if has_experts else _number(text_config, *INTERMEDIATE),
         heads=heads,
-        key_value_heads=_key_value_heads(own, heads) if has_cache else 0,
-        head_size=_number(own, *HEAD_SIZE) or (hidden // heads if heads else 0),
-        cached_layers=_number(own, *DECODER_LAYERS) if has_cache else 0,
+        key_value_heads=_key_value_heads(text_config, heads) if has_cache else 0,
+        head_size=_number(text_config, *HEAD_SIZE) or (hidden // heads if heads else 0),
+        cached_layers=_number(text_config, *DECODER_LAYERS) if has_cache else 0,
         vocabulary=vocabulary,
-        window=_window(own),
+        window=_window(text_config),
         cross_attends=config.get("is_encoder_decoder") is True,
     )
 
 
 def vision_of(config: Mapping[str, Json]) -> Vision | None:
     """The model's vision part; None if it does not take images."""
-    own = _part(config, VISION_PARTS) or (config if "num_channels" in config or "image_size" in config else None)
-    if own is None:
+    vision_config = _part(config, VISION_PARTS) or (
+        config if "num_channels" in config or "image_size" in config else None
+    )
+    if vision_config is None:
         return None
-    patch = 0 if "depths" in own else _number(own, "patch_size")
-    return Vision(hidden=_number(own, *HIDDEN), intermediate=_number(own, *INTERMEDIATE), patch=patch)
+    patch = 0 if "depths" in vision_config else _number(vision_config, "patch_size")
+    return Vision(
+        hidden=_number(vision_config, *HIDDEN), intermediate=_number(vision_config, *INTERMEDIATE), patch=patch
+    )
 
 
 def pixels(config: Mapping[str, Json], size: int) -> int:

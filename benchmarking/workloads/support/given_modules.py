@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.generation import host_array, non_finite
-from benchmarking.workloads.support.script_runs import CallArguments, captured, is_keras
+from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras
 from benchmarking.workloads.support.sequences import BuildSequence, rewrite
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ class GivenModule:
     def identity(self) -> dict[str, Json]:
         """What identifies the configuration: class, kinds of input, arguments of the script, but not its location."""
         calls: list[Json] = [[call.point.label, dict(call.signature)] for call in self.calls]
-        own: dict[str, Json] = {"module_class": self.module_class, "calls": calls}
-        own["script_arguments"] = list(self.script_arguments)
-        return own if self.sequence is None else {**own, "sequence": self.sequence.sha256}
+        identity: dict[str, Json] = {"module_class": self.module_class, "calls": calls}
+        identity["script_arguments"] = list(self.script_arguments)
+        return identity if self.sequence is None else {**identity, "sequence": self.sequence.sha256}
 
     def workload(self, model_id: str, path: Path | None = None) -> Workload:
         """The module as a workload; `path` is its script."""
@@ -130,8 +130,8 @@ class GivenModule:
 
 def given_module(workload: Workload) -> GivenModule:
     """The module described by a workload's configuration. Raises FormatError for any other configuration."""
-    found: GivenModule = from_json(GivenModule, dict(workload.config), workload.model_id)
-    return found
+    module: GivenModule = from_json(GivenModule, dict(workload.config), workload.model_id)
+    return module
 
 
 def inputs_digest(workload: Workload, point: Point) -> str:
@@ -145,7 +145,7 @@ def has_inputs(workload: Workload) -> bool:
     return all((root / call.inputs / INPUTS_FILE).is_file() for call in given_module(workload).calls)
 
 
-def described(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **further: Any) -> GivenModule:
+def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **details: Any) -> GivenModule:
     """A module and its calls as a record."""
     kind = type(module)
     return GivenModule(
@@ -156,7 +156,7 @@ def described(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall],
         weights_bytes=sum(tensor.nbytes for group in (module.parameters(), module.buffers()) for tensor in group),
         dtype=None if (dtype := _float_dtype(module)) is None else str(dtype).removeprefix("torch."),
         calls=tuple(calls),
-        **further,
+        **details,
     )
 
 
@@ -164,12 +164,12 @@ def recorded_calls(arguments: Sequence[CallArguments], executions: Sequence[int]
     """The calls with these arguments, with inputs stored in the build cache."""
     return tuple(
         RecordedCall(
-            point=_point(one, number if len(arguments) > 1 else None),
-            signature=one.signature,
-            inputs=_stored_inputs(one),
+            point=_point(call_arguments, number if len(arguments) > 1 else None),
+            signature=call_arguments.signature,
+            inputs=_store_inputs(call_arguments),
             executions=count,
         )
-        for number, (one, count) in enumerate(zip(arguments, executions, strict=True), start=1)
+        for number, (call_arguments, count) in enumerate(zip(arguments, executions, strict=True), start=1)
     )
 
 
@@ -215,32 +215,33 @@ class GivenModules(WorkloadFamily):
         raise UnsupportedError(f"{workload.model_id} has no configuration to build it from")
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        about = given_module(workload)
-        module, arguments = _of_script(workload, about) if workload.path else _of_process(workload)
-        found = dict(zip((call.point.label for call in about.calls), arguments, strict=True))
+        record = given_module(workload)
+        module, arguments = _load_from_script(workload, record) if workload.path else _load_from_process(workload)
+        arguments_by_label = dict(zip((call.point.label for call in record.calls), arguments, strict=True))
         module = module.eval().cpu()
-        _CALLS[module] = (_float_dtype(module), found)
+        _CALLS[module] = (_float_dtype(module), arguments_by_label)
         return module.to(dtype), ()
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        own, calls = _CALLS[model]
+        own_dtype, calls = _CALLS[model]
         if point.label not in calls:
             raise UnsupportedError(str(self.check(workload, point)))
-        now = _float_dtype(model)
-        kept = calls[point.label].tensors
+        current_dtype = _float_dtype(model)
+        recorded = calls[point.label].tensors
         # Inputs in the module's own precision follow the requested one; others (such as float64 times) stay.
         dtypes = {
-            name: now if tensor.dtype == own and now is not None else tensor.dtype for name, tensor in kept.items()
+            name: current_dtype if tensor.dtype == own_dtype and current_dtype is not None else tensor.dtype
+            for name, tensor in recorded.items()
         }
         tensors = {name: tensor.to(dtypes[name]) for name, tensor in inputs.items()}
-        return ModuleCall(model, point, *calls[point.label].filled(tensors))
+        return ModuleCall(model, point, *calls[point.label].with_tensors(tensors))
 
     def recipe(self, workload: Workload) -> Recipe | str:
-        about = given_module(workload)
-        if not all(call.takes_tensors for call in about.calls):
-            return f"{about.class_name} was called without tensors: its graph would be a constant"
+        record = given_module(workload)
+        if not all(call.takes_tensors for call in record.calls):
+            return f"{record.class_name} was called without tensors: its graph would be a constant"
         return Recipe(plan="forward", exporter=TORCH_EXPORTER, is_of_one_point=True)
 
     def outputs(self, output: Any) -> Mapping[str, Any]:
@@ -268,8 +269,8 @@ class ModuleCall(FamilyOperation):
         return self._module(*self._positional, **self._named)
 
     def problem(self, output: Any) -> str | None:
-        found = (non_finite(name, tensor) for name, tensor in output_tensors(output).items())
-        return next((problem for problem in found if problem is not None), None)
+        problems = (non_finite(name, tensor) for name, tensor in output_tensors(output).items())
+        return next((problem for problem in problems if problem is not None), None)
 
     def arrays(self, output: Any) -> dict[str, Any]:
         return {name: host_array(tensor) for name, tensor in output_tensors(output).items()}
@@ -280,8 +281,12 @@ def output_tensors(output: Any) -> dict[str, Any]:
     import torch
     from torch.utils import _pytree
 
-    found = [leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-    return {"output": found[0]} if len(found) == 1 else {f"output_{index}": one for index, one in enumerate(found)}
+    tensors = [leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    return (
+        {"output": tensors[0]}
+        if len(tensors) == 1
+        else {f"output_{index}": tensor for index, tensor in enumerate(tensors)}
+    )
 
 
 @dataclass(slots=True)
@@ -296,19 +301,22 @@ _REGISTRY = _Registry()
 _GIVEN, _CALLS = _REGISTRY.given, _REGISTRY.calls
 
 
-def _of_script(workload: Workload, about: GivenModule) -> tuple[Any, tuple[CallArguments, ...]]:
+def _load_from_script(workload: Workload, record: GivenModule) -> tuple[Any, tuple[CallArguments, ...]]:
     """The module, captured from a run of its script. Raises BenchhouseError if it differs from the analysed one."""
     script = Path(workload.path or "")
-    seen = captured(script, about.script_arguments, about.max_depth, about.number, len(about.calls))
-    if seen.hash != about.hash:
+    captured_module = capture_module(
+        script, record.script_arguments, record.max_depth, record.number, len(record.calls)
+    )
+    if captured_module.hash != record.hash:
         raise BenchhouseError(
-            f"{script.name} made a different model {about.number} than when it was analysed "
-            f"(hash {seen.hash[:SHORT_HASH]}, before {about.short_hash}): use fixed seeds, or weights from a file"
+            f"{script.name} made a different model {record.number} than when it was analysed "
+            f"(hash {captured_module.hash[:SHORT_HASH]}, before {record.short_hash}): use fixed seeds, or weights from "
+            "a file"
         )
-    return seen.module, tuple(call.arguments for call in seen.calls)
+    return captured_module.module, tuple(call.arguments for call in captured_module.calls)
 
 
-def _of_process(workload: Workload) -> tuple[Any, tuple[CallArguments, ...]]:
+def _load_from_process(workload: Workload) -> tuple[Any, tuple[CallArguments, ...]]:
     """A copy of a module passed in this process, which may then be moved and converted."""
     for module, (revision, arguments) in _GIVEN.items():
         if revision == workload.revision:
@@ -316,11 +324,11 @@ def _of_process(workload: Workload) -> tuple[Any, tuple[CallArguments, ...]]:
     raise BenchhouseError(f"{workload.model_id} was passed in another process: call benchmark_model again")
 
 
-def _call_at(about: GivenModule, point: Point) -> RecordedCall:
-    found = next((call for call in about.calls if call.point.label == point.label), None)
-    if found is None:
-        raise UnsupportedError(f"{about.class_name} was not called at {point.label}")
-    return found
+def _call_at(record: GivenModule, point: Point) -> RecordedCall:
+    call = next((call for call in record.calls if call.point.label == point.label), None)
+    if call is None:
+        raise UnsupportedError(f"{record.class_name} was not called at {point.label}")
+    return call
 
 
 def _point(arguments: CallArguments, number: int | None) -> Point:
@@ -328,7 +336,7 @@ def _point(arguments: CallArguments, number: int | None) -> Point:
     sequence."""
     tensors = list(arguments.tensors.values())
     shapes = [tensor.shape for tensor in tensors if tensor.dim() > 0]
-    ids = [tensor.shape for tensor in tensors if tensor.dim() == 2 and _is_whole(tensor)]
+    ids = [tensor.shape for tensor in tensors if tensor.dim() == 2 and _is_integer(tensor)]
     return Point(
         batch_size=max(1, int(shapes[0][0])) if shapes else 1,
         sequence_length=max(1, int(ids[0][1])) if ids else None,
@@ -336,11 +344,11 @@ def _point(arguments: CallArguments, number: int | None) -> Point:
     )
 
 
-def _is_whole(tensor: torch.Tensor) -> bool:
+def _is_integer(tensor: torch.Tensor) -> bool:
     return not tensor.is_floating_point() and not tensor.is_complex()
 
 
-def _stored_inputs(arguments: CallArguments) -> str:
+def _store_inputs(arguments: CallArguments) -> str:
     """Store a call's tensors in the build cache and return the digest of their build."""
     import numpy as np
 
@@ -369,8 +377,8 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 def _float_dtype(module: Any) -> Any:
     """The dtype of the module's parameters; None if it has none."""
-    found = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
-    return next(found, None)
+    dtypes = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
+    return next(dtypes, None)
 
 
 def _kind(module: Any) -> str:

@@ -79,14 +79,14 @@ class GraphFileFamily(WorkloadFamily):
     tasks = (TASK,)
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
-        kinds = {kind for one in inputs_of(workload) for kind in _free_kinds(one)}
+        kinds = {kind for graph_input in inputs_of(workload) for kind in _free_axes(graph_input)}
         defaults = {"sequence_length": (DEFAULT_SEQUENCE,), "image_size": (DEFAULT_IMAGE,)}
         return {name: values for name, values in defaults.items() if name in kinds}
 
     def only_batch_size(self, workload: Workload) -> int | None:
-        if any(kind == "batch_size" for one in inputs_of(workload) for kind in _free_kinds(one)):
+        if any(kind == "batch_size" for graph_input in inputs_of(workload) for kind in _free_axes(graph_input)):
             return None
-        first = [one.shape[0] for one in inputs_of(workload) if one.shape]
+        first = [graph_input.shape[0] for graph_input in inputs_of(workload) if graph_input.shape]
         return first[0] if first and isinstance(first[0], int) and first[0] > 0 else 1
 
     def check(self, workload: Workload, point: Point) -> str | None:
@@ -105,18 +105,18 @@ class GraphFileFamily(WorkloadFamily):
         return Recipe(plan="forward", exporter="the file itself")
 
     def model_class(self, workload: Workload) -> Any:
-        raise _no_torch(workload)
+        raise _no_torch_error(workload)
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        raise _no_torch(workload)
+        raise _no_torch_error(workload)
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        raise _no_torch(workload)
+        raise _no_torch_error(workload)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        raise _no_torch(workload)
+        raise _no_torch_error(workload)
 
 
 FAMILY = GraphFileFamily()
@@ -190,48 +190,50 @@ def copy_checked(workload: Workload, folder: Path) -> Path:
     return folder / source.name
 
 
-def _no_torch(workload: Workload) -> UnsupportedError:
+def _no_torch_error(workload: Workload) -> UnsupportedError:
     return UnsupportedError(f"{workload.model_id} is a graph file, which has no torch model")
 
 
-def _free_kinds(one: Input) -> Iterator[str]:
+def _free_axes(graph_input: Input) -> Iterator[str]:
     """The axis of each free dimension, in order; "past" for a dimension that is empty before the first call."""
-    for place, size in enumerate(one.shape):
+    for index, size in enumerate(graph_input.shape):
         if isinstance(size, str):
-            yield _kind(size, place)
+            yield _axis_of(size, index)
 
 
-def _kind(name: str, place: int) -> str:
-    if place == 0 or "batch" in name.lower():
+def _axis_of(name: str, index: int) -> str:
+    if index == 0 or "batch" in name.lower():
         return "batch_size"
     if "past" in name.lower() and "+" not in name:
         return "past"
     return "image_size" if IMAGE_SIDES.search(name) else "sequence_length"
 
 
-def _size(name: str, place: int, point: Point) -> int:
+def _size_at(name: str, index: int, point: Point) -> int:
     """The size of a free dimension; for a sum such as "past_length + sequence_length", the sum of its parts."""
-    if place and "+" in name:
+    if index and "+" in name:
         parts = [part.strip() for part in name.split("+")]
-        return sum(int(part) if part.isdigit() else _size(part, place, point) for part in parts)
-    kind = _kind(name, place)
+        return sum(int(part) if part.isdigit() else _size_at(part, index, point) for part in parts)
+    kind = _axis_of(name, index)
     return 0 if kind == "past" else int(point.value(kind) or 1)
 
 
-def _array(one: Input, point: Point, random: np.random.Generator) -> np.ndarray:
+def _array(graph_input: Input, point: Point, random: np.random.Generator) -> np.ndarray:
     import numpy as np
 
-    shape = tuple(size if isinstance(size, int) else _size(size, place, point) for place, size in enumerate(one.shape))
-    name = one.name.lower()
-    if one.dtype == "bool" or "mask" in name:
-        return np.ones(shape, dtype=one.dtype)
-    if one.dtype in SAMPLED:
-        return random.standard_normal(shape).astype("float32" if one.dtype == "bfloat16" else one.dtype)
+    shape = tuple(
+        size if isinstance(size, int) else _size_at(size, index, point) for index, size in enumerate(graph_input.shape)
+    )
+    name = graph_input.name.lower()
+    if graph_input.dtype == "bool" or "mask" in name:
+        return np.ones(shape, dtype=graph_input.dtype)
+    if graph_input.dtype in SAMPLED:
+        return random.standard_normal(shape).astype("float32" if graph_input.dtype == "bfloat16" else graph_input.dtype)
     if "position" in name and shape:
-        return np.broadcast_to(np.arange(shape[-1]), shape).astype(one.dtype)
+        return np.broadcast_to(np.arange(shape[-1]), shape).astype(graph_input.dtype)
     if "type" in name:
-        return np.zeros(shape, dtype=one.dtype)
-    return random.integers(0, one.rows or DEFAULT_ROWS, size=shape).astype(one.dtype)
+        return np.zeros(shape, dtype=graph_input.dtype)
+    return random.integers(0, graph_input.rows or DEFAULT_ROWS, size=shape).astype(graph_input.dtype)
 
 
 # In the process that reads the file.
@@ -240,23 +242,23 @@ def _array(one: Input, point: Point, random: np.random.Generator) -> np.ndarray:
 def main() -> int:
     """Describe the file named on stdin, on stdout; or each of several files, without hashes."""
     try:
-        asked = json.load(sys.stdin)
-        several = [contents(Path(path)) for path in asked] if isinstance(asked, list) else None
-        print(json.dumps(described(Path(asked)) if several is None else several))
+        request = json.load(sys.stdin)
+        descriptions = [contents(Path(path)) for path in request] if isinstance(request, list) else None
+        print(json.dumps(describe(Path(request)) if descriptions is None else descriptions))
     except BenchhouseError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def described(path: Path) -> dict[str, Json]:
+def describe(path: Path) -> dict[str, Json]:
     """The description of a graph file: its `contents` and the hash of its files. Raises BenchhouseError for a rejected
     file."""
-    found = contents(path)
+    description = contents(path)
     digest = hashlib.sha256()
-    for name in found["files"]:
+    for name in description["files"]:
         _hash_into(digest, path.parent / name)
-    return {**found, "sha256": digest.hexdigest()}
+    return {**description, "sha256": digest.hexdigest()}
 
 
 def contents(path: Path) -> dict[str, Any]:
@@ -265,11 +267,11 @@ def contents(path: Path) -> dict[str, Any]:
     check_same_folder(path, path.name)
     if path.stat().st_size > MAX_BYTES[kind]:
         raise BenchhouseError(f"{path.name} is larger than the limit of {MAX_BYTES[kind] / 1e6:g} MB")
-    found = _onnx(path) if kind == "onnx" else _openvino(path)
-    for what in ("inputs", "outputs"):
-        if not 0 < len(found[what]) <= MAX_TENSORS:
-            raise BenchhouseError(f"{path.name} has {len(found[what])} {what}: expected 1 to {MAX_TENSORS}")
-    return {"format": kind, **found}
+    description = _read_onnx(path) if kind == "onnx" else _read_openvino(path)
+    for tensors in ("inputs", "outputs"):
+        if not 0 < len(description[tensors]) <= MAX_TENSORS:
+            raise BenchhouseError(f"{path.name} has {len(description[tensors])} {tensors}: expected 1 to {MAX_TENSORS}")
+    return {"format": kind, **description}
 
 
 def _hash_into(digest: Any, path: Path) -> None:
@@ -299,7 +301,7 @@ def check_entities(path: Path) -> None:
         raise BenchhouseError(f"{path.name} defines XML entities, which OpenVINO models never do: it is rejected")
 
 
-def _onnx(path: Path) -> dict[str, Any]:
+def _read_onnx(path: Path) -> dict[str, Any]:
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -354,12 +356,12 @@ def _weights(graph: Any) -> Iterator[Any]:
 
 def _check_operators(path: Path, model: Any) -> None:
     """Raise BenchhouseError for operators that need a library, and for compiled engines in separate files."""
-    own = {function.domain for function in model.functions}
+    defined_here = {function.domain for function in model.functions}
     nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
-    unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | own})
+    unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | defined_here})
     if unknown:
-        named = ", ".join(unknown[:3])
-        raise BenchhouseError(f"{path.name} uses custom operators ({named}), whose libraries are never loaded")
+        examples = ", ".join(unknown[:3])
+        raise BenchhouseError(f"{path.name} uses custom operators ({examples}), whose libraries are never loaded")
     if any(node.op_type == EMBEDDED_ENGINE for node in nodes):
         raise BenchhouseError(
             f"{path.name} contains a vendor's compiled engine ({EMBEDDED_ENGINE}), which is never loaded"
@@ -389,13 +391,13 @@ def _tensor(value: Any) -> dict[str, Json]:
     if dtype == "object":
         raise BenchhouseError(f"{value.name!r} takes text, for which no input can be made")
     sizes = [
-        one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else one.dim_param or f"{value.name}_{place}"
-        for place, one in enumerate(kind.shape.dim)
+        one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else one.dim_param or f"{value.name}_{index}"
+        for index, one in enumerate(kind.shape.dim)
     ]
     return {"name": value.name, "dtype": dtype, "shape": list[Json](sizes)}
 
 
-PASSED_ON = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
+VALUE_PRESERVING = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
 """Operators that pass on the values of their first input."""
 
 
@@ -403,17 +405,17 @@ def _rows(graph: Any) -> dict[str, int]:
     """Rows of the smallest table that an input indexes (Gather of a weight), by input."""
     origin = {value.name: value.name for value in graph.input}
     sizes = {one.name: one.dims[0] for one in graph.initializer if one.dims}
-    found: dict[str, int] = {}
+    rows_by_input: dict[str, int] = {}
     for node in graph.node:
-        if node.op_type in PASSED_ON and node.input[0] in origin:
+        if node.op_type in VALUE_PRESERVING and node.input[0] in origin:
             origin |= dict.fromkeys(node.output, origin[node.input[0]])
         if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in origin:
             name, rows = origin[node.input[1]], sizes[node.input[0]]
-            found[name] = min(rows, found.get(name, rows))
-    return found
+            rows_by_input[name] = min(rows, rows_by_input.get(name, rows))
+    return rows_by_input
 
 
-def _openvino(path: Path) -> dict[str, Any]:
+def _read_openvino(path: Path) -> dict[str, Any]:
     import openvino
 
     check_entities(path)
@@ -425,17 +427,17 @@ def _openvino(path: Path) -> dict[str, Any]:
         raise BenchhouseError(f"OpenVINO cannot read {path.name}: {last_line(error)}") from error
     constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
     return {
-        "inputs": [_port(port, place) for place, port in enumerate(model.inputs)],
-        "outputs": [_port(port, place) for place, port in enumerate(model.outputs)],
+        "inputs": [_port(port, index) for index, port in enumerate(model.inputs)],
+        "outputs": [_port(port, index) for index, port in enumerate(model.outputs)],
         "parameter_count": sum(prod(int(size) for size in one.shape) for one in constants),
         "files": [path.name, weights],
     }
 
 
-def _port(port: Any, place: int) -> dict[str, Json]:
+def _port(port: Any, index: int) -> dict[str, Json]:
     """An input or output of an OpenVINO model."""
     names: Sequence[str] = sorted(port.get_names())
-    name = names[0] if names else f"tensor_{place}"
+    name = names[0] if names else f"tensor_{index}"
     sizes = [
         int(one.get_length()) if one.is_static else f"{name}_{axis}"
         for axis, one in enumerate(port.get_partial_shape())

@@ -45,7 +45,7 @@ WEIGHT_FILES += [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class HubModel:
     """A model found in the cache or on the hub."""
 
     path: Path | None = None
@@ -61,18 +61,18 @@ def may_be_hub_name(name: str) -> bool:
     return NAME_PATTERN.fullmatch(name) is not None and len(name) <= MAX_NAME_LENGTH
 
 
-def look_up(name: str) -> Found:
+def look_up(name: str) -> HubModel:
     """The model's configuration, from the cache or the hub, within `LOOK_UP_LIMIT_S`."""
     return _run_child("look-up", name, limit_s=LOOK_UP_LIMIT_S)
 
 
-def fetch_processors(name: str, revision: str) -> Found:
+def fetch_processors(name: str, revision: str) -> HubModel:
     """The files of the model's tokenizer and processors at a commit, from the cache or the hub. They are optional:
     without them a model runs on seeded inputs."""
     return _run_child("processors", name, revision, limit_s=LOOK_UP_LIMIT_S)
 
 
-def fetch_weights(name: str, revision: str) -> Found:
+def fetch_weights(name: str, revision: str) -> HubModel:
     """The model's safetensors weights at a commit, with the files of its tokenizer and processors, from the cache or
     the hub, without a time limit.
 
@@ -86,15 +86,15 @@ def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def _run_child(*arguments: str, limit_s: float | None) -> Found:
+def _run_child(*arguments: str, limit_s: float | None) -> HubModel:
     try:
         answer = ask("benchmarking.workloads.support.hub", *arguments, limit_s=limit_s, show_stderr=True)
     except ChildTimeLimitError:
-        return Found(why_not=f"the hub did not answer within {limit_s:g} s")
+        return HubModel(why_not=f"the hub did not answer within {limit_s:g} s")
     except ChildError as error:
         raise BenchhouseError(f"looking up {arguments[1]} on the hub failed: {error}") from error
     path = answer["path"]
-    return Found(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
+    return HubModel(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -135,10 +135,10 @@ class Prepared:
         if not self.makers:
             return Readings(missing={METRIC: "; ".join(dict.fromkeys(self.why_not.values()))})
         parts = _milliseconds(self.makers)
-        named: dict[str, Json] = {f"tokenize_{kind}_ms": median(values) for kind, values in parts.items()}
+        medians: dict[str, Json] = {f"tokenize_{kind}_ms": median(values) for kind, values in parts.items()}
         missing = {f"tokenize_{kind}_ms": why for kind, why in self.why_not.items()}
-        together: list[Json] = [sum(each) for each in zip(*parts.values(), strict=True)]
-        return Readings(values={METRIC: together, **(named if len(parts) + len(missing) > 1 else {})}, missing=missing)
+        totals: list[Json] = [sum(each) for each in zip(*parts.values(), strict=True)]
+        return Readings(values={METRIC: totals, **(medians if len(parts) + len(missing) > 1 else {})}, missing=missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class Processing:
                 continue
             try:
                 make = MAKERS[kind](processor, workload, point, arrays[name])
-                arrays[name] = _fitting(make(), arrays[name])
+                arrays[name] = _in_shape(make(), arrays[name])
                 makers[kind] = make
             except UnsuitableError as error:
                 why_not[kind] = f"{NOT_APPLICABLE}: {error}"
@@ -185,7 +185,7 @@ def open_processing(workload: Workload, stage: Stage) -> Processing:
     processors: dict[Modality, Any] = {}
     why_not: dict[Modality, str] = {}
     for kind in kinds_of(workload.family):
-        if workload.path is None or not present(Path(workload.path), kind):
+        if workload.path is None or not has_processor(Path(workload.path), kind):
             why_not[kind] = (
                 f"{NOT_APPLICABLE}: the model's folder has no {'tokenizer' if kind == 'text' else 'processor'}"
             )
@@ -204,7 +204,7 @@ def kinds_of(family: Family | None) -> tuple[Modality, ...]:
     return () if plugin is None else plugin.modalities
 
 
-def present(folder: Path, kind: Modality) -> bool:
+def has_processor(folder: Path, kind: Modality) -> bool:
     """Whether the folder holds a tokenizer or processor of this kind."""
     return any((folder / name).is_file() for name in (TOKENIZER_FILES if kind == "text" else PROCESSOR_FILES))
 
@@ -272,21 +272,23 @@ MAKERS: Mapping[Modality, Callable[[Any, Workload, Point, np.ndarray], Make]] = 
 }
 
 
-def _array(made: Mapping[str, Any], kind: Modality) -> np.ndarray:
+def _array(processed: Mapping[str, Any], kind: Modality) -> np.ndarray:
     """The array made by a processor, under any of its possible names."""
     import numpy as np
 
-    name = next((name for name in ARRAY_NAMES[kind] if name in made), None)
+    name = next((name for name in ARRAY_NAMES[kind] if name in processed), None)
     if name is None:
-        raise UnsuitableError(f"the processor makes {', '.join(made)}, expected one of {', '.join(ARRAY_NAMES[kind])}")
-    return np.asarray(made[name])
+        raise UnsuitableError(
+            f"the processor makes {', '.join(processed)}, expected one of {', '.join(ARRAY_NAMES[kind])}"
+        )
+    return np.asarray(processed[name])
 
 
-def _fitting(made: np.ndarray, seeded: np.ndarray) -> np.ndarray:
+def _in_shape(array: np.ndarray, seeded: np.ndarray) -> np.ndarray:
     """The array in the seeded array's dtype. Raises UnsuitableError if the shapes differ."""
-    if made.shape != seeded.shape:
-        raise UnsuitableError(f"the processor makes shape {made.shape}, but the point needs {seeded.shape}")
-    return made.astype(seeded.dtype)
+    if array.shape != seeded.shape:
+        raise UnsuitableError(f"the processor makes shape {array.shape}, but the point needs {seeded.shape}")
+    return array.astype(seeded.dtype)
 
 
 def _check_vocabulary(tokenizer: Any, workload: Workload, largest: int) -> None:
@@ -303,17 +305,17 @@ def _milliseconds(makers: Mapping[Modality, Make]) -> dict[Modality, list[float]
     """The times of each maker, which take turns."""
     for make in makers.values():
         make()
-    found: dict[Modality, list[float]] = {kind: [] for kind in makers}
+    times: dict[Modality, list[float]] = {kind: [] for kind in makers}
     spent_ns = repeats = 0
     while repeats < MIN_REPEATS or (repeats < MAX_REPEATS and spent_ns < REPEAT_NS):
         for kind, make in makers.items():
             start_ns = time.perf_counter_ns()
             make()
             elapsed_ns = time.perf_counter_ns() - start_ns
-            found[kind].append(ns_to_ms(elapsed_ns))
+            times[kind].append(ns_to_ms(elapsed_ns))
             spent_ns += elapsed_ns
         repeats += 1
-    return found
+    return times
 
 
 def text_maker(tokenizer: Any, texts: Sequence[str], length: int | None) -> Callable[[], object]:
@@ -343,7 +345,7 @@ def seconds_to_make(makers: Sequence[Callable[[], object]]) -> float:
     return (time.perf_counter_ns() - start_ns) / 1e9
 
 
-MOST_WORDS_PER_TOKEN = 4
+MAX_WORDS_PER_TOKEN = 4
 """If a passage with this many words per token still yields too few tokens, the tokenizer cannot read the text."""
 
 
@@ -384,12 +386,12 @@ def _words_needed(tokenizer: Any, row: int, length: int) -> int:
         (ids,) = _ids(tokenizer, [passage(row, words)], length)
         return len(ids) == length
 
-    most = next((length * factor for factor in (1, MOST_WORDS_PER_TOKEN) if is_enough(length * factor)), None)
-    if most is None:
+    limit = next((length * factor for factor in (1, MAX_WORDS_PER_TOKEN) if is_enough(length * factor)), None)
+    if limit is None:
         raise UnsuitableError(
-            f"the tokenizer makes fewer than {length} tokens from {MOST_WORDS_PER_TOKEN * length} words"
+            f"the tokenizer makes fewer than {length} tokens from {MAX_WORDS_PER_TOKEN * length} words"
         )
-    return bisect.bisect_left(range(most), True, key=is_enough)
+    return bisect.bisect_left(range(limit), True, key=is_enough)
 
 
 def _ids(tokenizer: Any, texts: list[str], length: int) -> list[list[int]]:

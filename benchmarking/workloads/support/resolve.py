@@ -52,13 +52,13 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
         return engine_workload(model_id, path, kind, task=task, seed=seed)
     source = _source(model_id, weights)
     plugin = family_of(source.config, model_id)
-    chosen = task_of(plugin, source.config, task, model_id)
-    counted = source.entry is not None and chosen == plugin.tasks_of(source.config)[0]
+    chosen_task = task_of(plugin, source.config, task, model_id)
+    is_published_count = source.entry is not None and chosen_task == plugin.tasks_of(source.config)[0]
     vocab_size = source.config.get("vocab_size")
     return Workload(
         model_id=stored_name(model_id) if source.kind == "local" else model_id,
         family=plugin.name,
-        task=chosen,
+        task=chosen_task,
         source=source.kind,
         config=source.config,
         config_hash=canonical_hash(source.config),
@@ -67,7 +67,7 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
         seed=seed,
         path=None if source.path is None else str(source.path),
         revision=source.revision,
-        parameter_count=source.entry.parameter_count if source.entry is not None and counted else None,
+        parameter_count=source.entry.parameter_count if source.entry is not None and is_published_count else None,
         max_sequence_length=plugin.max_sequence_length(source.config),
         vocab_size=vocab_size if isinstance(vocab_size, int) else None,
     )
@@ -112,21 +112,21 @@ def _from_catalog(entry: catalog.Entry, weights: WeightsChoice, why_no_weights: 
 
 
 def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice) -> Source:
-    found = hub.look_up(model_id)
-    if found.path is None or found.revision is None:
-        why_not = found.why_not or "it was not found"
+    model = hub.look_up(model_id)
+    if model.path is None or model.revision is None:
+        why_not = model.why_not or "it was not found"
         if entry is None:
-            raise UsageError(f"--model-id {model_id}: {why_not}. {_near(model_id)}")
+            raise UsageError(f"--model-id {model_id}: {why_not}. {_suggestions(model_id)}")
         return _from_catalog(entry, weights, why_not)
-    folder = model_folder(found.path)
+    folder = model_folder(model.path)
     config = read_config(folder)
     check_files(folder)
-    source = Source(kind="hub", config=config, weights="random", path=folder, revision=found.revision)
+    source = Source(kind="hub", config=config, weights="random", path=folder, revision=model.revision)
     if weights == "random":
         if not hub.is_offline():
-            hub.fetch_processors(model_id, found.revision)
+            hub.fetch_processors(model_id, model.revision)
         return source
-    return _with_hub_weights(source, model_id, found.revision, weights)
+    return _with_hub_weights(source, model_id, model.revision, weights)
 
 
 def _with_hub_weights(source: Source, model_id: str, revision: str, weights: WeightsChoice) -> Source:
@@ -145,10 +145,10 @@ def _with_hub_weights(source: Source, model_id: str, revision: str, weights: Wei
     return replace(source, weights_reason=why_not)
 
 
-def _near(model_id: str) -> str:
+def _suggestions(model_id: str) -> str:
     """Similar names in the catalog, and how to list all of them."""
     names = catalog.names()
-    short = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(names)}
-    close = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(short), n=3)
-    near = f"Did you mean {', '.join(short[name] for name in close)}? " if close else ""
-    return f"{near}List the built-in models, which need no hub, with run_hardware_benchmark --list-models"
+    by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(names)}
+    matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)
+    question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
+    return f"{question}List the built-in models, which need no hub, with run_hardware_benchmark --list-models"

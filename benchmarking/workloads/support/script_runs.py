@@ -42,17 +42,17 @@ SYMBOL = "KerasTensor"
 TRAINING = "training"
 """The argument of a Keras call that enables training mode."""
 TENSORFLOW = "tensorflow"
-MOST_SIGNATURES = 16
+MAX_SIGNATURES = 16
 """Limit of recorded input signatures per module: each one is measured, which takes seconds."""
 NOT_A_NAME = re.compile(r"\W")
 
 
-class _Finished(BaseException):
+class _RecordingDone(BaseException):
     """Ends the script once everything needed has been recorded. Not an Exception, which scripts may catch."""
 
 
 @dataclass(slots=True, eq=False)
-class SeenCall:
+class CallRecord:
     """A module's calls with inputs of one signature: the inputs of the first call, and the number of calls."""
 
     signature: Mapping[str, str]
@@ -62,7 +62,7 @@ class SeenCall:
 
 
 @dataclass(slots=True, eq=False)
-class SeenModule:
+class ModuleRecord:
     """A module that the script called."""
 
     module: torch.nn.Module
@@ -74,7 +74,7 @@ class SeenModule:
     """The number of the module that called it first; None at depth 0."""
     line: int | None
     """The line of the script with its first call."""
-    calls: list[SeenCall] = field(default_factory=list)
+    calls: list[CallRecord] = field(default_factory=list)
     """At most `MOST_SIGNATURES`."""
     further_executions: int = 0
     """Number of calls with other signatures."""
@@ -93,34 +93,34 @@ class SeenModule:
 class ScriptRun:
     """The outcome of running a script."""
 
-    modules: list[SeenModule]
+    modules: list[ModuleRecord]
     error: str | None
     """Why the script failed, with the line; None if it succeeded or was ended by `captured`."""
     imports_tensorflow: bool = False
-    elsewhere: str | None = None
+    other_backend: str | None = None
     """The first Keras model that did not compute in torch: its class, line and backend."""
 
 
-def watched(script: Path, arguments: Sequence[str], max_depth: int) -> ScriptRun:
+def watch_script(script: Path, arguments: Sequence[str], max_depth: int) -> ScriptRun:
     """Run a script to its end. Returns what it called down to `max_depth`, even if it failed."""
     return _run(script, arguments, _Watch(script, max_depth))
 
 
-def captured(script: Path, arguments: Sequence[str], max_depth: int, number: int, calls: int) -> SeenModule:
+def capture_module(script: Path, arguments: Sequence[str], max_depth: int, number: int, calls: int) -> ModuleRecord:
     """Run a script until the module with this number has been called with `calls` different signatures.
 
     Raises BenchhouseError if the script ends before that.
     """
     watch = _Watch(script, max_depth, wanted=(number, calls))
     run = _run(script, arguments, watch)
-    found = next((seen for seen in run.modules if seen.number == number), None)
-    if found is None or len(found.calls) < calls:
+    module = next((seen for seen in run.modules if seen.number == number), None)
+    if module is None or len(module.calls) < calls:
         ended = f"failed: {run.error}" if run.error else "ended"
         raise BenchhouseError(
             f"{script.name} {ended} before its model {number} was called with {calls} kinds of input, unlike when it "
             "was analysed: make the script deterministic"
         )
-    return found
+    return module
 
 
 class CallArguments:
@@ -132,12 +132,14 @@ class CallArguments:
 
         paths, self._spec = _pytree.tree_flatten_with_path((args, dict(named)))
         names = _names(module, [path for path, _ in paths])
-        self._leaves = [_taken(module, name, value) for name, (_, value) in zip(names, paths, strict=True)]
+        self._leaves = [
+            _repeatable_argument(module, name, value) for name, (_, value) in zip(names, paths, strict=True)
+        ]
         self.is_symbolic = any(type(leaf).__name__ == SYMBOL for leaf in self._leaves)
         self._names: list[str | None] = [
             name if isinstance(value, torch.Tensor) else None for name, value in zip(names, self._leaves, strict=True)
         ]
-        self.signature = {name: _described(value) for name, value in zip(names, self._leaves, strict=True)}
+        self.signature = {name: _signature_of(value) for name, value in zip(names, self._leaves, strict=True)}
 
     def detach(self) -> None:
         """Replace the tensors by copies in host memory, before the call changes them."""
@@ -151,7 +153,7 @@ class CallArguments:
         """The tensors by name."""
         return {name: leaf for name, leaf in zip(self._names, self._leaves, strict=True) if name is not None}
 
-    def filled(self, tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments with these tensors."""
         from torch.utils import _pytree
 
@@ -170,12 +172,12 @@ def module_hash(module: torch.nn.Module) -> str:
         digest.update(f"{name}={kind}({settings})\n".encode())
     for group in (module.named_parameters(), module.named_buffers()):
         for name, tensor in group:
-            digest.update(f"{name}:{_described(tensor)}\n".encode())
-            _update(digest, tensor)
+            digest.update(f"{name}:{_signature_of(tensor)}\n".encode())
+            _hash_tensor(digest, tensor)
     return digest.hexdigest()
 
 
-def _update(digest: Any, tensor: Any) -> None:
+def _hash_tensor(digest: Any, tensor: Any) -> None:
     import torch
 
     if tensor.device.type == "meta":  # shapes without values
@@ -195,7 +197,7 @@ def is_state_of_keras(module: Any, parameter: torch.nn.Parameter) -> bool:
     return not parameter.is_floating_point() and is_keras(module)
 
 
-def _taken(module: Any, name: str, value: Any) -> Any:
+def _repeatable_argument(module: Any, name: str, value: Any) -> Any:
     """An argument in the form in which the call is repeated. In a Keras call, an array becomes the tensor that Keras
     makes from it (a graph would treat an array as a constant), and `training` is off, as in eval mode."""
     import numpy as np
@@ -211,7 +213,7 @@ def _taken(module: Any, name: str, value: Any) -> Any:
     return torch.from_numpy(array) if array.dtype.kind in "biuf" else value
 
 
-def _described(value: Any) -> str:
+def _signature_of(value: Any) -> str:
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -247,13 +249,13 @@ class _Watch:
     """Observes the module calls while a script runs."""
 
     def __init__(self, script: Path, max_depth: int, wanted: tuple[int, int] | None = None) -> None:
-        self.modules: list[SeenModule] = []
+        self.modules: list[ModuleRecord] = []
         self.imports_tensorflow = False
-        self.elsewhere: str | None = None
+        self.other_backend: str | None = None
         self._script = str(script)
         self._max_depth = max_depth
         self._wanted = wanted
-        self._known: dict[int, SeenModule] = {}
+        self._known: dict[int, ModuleRecord] = {}
         self._process = os.getpid()
         self._local = threading.local()
 
@@ -263,29 +265,31 @@ class _Watch:
         import torch
 
         with ExitStack() as restored:
-            self._take(torch.nn.Module, restored)
+            self._patch(torch.nn.Module, restored)
             if KERAS_LAYER in sys.modules:
-                self._take(sys.modules[KERAS_LAYER].Layer, restored)
+                self._patch(sys.modules[KERAS_LAYER].Layer, restored)
             finder = _ImportWatch(self, restored)
             sys.meta_path.insert(0, finder)
             restored.callback(sys.meta_path.remove, finder)
             yield
 
-    def _take(self, kind: Any, restored: ExitStack) -> None:
+    def _patch(self, kind: Any, restored: ExitStack) -> None:
         original = kind.__call__
         watch = self
 
         def call(module: Any, *args: Any, **named: Any) -> Any:
-            return watch.called(original, module, args, named)
+            return watch.call_and_record(original, module, args, named)
 
         kind.__call__ = call
         restored.callback(setattr, kind, "__call__", original)
 
-    def called(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call_and_record(
+        self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
         """Make the call, and record it if it is to be observed."""
         import torch
 
-        stack: list[SeenModule] = self._local.__dict__.setdefault("stack", [])
+        stack: list[ModuleRecord] = self._local.__dict__.setdefault("stack", [])
         if len(stack) > self._max_depth or self._is_ignored(module, stack):
             return original(module, *args, **named)
         if not isinstance(module, torch.nn.Module):
@@ -294,12 +298,12 @@ class _Watch:
         arguments = CallArguments(module, args, named)
         if arguments.is_symbolic:
             return original(module, *args, **named)
-        seen = self._seen(module, stack)
-        call = next((one for one in seen.calls if one.signature == arguments.signature), None)
-        if call is None and len(seen.calls) < MOST_SIGNATURES:
+        record = self._record_of(module, stack)
+        call = next((known_call for known_call in record.calls if known_call.signature == arguments.signature), None)
+        if call is None and len(record.calls) < MAX_SIGNATURES:
             arguments.detach()
-            call = SeenCall(signature=arguments.signature, arguments=arguments)
-        stack.append(seen)
+            call = CallRecord(signature=arguments.signature, arguments=arguments)
+        stack.append(record)
         _wait()
         started_s = time.perf_counter()
         try:
@@ -307,17 +311,19 @@ class _Watch:
             _wait()
         finally:
             stack.pop()
-        self._note(seen, call, time.perf_counter() - started_s)
+        self._count_call(record, call, time.perf_counter() - started_s)
         return output
 
     def _record_other_backend(self, layer: Any, args: Sequence[Any]) -> None:
         """Record the first call of a Keras layer on a backend other than torch, ignoring calls that assemble a
         model."""
-        if self.elsewhere is None and not any(type(value).__name__ == SYMBOL for value in args):
+        if self.other_backend is None and not any(type(value).__name__ == SYMBOL for value in args):
             backend = sys.modules[KERAS].config.backend()
-            self.elsewhere = f"{type(layer).__name__} of Keras, called in line {_line_in(self._script)}, uses {backend}"
+            self.other_backend = (
+                f"{type(layer).__name__} of Keras, called in line {_line_in(self._script)}, uses {backend}"
+            )
 
-    def _is_ignored(self, module: Any, stack: Sequence[SeenModule]) -> bool:
+    def _is_ignored(self, module: Any, stack: Sequence[ModuleRecord]) -> bool:
         """Whether to ignore a call: of a torch.compile wrapper, which calls the module itself; of a tracer; or in a
         process forked by the script."""
         import torch
@@ -326,30 +332,30 @@ class _Watch:
         is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         return is_same or is_traced or hasattr(module, "_orig_mod") or os.getpid() != self._process
 
-    def _seen(self, module: Any, stack: Sequence[SeenModule]) -> SeenModule:
-        if (seen := self._known.get(id(module))) is None:
+    def _record_of(self, module: Any, stack: Sequence[ModuleRecord]) -> ModuleRecord:
+        if (record := self._known.get(id(module))) is None:
             parent = stack[-1].number if stack else None
             number = len(self._known) + 1
-            seen = SeenModule(
+            record = ModuleRecord(
                 module=module, number=number, depth=len(stack), parent=parent, line=_line_in(self._script)
             )
-            self._known[id(module)] = seen  # keeps the module alive, so that its id is not reused
-        return seen
+            self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
+        return record
 
-    def _note(self, seen: SeenModule, call: SeenCall | None, seconds: float) -> None:
+    def _count_call(self, record: ModuleRecord, call: CallRecord | None, seconds: float) -> None:
         """Count a call that returned; None for a call beyond the limit of signatures."""
-        seen.seconds += seconds
+        record.seconds += seconds
         if call is None:
-            seen.further_executions += 1
+            record.further_executions += 1
             return
-        if not seen.calls:
-            seen.hash = module_hash(seen.module)
-            self.modules.append(seen)
-        if call not in seen.calls:
-            seen.calls.append(call)
+        if not record.calls:
+            record.hash = module_hash(record.module)
+            self.modules.append(record)
+        if call not in record.calls:
+            record.calls.append(call)
         call.executions += 1
-        if self._wanted is not None and (seen.number, len(seen.calls)) == self._wanted:
-            raise _Finished
+        if self._wanted is not None and (record.number, len(record.calls)) == self._wanted:
+            raise _RecordingDone
 
 
 class _ImportWatch(importlib.abc.MetaPathFinder):
@@ -364,45 +370,45 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
         if name not in (KERAS, KERAS_LAYER):
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((one for one in found if one is not None), None)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((one for one in specs if one is not None), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def executed(module: Any) -> None:
+            def execute_and_watch(module: Any) -> None:
                 # Importing Keras draws random numbers; a second run in this process, which does not import it again,
                 # must start from the same state.
-                with _generators_kept():
+                with _keep_generator_state():
                     execute(module)
                 if name == KERAS_LAYER:
-                    self._watch._take(module.Layer, self._restored)
+                    self._watch._patch(module.Layer, self._restored)
 
-            spec.loader.exec_module = executed  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_watch  # type: ignore[method-assign]
         return spec
 
 
 def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
     """Run the script while observing it."""
     error = None
-    with _as_started(script, arguments), watch.active():
+    with _script_environment(script, arguments), watch.active():
         try:
             runpy.run_path(str(script), run_name="__main__")
-        except _Finished:
+        except _RecordingDone:
             pass
         except SystemExit as stop:
-            error = None if stop.code in (None, 0) else _ending(stop.code)
+            error = None if stop.code in (None, 0) else _exit_text(stop.code)
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - anything that a script raises is its own failure, and is reported
-            error = f"{_place(script, problem)}: {type(problem).__name__}: {problem}".strip()
+            error = f"{_error_location(script, problem)}: {type(problem).__name__}: {problem}".strip()
     modules = sorted(watch.modules, key=lambda seen: seen.number)
     return ScriptRun(
-        modules=modules, error=error, imports_tensorflow=watch.imports_tensorflow, elsewhere=watch.elsewhere
+        modules=modules, error=error, imports_tensorflow=watch.imports_tensorflow, other_backend=watch.other_backend
     )
 
 
 @contextmanager
-def _as_started(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None]:
     """Makes the process look as if started with the script. Its changes to torch's arithmetic and threads, which the
     measurement chooses, are undone; its folder stays on the module path for later imports."""
     import torch
@@ -436,7 +442,7 @@ def _seed() -> None:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def _keep_generator_state() -> Iterator[None]:
     """Restores the state of the random generators afterwards."""
     import numpy as np
     import torch
@@ -466,12 +472,12 @@ def _line_in(script: str) -> int | None:
     return None
 
 
-def _ending(code: object) -> str:
+def _exit_text(code: object) -> str:
     """The argument of sys.exit in words: a number or a message."""
     return f"it ended with exit code {code}" if isinstance(code, int) else f"it ended: {code}"
 
 
-def _place(script: Path, error: BaseException) -> str:
+def _error_location(script: Path, error: BaseException) -> str:
     """The script and its line in which an error occurred."""
     if isinstance(error, SyntaxError) and error.filename == str(script):
         return f"{script.name}, line {error.lineno}"

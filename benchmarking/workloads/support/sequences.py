@@ -94,21 +94,21 @@ def _stages(path: Path) -> list[tuple[str, Rewrite | None]]:
     function = getattr(_module(path), ENTRY, None)
     if not callable(function):
         raise UsageError(f"{path}: expected a function {ENTRY}() that returns the list of stages")
-    given = function()
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise UsageError(f"{path}: {ENTRY}() must return a list of stages: got {given!r}")
-    return [_stage(path, one) for one in given]
+    stages = function()
+    if not isinstance(stages, Sequence) or isinstance(stages, str):
+        raise UsageError(f"{path}: {ENTRY}() must return a list of stages: got {stages!r}")
+    return [_stage(path, stage) for stage in stages]
 
 
-def _stage(path: Path, given: object) -> tuple[str, Rewrite | None]:
+def _stage(path: Path, stage: object) -> tuple[str, Rewrite | None]:
     known = (EXPORT, OPTIMISE, *PRECISIONS)
-    if isinstance(given, str):
-        name = SPELLINGS.get(given, given)
+    if isinstance(stage, str):
+        name = SPELLINGS.get(stage, stage)
         if name in known:
             return name, optimise if name == OPTIMISE else None
-    elif isinstance(given, Sequence) and len(given) == 2 and isinstance(given[0], str) and callable(given[1]):
-        return given[0], given[1]
-    raise UsageError(f"{path}: a stage is one of {', '.join(known)}, or a pair (name, function): got {given!r}")
+    elif isinstance(stage, Sequence) and len(stage) == 2 and isinstance(stage[0], str) and callable(stage[1]):
+        return stage[0], stage[1]
+    raise UsageError(f"{path}: a stage is one of {', '.join(known)}, or a pair (name, function): got {stage!r}")
 
 
 def _module(path: Path) -> ModuleType:

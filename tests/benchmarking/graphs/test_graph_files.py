@@ -11,7 +11,7 @@ from benchmarking import run_hardware_benchmark
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import Point
 from benchmarking.workloads.support import graph_file
-from benchmarking.workloads.support.graph_file import FAMILY, described, graph_file_of, graph_file_workload
+from benchmarking.workloads.support.graph_file import FAMILY, describe, graph_file_of, graph_file_workload
 from benchmarking.workloads.support.resolve import resolve
 
 onnx = pytest.importorskip("onnx")
@@ -45,7 +45,7 @@ def write_model(folder, *, batch="batch", domain="", location=None, op="MatMul")
 
 
 def test_a_file_is_described_by_its_graph(tmp_path):
-    found = described(write_model(tmp_path, location="weights.bin"))
+    found = describe(write_model(tmp_path, location="weights.bin"))
     assert found["inputs"] == [{"name": "input_ids", "dtype": "int64", "shape": ["batch", "tokens"], "rows": 50}]
     assert found["outputs"] == [{"name": "product", "dtype": "float32", "shape": ["batch", "tokens", 4]}]
     assert (found["parameter_count"], found["files"]) == (50 * 8 + 8 * 4, ["model.onnx", "weights.bin"])
@@ -63,7 +63,7 @@ def test_a_file_is_described_by_its_graph(tmp_path):
 )
 def test_an_untrusted_files_violations_are_refused(tmp_path, fields, why):
     with pytest.raises(BenchhouseError, match=why):
-        described(write_model(tmp_path, **fields))
+        describe(write_model(tmp_path, **fields))
 
 
 def test_a_link_and_truncated_weights_are_refused(tmp_path):
@@ -72,11 +72,11 @@ def test_a_link_and_truncated_weights_are_refused(tmp_path):
     weights.rename(tmp_path / "elsewhere.bin")
     weights.symlink_to(tmp_path / "elsewhere.bin")
     with pytest.raises(BenchhouseError, match="is a link or not a plain file"):
-        described(path)
+        describe(path)
     weights.unlink()
     weights.write_bytes(b"short")
     with pytest.raises(BenchhouseError, match=r"is shorter than model.onnx requires"):
-        described(path)
+        describe(path)
 
 
 def test_a_file_that_changed_since_it_was_described_is_not_measured(tmp_path):
@@ -102,7 +102,7 @@ def test_a_document_type_in_xml_is_refused(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"")
     pytest.importorskip("openvino")
     with pytest.raises(BenchhouseError, match="defines XML entities"):
-        described(path)
+        describe(path)
 
 
 def test_an_export_of_several_graphs_is_refused_and_one_of_a_single_graph_is_that_graph(tmp_path):

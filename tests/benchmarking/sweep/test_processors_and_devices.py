@@ -103,7 +103,7 @@ def test_replicas_need_their_weights_on_every_device(plan, monkeypatch):
     point = Point(batch_size=2, sequence_length=16)
     for weights_gb, placement, fits in ((60, "replicas", True), (90, "replicas", False), (90, "sharded", True)):
         cell = plan(device="cuda:0,cuda:1", options={"placement": placement}).cell
-        fit = Fit(cell=cell, weights_bytes=weights_gb * 10**9, least_bytes=0, free=footprint.free_memory(cell.device))
+        fit = Fit(cell=cell, weights_bytes=weights_gb * 10**9, min_bytes=0, free=footprint.free_memory(cell.device))
         why = fit.why_not(point)
         assert (why is None) is fits
         assert why is None or "90.0 GB for weights on each of 2 devices" in why

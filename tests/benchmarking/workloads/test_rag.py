@@ -91,8 +91,8 @@ def test_the_reader_gets_each_passage_found_followed_by_the_question(loaded):
     vectors = loaded[1].rag.question_encoder(inputs["input_ids"])[0].numpy()
     products = vectors @ operation._corpus.embeddings.numpy().T
     np.testing.assert_array_equal(found.numpy(), np.argsort(-products, axis=1)[:, :4])
-    assert operation._read.shape == (3 * 4, PASSAGE_TOKENS + 12)
-    row = operation._read[2 * 4 + 1]
+    assert operation._reader_ids.shape == (3 * 4, PASSAGE_TOKENS + 12)
+    row = operation._reader_ids[2 * 4 + 1]
     assert torch.equal(row[:PASSAGE_TOKENS], operation._corpus.passages[found[2, 1]].long())
     assert torch.equal(row[PASSAGE_TOKENS:], inputs["generator_input_ids"][2])
 
@@ -104,8 +104,8 @@ def test_generated_tokens_equal_those_of_transformers_generate(attention):
     with torch.inference_mode():
         tokens = operation.run(lambda event: None).tokens
         output = model.generate(
-            context_input_ids=operation._read,
-            context_attention_mask=torch.ones_like(operation._read),
+            context_input_ids=operation._reader_ids,
+            context_attention_mask=torch.ones_like(operation._reader_ids),
             doc_scores=operation._scores,
             n_docs=4,
             do_sample=False,
@@ -123,7 +123,7 @@ def test_first_token_is_the_mean_over_documents_weighted_by_their_scores(loaded)
     _, operation = operation_of(*loaded)
     output = operation.run(lambda event: None)
     start = torch.full((12, 1), 2)
-    each = model.rag.generator(input_ids=operation._read, decoder_input_ids=start).logits[:, -1].softmax(-1)
+    each = model.rag.generator(input_ids=operation._reader_ids, decoder_input_ids=start).logits[:, -1].softmax(-1)
     weights = operation._scores.softmax(-1)
     expected = (each.view(3, 4, -1) * weights[:, :, None]).sum(dim=1)
     torch.testing.assert_close(output.prefill_logits.exp(), expected, rtol=1e-4, atol=1e-6)

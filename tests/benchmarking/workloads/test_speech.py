@@ -8,7 +8,7 @@ import torch
 
 from benchmarking.core.records import Device, Point, Readings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.workloads.speech import CLASSIFICATION, FEATURES, PLUGIN, RECOGNITION, WRITES, prompt, window_s
+from benchmarking.workloads.speech import CLASSIFICATION, FEATURES, PLUGIN, RECOGNITION, TRANSCRIBING, prompt, window_s
 from benchmarking.workloads.support import catalog, synthetic_inputs
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
@@ -36,7 +36,7 @@ ENCODER = {
     "conv_pos_kernel_size": 3,
     "classifier_proj_size": 8,
 }
-ENCODERS = sorted(PLUGIN.model_types - WRITES)
+ENCODERS = sorted(PLUGIN.model_types - TRANSCRIBING)
 
 
 def encoder(model_type, **config):

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
-from benchmarking.workloads.support.processing import HUB_FILES, present
+from benchmarking.workloads.support.processing import HUB_FILES, has_processor
 
 KIND = "checkpoint"
 VERSION = 2
@@ -93,7 +93,7 @@ def _add_legacy_rope_keys(file: Path) -> None:
 
 def save_tokenizer(workload: Workload, folder: Path) -> None:
     """Save the model's own tokenizer, or one with the vocabulary of ids."""
-    if workload.path is not None and present(Path(workload.path), "text"):
+    if workload.path is not None and has_processor(Path(workload.path), "text"):
         for name in HUB_FILES:
             if (source := Path(workload.path) / name).is_file():
                 shutil.copyfile(source, folder / name)

@@ -7,8 +7,7 @@ import importlib.util
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -262,15 +261,6 @@ def assigned_nodes(session: Any) -> dict[str, int] | None:
     for part in session.get_provider_graph_assignment_info():
         counts[part.ep_name] += len(part.get_nodes())
     return dict(sorted(counts.items()))
-
-
-@contextmanager
-def ort_errors(doing: str) -> Iterator[None]:
-    """Translates ONNX Runtime's exceptions into this project's errors, with the first line of their message."""
-    try:
-        yield
-    except error_types() as error:
-        raise translate_error(doing, error) from error
 
 
 def error_types() -> tuple[type[Exception], ...]:

@@ -158,21 +158,22 @@ def test_openvino_s_weights_are_counted_by_type_and_its_options_are_about_arithm
     model = openvino.Model([operators.result(scaled)], [ids])
     model.outputs[0].get_tensor().set_names({"logits"})
     openvino.save_model(model, str(tmp_path / "openvino_model.xml"), compress_to_fp16=False)
-    found = engine_folder._openvino(tmp_path / "openvino_model.xml")
+    found = engine_folder._read_openvino(tmp_path / "openvino_model.xml")
     assert (found["values"], found["outputs"]["logits"][-1]) == ({"int8": 1600}, 32)
 
     model.set_rt_info("/tmp/cache", ["runtime_options", "CACHE_DIR"])
     openvino.save_model(model, str(tmp_path / "openvino_model.xml"), compress_to_fp16=False)
     with pytest.raises(BenchhouseError, match=r"runtime_options.CACHE_DIR is not allowed"):
-        engine_folder._openvino(tmp_path / "openvino_model.xml")
+        engine_folder._read_openvino(tmp_path / "openvino_model.xml")
 
 
 def test_weights_of_a_type_that_is_no_precision_are_refused() -> None:
     assert (
-        engine_folder._of_weights({"values": {"int4": 1, "int8": 9, "float16": 90}, "bytes": 5})["precision"] == "int4"
+        engine_folder._weights_facts({"values": {"int4": 1, "int8": 9, "float16": 90}, "bytes": 5})["precision"]
+        == "int4"
     )
     with pytest.raises(BenchhouseError, match="weights of type nf4 are not supported"):
-        engine_folder._of_weights({"values": {"nf4": 5, "float16": 9}, "bytes": 5})
+        engine_folder._weights_facts({"values": {"nf4": 5, "float16": 9}, "bytes": 5})
 
 
 def test_a_weights_folder_with_openvino_files_is_still_a_weights_folder(tmp_path: Path) -> None:

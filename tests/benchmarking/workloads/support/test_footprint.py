@@ -225,9 +225,9 @@ def test_small_points_fit_where_big_ones_do_not(free):
     free(400 + 4 * 448)
     points = [GENERATE, dataclasses.replace(GENERATE, batch_size=4)]
     fit = Fit.of(cell(DECODER, parameter_count=100))
-    assert list(fit.refused(points, may_skip=True)) == ["b4 s4 n3"]
+    assert list(fit.unfit_points(points, may_skip=True)) == ["b4 s4 n3"]
     with pytest.raises(UnsupportedError, match=r"for weights \+ 0\.0 MB for b4 s4 n3"):
-        fit.refused(points, may_skip=False)
+        fit.unfit_points(points, may_skip=False)
 
 
 def test_random_weights_are_made_on_the_host_first(free):

@@ -14,7 +14,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.configuration import check_config, without_code
-from benchmarking.workloads.support.footprint import least_parameter_count
+from benchmarking.workloads.support.footprint import min_parameter_count
 from benchmarking.workloads.support.resolve import resolve
 
 TINY = {
@@ -110,7 +110,7 @@ def test_every_model_of_the_catalog_has_sizes_and_more_parameters_than_the_least
         check_config(entry.config, entry.name)
         workload = resolve(entry.name, weights="random")
         if workload.parameter_count is not None:
-            assert least_parameter_count(workload) <= workload.parameter_count, entry.name
+            assert min_parameter_count(workload) <= workload.parameter_count, entry.name
 
 
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors")
