@@ -171,7 +171,7 @@ def benchmark_script(
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
-    from benchmarking.scripts.planning import targets, words_of
+    from benchmarking.scripts.planning import split_arguments, targets
 
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if remote.cluster is not None and (analyze_only or build_only or sequence is not None):
@@ -179,8 +179,8 @@ def benchmark_script(
             "analyze_only, build_only and sequence work on this machine only: remove backend and use_slurm"
         )
     plugins.check_measuring("measuring the models of a script")
-    words = words_of(script_args) if isinstance(script_args, str) else tuple(script_args)
-    wanted = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
+    words = split_arguments(script_args) if isinstance(script_args, str) else tuple(script_args)
+    scripts = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
     request = Request(
         model_id="",
         rebuild=rebuild,
@@ -195,7 +195,7 @@ def benchmark_script(
     selection.check()
     with _cache(cache_dir, is_lean=lean_cache):
         models = analyse_all(
-            wanted,
+            scripts,
             words,
             max_depth=max_depth,
             limit_s=request.timeout_s,
@@ -205,7 +205,7 @@ def benchmark_script(
         if analyze_only:
             return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
         left_out: list[str] = []
-        with open_target(remote, selection.devices, [one.path for one in wanted]) as target:
+        with open_target(remote, selection.devices, [one.path for one in scripts]) as target:
             models.plan(selection, request, uuid7(), left_out.append, machine=target.machine)
             if build_only:
                 models.build(_silent)
@@ -230,9 +230,9 @@ class ScriptReport:
 
 def _measured(models: Models, executor: Executor) -> tuple[Run, ...]:
     """The runs of all plans, measured in one sweep."""
-    from benchmarking.sweep.run.session import measured
+    from benchmarking.sweep.run.session import measure_plans
 
-    runs = measured(models.plans, executor)
+    runs = measure_plans(models.plans, executor)
     for run in runs:
         models.keep(run)
     return runs
@@ -351,7 +351,7 @@ def _measure_model_id(
     model_id: str, chosen: Settings, fields: Mapping[str, Any], remote: argparse.Namespace, *, build_only: bool
 ) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
-    from benchmarking.sweep.run.session import measured
+    from benchmarking.sweep.run.session import measure_plans
     from benchmarking.sweep.run.supervisor import finished_run
 
     plugins.check_measuring()
@@ -363,7 +363,7 @@ def _measure_model_id(
         plan = plan_cell(request, uuid7(), machine=target.machine)
         if build_only:
             return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
-        (run,) = measured([plan], target.executor)
+        (run,) = measure_plans([plan], target.executor)
     return run
 
 

@@ -40,7 +40,7 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.supervisor import check_place
+from benchmarking.sweep.run.supervisor import check_location
 from benchmarking.sweep.run.turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse import Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
@@ -82,7 +82,7 @@ def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         arguments.turn,
         lambda: command_line.plans(arguments, command, uuid7(), Machine()),
         quiet=arguments.quiet,
-        named=vars(arguments),
+        arguments=vars(arguments),
         device_wait_s=arguments.lock_timeout,
     )
 
@@ -156,7 +156,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     arguments.report = arguments.report or manifest.own_path(info.report, "--report")
     _check_report(arguments.report, manifest.plans)
     for plan in manifest.plans:
-        check_place(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
+        check_location(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
     ingest = _ingest(db_path and absolute_database(db_path), arguments)
     with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
         batch = Batch(

@@ -26,9 +26,9 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import PRECISIONS, Json, Run, available, to_json
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number
-from benchmarking.scripts.planning import outlines, targets, words_of
+from benchmarking.scripts.planning import outlines, split_arguments, targets
 from benchmarking.scripts.session import Models, Selection, analyse_all
-from benchmarking.scripts.states import KeptEngine
+from benchmarking.scripts.states import BuildRecord
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, check_shared_options, options_in
@@ -54,8 +54,8 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     resolve_target(arguments)
     _check_local_only(arguments)
-    wanted = targets(arguments.script, arguments.search_dir, everything=arguments.all)
-    script_arguments = words_of(arguments.script_args)
+    scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
+    script_arguments = split_arguments(arguments.script_args)
     check_measuring("measuring the models of a script")
     selection = Selection(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
     selection.check()
@@ -63,7 +63,7 @@ def _run(argv: Sequence[str]) -> int:
     say = notes(quiet=arguments.quiet)
     with lean_cache(is_lean=arguments.lean_cache, say=note):
         models = analyse_all(
-            wanted,
+            scripts,
             script_arguments,
             max_depth=arguments.max_depth,
             limit_s=arguments.timeout,
@@ -72,7 +72,7 @@ def _run(argv: Sequence[str]) -> int:
         )
         code = EXIT_OK
         if not arguments.analyze_only:
-            with open_target(arguments, arguments.device, [one.path for one in wanted]) as target:
+            with open_target(arguments, arguments.device, [one.path for one in scripts]) as target:
                 code = _build_or_measure(models, selection, arguments, argv, target)
     if arguments.analyze_only:
         _print_analyses(models, arguments)
@@ -154,7 +154,7 @@ def _scripts_json(models: Models) -> list[Json]:
     return [to_json(analysis) for analysis in models.analyses]
 
 
-def _builds_json(models: Models, engines: Sequence[KeptEngine]) -> str:
+def _builds_json(models: Models, engines: Sequence[BuildRecord]) -> str:
     return json.dumps({"scripts": _scripts_json(models), "builds": [to_json(one) for one in engines]}, indent=1)
 
 

@@ -28,7 +28,7 @@ SHORT_NAMES = {
 """Command names that differ from the names of the scripts."""
 ALIASES = {"integration_benchmark": "batch_benchmark"}
 """Further names, also of scripts."""
-HOUSE_COMMANDS = {
+SUBCOMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
     "load": ("benchmarking.load_server", "load-test a server: latency, throughput and goodput at each rate"),
     "top": ("benchmarking.top", "watch the sweeps running on this machine: progress, results, device use"),
@@ -77,26 +77,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the named command. Exit code 2 for a name that is not in the table."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        return _printed(_help(), EXIT_OK if arguments else EXIT_USAGE)
+        return _print(_help(), EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] in ("--version", "version"):
         from benchmarking import __version__
 
-        return _printed(f"benchhouse {__version__}", EXIT_OK)
+        return _print(f"benchhouse {__version__}", EXIT_OK)
     name = arguments[0].removesuffix(".py")
     name = {**SHORT_NAMES, **ALIASES}.get(name, name)
-    commands = COMMANDS | HOUSE_COMMANDS
+    commands = COMMANDS | SUBCOMMANDS
     if name not in commands:
-        print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_shown())}", file=sys.stderr)
+        print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_summaries())}", file=sys.stderr)
         return EXIT_USAGE
     if argv is None and commands[name][0] in WITHOUT_PANDAS:
-        from benchmarking.core.command_line import leave_out
+        from benchmarking.core.command_line import hide_package
 
-        leave_out("pandas")
+        hide_package("pandas")
     module = importlib.import_module(commands[name][0])
     return int(module.main(arguments[1:]))
 
 
-def _printed(text: str, exit_code: int) -> int:
+def _print(text: str, exit_code: int) -> int:
     """Print the text as a command does: a closed pipe ("| head") is not an error."""
     from benchmarking.core.command_line import run_command
 
@@ -107,17 +107,17 @@ def _printed(text: str, exit_code: int) -> int:
     return run_command("benchhouse", command, [])
 
 
-def _shown() -> dict[str, str]:
+def _summaries() -> dict[str, str]:
     """The summary of each command, by its name after `benchhouse`."""
     short = {name: short for short, name in SHORT_NAMES.items()}
-    shown = {short.get(name, name): what for name, (_, what) in (COMMANDS | HOUSE_COMMANDS).items()}
-    return {**shown, "version": "print the version"}
+    summaries = {short.get(name, name): what for name, (_, what) in (COMMANDS | SUBCOMMANDS).items()}
+    return {**summaries, "version": "print the version"}
 
 
 def _help() -> str:
-    shown = _shown()
-    width = max(map(len, shown))
-    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in shown.items())
+    summaries = _summaries()
+    width = max(map(len, summaries))
+    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in summaries.items())
     return (
         f"usage: benchhouse <command> [arguments]\n\n{rows}\n\n{EXAMPLES}\nbenchhouse <command> --help shows its flags."
     )

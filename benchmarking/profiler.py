@@ -37,7 +37,7 @@ from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.profiling import RUNTIMES, profile_cell, profiler_of
 from benchmarking.sweep.run.warehouse import measured_peaks
-from benchmarking.sweep.show.profile_report import WORDS, kind_shares, profile_text
+from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
 
 DEFAULT_RUNS = 20
 TENSORBOARD_ENDING = ".pt.trace.json"
@@ -164,7 +164,7 @@ def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
     kinds = list(dict.fromkeys(kind for row in rows for kind in row["shares"]))
     return table_text(
         Table(
-            headings=("runtime", "median ms", "speedup", *(WORDS.get(kind, kind) for kind in kinds)),
+            headings=("runtime", "median ms", "speedup", *(KIND_NAMES.get(kind, kind) for kind in kinds)),
             rows=tuple(
                 (
                     row["runtime"],

@@ -65,7 +65,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
                 files,
                 _database(arguments),
                 show,
-                named=vars(arguments),
+                arguments=vars(arguments),
                 device_wait_s=arguments.lock_timeout,
                 executor=target.executor,
             )
@@ -81,7 +81,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             arguments.turn,
             lambda: _plans(arguments, argv, show, Machine())[0],
             quiet=arguments.quiet,
-            named=vars(arguments),
+            arguments=vars(arguments),
             device_wait_s=arguments.lock_timeout,
         )
     ab.check_comparison_flags(arguments)

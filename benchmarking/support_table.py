@@ -21,7 +21,7 @@ from benchmarking.core.errors import EXIT_OK, FormatError, StorageError
 from benchmarking.core.plugins import all_assumed
 from benchmarking.core.records import PRECISIONS, Device, Precision, Readings, Workload
 from benchmarking.devices.support.kinds import kinds
-from benchmarking.sweep.plan.options import runtime_options, runtimes, runtimes_by_values, what_is_chosen
+from benchmarking.sweep.plan.options import option_meaning, runtime_options, runtimes, runtimes_by_values
 
 NAME = "support_table"
 START, END = "<!-- support-table -->", "<!-- /support-table -->"
@@ -147,7 +147,7 @@ def _option_rows() -> list[list[str]]:
     for by_runtime in runtime_options().values():
         flag = next(iter(by_runtime.values())).flag
         values = [f"{', '.join(names)}: {words}" for words, names in runtimes_by_values(by_runtime).items()]
-        rows.append([f"`{flag}`", what_is_chosen(by_runtime), "; ".join(values)])
+        rows.append([f"`{flag}`", option_meaning(by_runtime), "; ".join(values)])
     return rows
 
 

@@ -40,7 +40,7 @@ from benchmarking.sweep.show.progress import machines_text
 if TYPE_CHECKING:
     from benchmarking.sweep.show.watching import Watch
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 NAME = "benchhouse top"
 EXAMPLES = """\
@@ -61,7 +61,7 @@ FULL, REST = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZON
 STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\S.*: \d+ points?\b.*$": "bold"}
 """Regular expression -> style of the matching text on a terminal."""
 HISTORY_WIDTH = 24
-SECONDS_A_BAR = 5
+SECONDS_PER_BAR = 5
 MAX_RESULTS = 6
 HOW_TO_START = (
     "No sweep of this user is running on this machine. Start one, for example in another terminal:\n"
@@ -187,7 +187,7 @@ def _sweep(one: WatchedCommand, page: Page, now_s: float) -> str:
     lines = [
         wrapped(status.words, page.text_width),
         _bar(one, page),
-        wrapped(f"{_doing(status)}, {_since(status, now_s)}", page.text_width),
+        wrapped(f"{_activity(status)}, {_elapsed(status, now_s)}", page.text_width),
     ]
     if status.current is not None:
         lines.append(wrapped(point_words(status.current), page.text_width))
@@ -220,11 +220,11 @@ def _progress_words(one: WatchedCommand) -> str:
     return ", ".join(words)
 
 
-def _doing(status: LiveStatus) -> str:
+def _activity(status: LiveStatus) -> str:
     return f"PID {status.owner.pid}: {status.activity}"
 
 
-def _since(status: LiveStatus, now_s: float) -> str:
+def _elapsed(status: LiveStatus, now_s: float) -> str:
     news_s = max(0.0, now_s - status.updated_s)
     return f"running for {duration(max(0.0, now_s - status.started_s))}, last update {duration(news_s)} ago"
 
@@ -255,7 +255,7 @@ def _ended_words(one: WatchedCommand, now_s: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gauged:
+class ReadingRow:
     """A row of the table of devices."""
 
     device: str
@@ -291,34 +291,38 @@ def _state(one: PointResult) -> str:
     return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
 
 
-def _table(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page) -> str:
+def _table(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page) -> str:
     """A table under a line with the values that all rows share; empty without rows."""
-    if not things:
+    if not items:
         return ""
-    table = table_of(columns, things, page)
+    table = table_of(columns, items, page)
     head = wrapped(", ".join(table.shared), page.text_width)
     return "\n".join(filter(None, (head, table_text(table, page))))
 
 
 def _meters(meters: Sequence[DeviceReadings], page: Page) -> str:
     """The use of each device, and the readings that are not available."""
-    rows = [Gauged(device=meter.selector, history=history) for meter in meters for history in meter.histories]
+    rows = [ReadingRow(device=meter.selector, history=history) for meter in meters for history in meter.histories]
     bars = bars_for(sys.stdout.encoding)
     columns = (
-        Column[Gauged](heading="device", text=lambda one: one.device, is_key=True),
-        Column[Gauged](heading="reading", text=lambda one: one.history.reading.title, is_key=True),
-        Column[Gauged](heading="now", text=lambda one: number(one.history.values[-1], 3), is_number=True),
-        Column[Gauged](heading="", text=lambda one: one.history.reading.unit),
-        Column[Gauged](heading="least", text=lambda one: number(min(one.history.values), 3), is_number=True, spare=1),
-        Column[Gauged](heading="most", text=lambda one: number(max(one.history.values), 3), is_number=True, spare=1),
-        Column[Gauged](heading="history", text=lambda one: _history_bars(one.history, bars), spare=2),
+        Column[ReadingRow](heading="device", text=lambda one: one.device, is_key=True),
+        Column[ReadingRow](heading="reading", text=lambda one: one.history.reading.title, is_key=True),
+        Column[ReadingRow](heading="now", text=lambda one: number(one.history.values[-1], 3), is_number=True),
+        Column[ReadingRow](heading="", text=lambda one: one.history.reading.unit),
+        Column[ReadingRow](
+            heading="least", text=lambda one: number(min(one.history.values), 3), is_number=True, spare=1
+        ),
+        Column[ReadingRow](
+            heading="most", text=lambda one: number(max(one.history.values), 3), is_number=True, spare=1
+        ),
+        Column[ReadingRow](heading="history", text=lambda one: _history_bars(one.history, bars), spare=2),
     )
     notes = [wrapped(note, page.text_width) for meter in meters if (note := _meter_note(meter))]
     return "\n".join(filter(None, (_table(columns, rows, page), *notes)))
 
 
 def _history_bars(history: ReadingHistory, bars: str) -> str:
-    newest = history.values[-HISTORY_WIDTH * SECONDS_A_BAR :]
+    newest = history.values[-HISTORY_WIDTH * SECONDS_PER_BAR :]
     return sparkline(newest, HISTORY_WIDTH, bars, scale=history.reading.scale)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.core.codec import to_json
-from benchmarking.core.command_line import Parser, leave_out, non_negative_seconds, one_line
+from benchmarking.core.command_line import Parser, hide_package, non_negative_seconds, one_line
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import (
     EXIT_NOT_ENOUGH_DATA,
@@ -124,5 +124,5 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    leave_out("pandas")
+    hide_package("pandas")
     sys.exit(main())

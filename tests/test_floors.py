@@ -178,16 +178,16 @@ def test_every_command_of_the_front_door_exists_under_both_spellings():
 
 
 def test_every_command_behind_the_front_door_alone_has_a_main():
-    from benchmarking.cli import HOUSE_COMMANDS
+    from benchmarking.cli import SUBCOMMANDS
 
-    for module, _ in HOUSE_COMMANDS.values():
+    for module, _ in SUBCOMMANDS.values():
         assert is_command(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())), module
 
 
 def test_importing_commands_and_plugins_imports_nothing_heavy():
-    from benchmarking.cli import COMMANDS, HOUSE_COMMANDS
+    from benchmarking.cli import COMMANDS, SUBCOMMANDS
 
-    modules = [module for module, _ in (COMMANDS | HOUSE_COMMANDS).values()]
+    modules = [module for module, _ in (COMMANDS | SUBCOMMANDS).values()]
     modules += ["benchmarking.sweep.run.supervisor", "benchmarking.sweep.plan.request", "benchmarking.sweep.run.worker"]
     for folder in ("devices", "runtimes", "workloads"):
         for path in (ROOT / "benchmarking" / folder).glob("[!_]*.py"):

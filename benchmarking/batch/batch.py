@@ -18,7 +18,7 @@ from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Run
 from benchmarking.measure.bench import Live
-from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, store_run
@@ -109,12 +109,12 @@ class Batch:
         LOG.info("batch %s of %d cells started in %s", self.manifest.info.session_id, len(self._cells), self.folder)
         return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
 
-    def resume(self, machine: Machine, named: Mapping[str, object] | None = None) -> BatchSummary:
-        """Resume: store what was finished, finish what was started, start the rest. `named` are the command's
-        arguments: see `check_read_plan`, which raises for a plan that may not be run."""
+    def resume(self, machine: Machine, arguments: Mapping[str, object] | None = None) -> BatchSummary:
+        """Resume: store what was finished, finish what was started, start the rest. `arguments` are the command's
+        arguments: see `check_loaded_plan`, which raises for a plan that may not be run."""
         for plan in self.manifest.plans:
-            check_read_plan(plan, named or {}, str(self.manifest.path))
-        self.manifest.take()
+            check_loaded_plan(plan, arguments or {}, str(self.manifest.path))
+        self.manifest.claim()
         finished = manifests.run_files(self.folder)
         partial = manifests.partial_runs(self.folder)
         LOG.info("batch %s resumed", self.manifest.info.session_id)
@@ -123,15 +123,15 @@ class Batch:
             if plan.run_id in finished:
                 self._add_finished(finished[plan.run_id])
             elif plan.run_id in partial:
-                tracks.append(Track.resume(partial[plan.run_id], named, on_cluster=self._on_cluster))
+                tracks.append(Track.resume(partial[plan.run_id], arguments, on_cluster=self._on_cluster))
             elif plan.run_id in self.manifest.stored:
                 self._add_stored(plan)
             else:
                 tracks.append(Track.start(self.folder, _refreshed(plan, machine)))
-        return self._measure([*tracks, *self._separate_runs(finished, partial, named)])
+        return self._measure([*tracks, *self._separate_runs(finished, partial, arguments)])
 
     def _separate_runs(
-        self, finished: Mapping[str, Path], partial: Mapping[str, PartialRun], named: Mapping[str, object] | None
+        self, finished: Mapping[str, Path], partial: Mapping[str, PartialRun], arguments: Mapping[str, object] | None
     ) -> list[Track]:
         """The runs of this batch that are not in the manifest, whose points were continued on other hardware: adds the
         finished ones, and returns the tracks of the others."""
@@ -143,7 +143,7 @@ class Batch:
                 if spool.ids_in(path) == (run_id, session_id):
                     self._add_finished(path)
             elif (file := partial[run_id]).read().plan.session_id == session_id:
-                tracks.append(Track.resume(file, named, on_cluster=self._on_cluster))
+                tracks.append(Track.resume(file, arguments, on_cluster=self._on_cluster))
         return tracks
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:

@@ -101,9 +101,9 @@ class Manifest:
             f"--resume: {self.path} refers to {path}, outside its folder: to use it, repeat {flag} {shlex.quote(path)}"
         )
 
-    def take(self) -> None:
+    def claim(self) -> None:
         """Record this process as the owner of the batch. Raises StorageError."""
-        journal.mend(self.path)
+        journal.repair(self.path)
         self._append("Owner", this_process())
 
     def note_stored(self, run_id: str) -> None:

@@ -157,7 +157,7 @@ class _Listing:
 
 def _list_in_child(files: Sequence[Path]) -> _Listing:
     question = json.dumps([str(file) for file in files])
-    done = run_module("benchmarking.benches.discovery", question=question, limit_s=TIME_LIMIT_S)
+    done = run_module("benchmarking.benches.discovery", input_text=question, limit_s=TIME_LIMIT_S)
     if done.exit_code is None:
         return _Listing(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
     end = f"ended the process with exit code {done.exit_code}" + (f": {done.last_line}" if done.last_line else "")

@@ -22,7 +22,7 @@ from benchmarking.core.scenario_file import scenario_file
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.run.session import measured
+from benchmarking.sweep.run.session import measure_plans
 
 Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
 """Configs, or a mapping of names to configs or objects with a `config`."""
@@ -78,7 +78,7 @@ class BenchmarkRunner:
         if is_loading():
             raise UsageError('run_benchmark was called during import: put the call below if __name__ == "__main__":')
         found: dict[str, ScenarioResult] = {}
-        for name, run in zip(configs, measured(self._plans(kind, configs, commit_id)), strict=True):
+        for name, run in zip(configs, measure_plans(self._plans(kind, configs, commit_id)), strict=True):
             (result,) = run.results
             if result.status == "ok":
                 found[name] = ScenarioResult(run=run, result=result)

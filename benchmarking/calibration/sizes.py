@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from benchmarking.core.child_process import ChildError, ask
+from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
@@ -68,7 +68,9 @@ def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """The sizes for a device. Raises BenchhouseError when the search fails."""
     request = dumps(SizeRequest(device=device, precisions=precisions))
     try:
-        return from_json(Sizes, ask("benchmarking.calibration.sizes", question=request, limit_s=TIME_LIMIT_S))
+        return from_json(
+            Sizes, run_module_json("benchmarking.calibration.sizes", input_text=request, limit_s=TIME_LIMIT_S)
+        )
     except ChildError as error:
         raise BenchhouseError(f"no suitable sizes found on {device.selector}: {error}") from error
 

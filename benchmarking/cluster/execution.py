@@ -42,7 +42,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.kinds import free_memory
 from benchmarking.measure.bench import Live
-from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
@@ -74,7 +74,7 @@ class WorkerContext:
     devices: tuple[Device, ...]
     folder: Path
     """Folder of the runs in progress."""
-    named: Mapping[str, object]
+    arguments: Mapping[str, object]
     """The arguments of its command, which name the code that plans may run."""
     say: Callable[[str], None]
     is_leaving: bool = False
@@ -177,7 +177,7 @@ def _run_order(
 def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
     """The plan adapted to this machine. Raises UsageError, FormatError or UnsupportedError if it may not or cannot
     run."""
-    check_read_plan(plan, context.named, f"the plan that worker {context.name} was sent")
+    check_loaded_plan(plan, context.arguments, f"the plan that worker {context.name} was sent")
     cell = plan.cell
     if cell.device not in context.devices:
         has = ", ".join(device.selector for device in context.devices)
@@ -273,8 +273,8 @@ class WorkerTrack(Track):
         progress = file.read()
         if _is_in_use(progress.owner) or _run_conditions(progress.plan) != _run_conditions(self.plan):
             return  # the device or installation has changed, so its points are measured again in a new file
-        file.mend()
-        file.take()
+        file.repair()
+        file.claim()
         self._file = file
         for load in progress.loads:
             self.reports.keep(load)

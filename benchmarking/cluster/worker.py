@@ -78,7 +78,7 @@ def _run(argv: Sequence[str]) -> int:
         name=arguments.name or f"{platform.node()}-{os.getpid()}",
         devices=devices,
         folder=folder,
-        named=vars(arguments),
+        arguments=vars(arguments),
         say=say,
     )
     register_worker(context)

@@ -31,15 +31,15 @@ def module_command(module: str, *arguments: str) -> tuple[str, ...]:
     return (*OWN_PYTHON, "-m", module, *arguments)
 
 
-def environment(further: Mapping[str, str] | None = None, *, first: Path | None = None) -> dict[str, str]:
-    """A child's environment: this process's, updated with `further`, with our packages first on the module path.
+def environment(variables: Mapping[str, str] | None = None, *, path_first: Path | None = None) -> dict[str, str]:
+    """A child's environment: this process's, updated with `variables`, with our packages first on the module path.
 
-    `first` replaces our packages as the first folder on the module path. Relative folders on it, which would be those
-    of the working folder, are left out.
+    `path_first` replaces our packages as the first folder on the module path. Relative folders on that path are left
+    out, since they would refer to the working folder.
     """
-    found = {**os.environ, **(further or {})}
+    found = {**os.environ, **(variables or {})}
     named = filter(os.path.isabs, found.get("PYTHONPATH", "").split(os.pathsep))
-    found["PYTHONPATH"] = os.pathsep.join([str(first or ROOT), *named])
+    found["PYTHONPATH"] = os.pathsep.join([str(path_first or ROOT), *named])
     return found
 
 
@@ -63,20 +63,20 @@ def start(
     stdin: int | None = subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = subprocess.PIPE,
     stderr: int | IO[bytes] | None = subprocess.PIPE,
-    further: Mapping[str, str] | None = None,
-    only: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[str]:
     """Start a child that runs concurrently; the caller must end it. A stream of None is inherited.
 
-    Its environment is `environment(further)`, or exactly `only`; `folder` is its working folder.
+    Its environment is `environment(variables)`, or exactly `env`; `folder` is its working folder.
     """
     return subprocess.Popen(  # noqa: S603 - the one place that starts programs: words, never a shell's line
         list(command),
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env=environment(further) if only is None else dict(only),
+        env=environment(variables) if env is None else dict(env),
         cwd=folder,
         text=True,
         encoding="utf-8",
@@ -115,35 +115,37 @@ class Finished:
 
 
 def run_module(
-    module: str, *arguments: str, question: str | None = None, limit_s: float | None = None, show_stderr: bool = False
+    module: str, *arguments: str, input_text: str | None = None, limit_s: float | None = None, show_stderr: bool = False
 ) -> Finished:
-    """Run one of our modules to its end, with `question` on its stdin.
+    """Run one of our modules to its end, with `input_text` on its stdin.
 
     `show_stderr` passes its stderr through to this process's.
     """
-    return run_program(module_command(module, *arguments), question=question, limit_s=limit_s, show_stderr=show_stderr)
+    return run_program(
+        module_command(module, *arguments), input_text=input_text, limit_s=limit_s, show_stderr=show_stderr
+    )
 
 
 def run_program(
     command: Sequence[str],
     *,
-    question: str | None = None,
+    input_text: str | None = None,
     limit_s: float | None = None,
     show_stderr: bool = False,
-    only: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Finished:
     """Run any program to its end, as `run_module` and `start` do. Raises OSError when it cannot be started."""
     process = start(
         command,
-        stdin=subprocess.DEVNULL if question is None else subprocess.PIPE,
+        stdin=subprocess.DEVNULL if input_text is None else subprocess.PIPE,
         stderr=None if show_stderr else subprocess.PIPE,
-        only=only,
+        env=env,
         folder=folder,
     )
     with process:
         try:
-            stdout, stderr = process.communicate(question, timeout=limit_s)
+            stdout, stderr = process.communicate(input_text, timeout=limit_s)
         except subprocess.TimeoutExpired as late:
             process.kill()
             return Finished(exit_code=None, stdout=_text(late.stdout), stderr=_text(late.stderr))
@@ -161,10 +163,10 @@ class ChildTimeLimitError(ChildError):
     """No answer came within the time limit."""
 
 
-def ask(
+def run_module_json(
     module: str,
     *arguments: str,
-    question: str | None = None,
+    input_text: str | None = None,
     limit_s: float | None = None,
     show_stderr: bool = False,
 ) -> Any:
@@ -173,7 +175,7 @@ def ask(
     Raises ChildTimeLimitError at the time limit; ChildError for an exit code other than 0 (with the last line of its
     stderr) and for an answer that is not JSON.
     """
-    done = run_module(module, *arguments, question=question, limit_s=limit_s, show_stderr=show_stderr)
+    done = run_module(module, *arguments, input_text=input_text, limit_s=limit_s, show_stderr=show_stderr)
     if done.exit_code is None:
         raise ChildTimeLimitError(f"no answer within {limit_s:g} s")
     if done.exit_code != 0:
@@ -192,7 +194,7 @@ def hand_over(
 
     In a terminal, Ctrl-C reaches the other program and only it reacts; otherwise Ctrl-C ends both.
     """
-    with start(command, stdin=None, stdout=None, stderr=None, only=os.environ) as process:
+    with start(command, stdin=None, stdout=None, stderr=None, env=os.environ) as process:
         if memory_bytes is not None:
             _limit_memory(process.pid, memory_bytes)
         while True:

@@ -99,14 +99,14 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
         return EXIT_FAILED
 
 
-def leave_out(package: str) -> None:
+def hide_package(package: str) -> None:
     """Hide an optional package from this process, for commands that never use it: DuckDB imports pandas to check the
     types of values, which takes half a second."""
     if package not in sys.modules:
-        sys.meta_path.insert(0, _LeftOut(package))
+        sys.meta_path.insert(0, _HiddenPackage(package))
 
 
-class _LeftOut(MetaPathFinder):
+class _HiddenPackage(MetaPathFinder):
     def __init__(self, package: str) -> None:
         self._package = package
 

@@ -237,7 +237,7 @@ class LiveSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class StatusListing:
     """The statuses of a folder."""
 
     statuses: tuple[LiveStatus, ...]
@@ -298,7 +298,7 @@ def _problem(found: os.stat_result) -> str | None:
     return "is writable by other users" if found.st_mode & OTHERS_MAY_WRITE else None
 
 
-def read_all() -> Found:
+def read_all() -> StatusListing:
     """The statuses of this user's commands on this machine. Raises StorageError as `usable_folder` does."""
     folder = usable_folder(create=False)
     found: list[LiveStatus] = []
@@ -313,7 +313,7 @@ def read_all() -> Found:
             continue
         if status.owner.is_here():
             found.append(status)
-    return Found(
+    return StatusListing(
         statuses=tuple(sorted(found, key=lambda status: status.started_s, reverse=True)), ignored=tuple(ignored)
     )
 
@@ -352,7 +352,7 @@ def remove_old(folder: Path) -> None:
     """Delete the files of finished commands, except the newest few of the last day, and drafts of killed commands."""
     now_s = time.time()
     ended = 0
-    for path in _newest_first(folder, most=None):
+    for path in _newest_first(folder, limit=None):
         with suppress(OSError, BenchhouseError):
             age_s = now_s - path.stat(follow_symlinks=False).st_mtime
             try:
@@ -368,14 +368,14 @@ def remove_old(folder: Path) -> None:
                 draft.unlink()
 
 
-def _newest_first(folder: Path, most: int | None = MAX_FILES) -> Iterator[Path]:
+def _newest_first(folder: Path, limit: int | None = MAX_FILES) -> Iterator[Path]:
     """The files of a folder whose names are those of statuses."""
     found: list[tuple[float, Path]] = []
     with suppress(OSError):
         for path in folder.glob(f"[!.]*{SUFFIX}"):
             with suppress(OSError):
                 found.append((path.stat(follow_symlinks=False).st_mtime, path))
-    yield from (path for _, path in sorted(found, reverse=True)[:most])
+    yield from (path for _, path in sorted(found, reverse=True)[:limit])
 
 
 def _user_id() -> str:

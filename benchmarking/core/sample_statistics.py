@@ -361,7 +361,7 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     for name, q in PERCENTILES.items():
         if len(own[name]) < len(described) and len(described) > 1:
             values.pop(name, None)
-            if (together := _together(launches, q)) is not None:
+            if (together := _pooled_quantile(launches, q)) is not None:
                 values[name] = together
                 pooled.add(name)
     low, high, scope = _interval(described)
@@ -371,7 +371,7 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     return LaunchStatistics(values=values, pooled=frozenset(pooled), scope=scope)
 
 
-def _together(launches: Sequence[Sequence[float]], q: float) -> float | None:
+def _pooled_quantile(launches: Sequence[Sequence[float]], q: float) -> float | None:
     """The quantile of the pooled samples of all launches, by the rule of `tail_quantile`."""
     import numpy as np
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from benchmarking.core.terminal import PLAIN, TEXT_WIDTH, Page, styled
 from benchmarking.core.text import visible
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 Overflow = Literal["fold", "ellipsis"]
 
 NOTHING = "-"
@@ -26,8 +26,8 @@ NOTHING = "-"
 GAP = "  "
 NARROW, LONG_WORD = 12, 24
 """Minimum widths of a text column: the usual one, and the longest word that is not broken."""
-FAILURES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
-FINE = ("ok", "fine", "valid", "equivalent", "faster", "improved", "better", "confirmed", NOTHING)
+FAILED_STATES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
+OK_STATES = ("ok", "fine", "valid", "equivalent", "faster", "improved", "better", "confirmed", NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: with them Column[Thing](...) fails in Python 3.11
-class Column(Generic[Thing]):
+class Column(Generic[Item]):
     """A column of a table with one row per thing."""
 
     heading: str
-    text: Callable[[Thing], str | None]
+    text: Callable[[Item], str | None]
     """The cell of a thing; None shows as "-"."""
     is_number: bool = False
     is_state: bool = False
@@ -71,14 +71,14 @@ class Slot:
     """Minimum width."""
 
 
-def table_of(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page = PLAIN) -> Table:
+def table_of(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page = PLAIN) -> Table:
     """A row per thing, with the columns in which any thing has a value.
 
     If the page has a width, they are chosen for `TEXT_WIDTH`. A narrower page gets the same columns, and `table_text`
     splits the table.
     """
     room = math.inf if page.width is None else TEXT_WIDTH
-    filled = [_Filled(column, tuple(map(column.text, things))) for column in columns]
+    filled = [_Filled(column, tuple(map(column.text, items))) for column in columns]
     kept = [each for each in filled if any(text is not None for text in each.texts)]
     shared = _shared(kept) if _needed_width(kept, math.inf) > room else []
     kept = [each for each in kept if each not in shared]
@@ -185,9 +185,9 @@ def drawn(
 
 def state_style(text: str) -> str:
     """The style of a verdict or of doubts, chosen by the first words."""
-    if text.startswith(FAILURES):
+    if text.startswith(FAILED_STATES):
         return "red"
-    return "" if not text or text.startswith(FINE) else "yellow"
+    return "" if not text or text.startswith(OK_STATES) else "yellow"
 
 
 def _slot(cells: Sequence[str], is_number: bool) -> Slot:

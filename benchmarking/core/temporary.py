@@ -56,7 +56,7 @@ def temporary_name(name: str) -> str:
 @contextmanager
 def held_folder(folder: Path) -> Iterator[Path]:
     """Inside, the folder exists and is locked; it is deleted at the end. Raises OSError."""
-    lock = _made(folder)
+    lock = _create_locked(folder)
     try:
         yield folder
     finally:
@@ -86,7 +86,7 @@ def locked_file(path: Path) -> IO[str]:
 def remove_leftovers(place: Path) -> None:
     """Delete leftovers of this user's killed processes from a folder, if it is writable."""
     for entry in _candidates(place):
-        with _unheld(entry) as is_left, suppress(OSError):
+        with _lock_leftover(entry) as is_left, suppress(OSError):
             if is_left and entry.is_dir():
                 shutil.rmtree(entry)
             elif is_left:
@@ -97,12 +97,12 @@ def leftovers(place: Path) -> list[Path]:
     """Leftovers of this user's killed processes in a folder."""
     found = []
     for entry in _candidates(place):
-        with _unheld(entry) as is_left:
+        with _lock_leftover(entry) as is_left:
             found += [entry] if is_left else []
     return found
 
 
-def _made(folder: Path) -> int | None:
+def _create_locked(folder: Path) -> int | None:
     """Create the folder and return the lock on it; None on systems without locks."""
     while True:
         folder.mkdir(mode=0o700)
@@ -132,7 +132,7 @@ def _candidates(place: Path) -> list[Path]:
 
 
 @contextmanager
-def _unheld(path: Path) -> Iterator[bool]:
+def _lock_leftover(path: Path) -> Iterator[bool]:
     """Yields whether an entry is a leftover of this user, which remains true inside. Links are not followed."""
     if sys.platform == "win32":
         yield False

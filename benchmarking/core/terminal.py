@@ -120,12 +120,12 @@ def styled(text: str) -> str:
 class GuardedStream:
     """A text stream that escapes control characters, except line ends and tabs."""
 
-    def __init__(self, stream: TextIO, *, leaves_out_secrets: bool) -> None:
+    def __init__(self, stream: TextIO, *, hides_secrets: bool) -> None:
         self.unguarded = stream
-        self._leaves_out_secrets = leaves_out_secrets
+        self._hides_secrets = hides_secrets
 
     def write(self, text: str) -> int:
-        safe = without_secrets(text) if self._leaves_out_secrets else text
+        safe = without_secrets(text) if self._hides_secrets else text
         if not safe.isprintable():
             safe = "\n".join(line if line in _styled_lines else shown(line) for line in safe.split("\n"))
         self.unguarded.write(safe)
@@ -144,8 +144,8 @@ def guarded_streams() -> Iterator[None]:
     """Inside, stdout and stderr are guarded, and secrets are removed from stderr, including a final traceback."""
     _open_closed_streams()
     before = sys.stdout, sys.stderr
-    sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout), leaves_out_secrets=False))
-    sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr), leaves_out_secrets=True))
+    sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout), hides_secrets=False))
+    sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr), hides_secrets=True))
     sys.excepthook = _print_traceback
     try:
         yield

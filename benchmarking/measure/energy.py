@@ -206,7 +206,7 @@ class WindowReading:
         self._power.stop()  # first: counters that wrap around must not be read by two threads at once
         before, after = self._before, self._handle.energy_j()
         seconds = ns_to_s(self._handle.now_ns() - self.start_ns)
-        joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
+        joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _combined(before, after)}
         mean_w = None if "gpu" in joules else self._power.mean_w
         return EnergyWindow(
             calls=calls,
@@ -305,7 +305,7 @@ def _calls_in_flight(bench: Bench, until_ns: float) -> int:
     return len(done)
 
 
-def _both(before: Readings, after: Readings) -> list[str]:
+def _combined(before: Readings, after: Readings) -> list[str]:
     return [domain for domain in ENERGY_DOMAINS if domain in before.values and domain in after.values]
 
 

@@ -22,7 +22,7 @@ ROUNDS = 10
 """Requests per check of the stopping rule over the number in flight. With fewer, the ends would weigh more than 5 %."""
 
 
-class FlightWatch(Stopwatch):
+class ConcurrentStopwatch(Stopwatch):
     """Times requests of an operation with several in flight. Samples are requests in order of completion."""
 
     def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
@@ -47,7 +47,7 @@ class FlightWatch(Stopwatch):
 def stopwatch(bench: Bench, inner_loops: int = 1) -> Stopwatch:
     """The stopwatch for an operation's calls, which run one after another or with several in flight."""
     several = bench.operation.requests_in_flight > 1
-    return (FlightWatch if several else Stopwatch)(bench.operation, bench.handle, inner_loops, bench.flush)
+    return (ConcurrentStopwatch if several else Stopwatch)(bench.operation, bench.handle, inner_loops, bench.flush)
 
 
 def run_untimed(bench: Bench, count: int) -> int:

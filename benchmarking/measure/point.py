@@ -42,28 +42,28 @@ from benchmarking.measure.timing import (
     Series,
     Stopwatch,
     check_tokens,
-    own_reasons,
-    own_series,
     phase_reasons,
     phase_series,
     quiet_gc,
+    self_timed_reasons,
+    self_timed_series,
     token_reasons,
     token_series,
 )
 
-COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
+THROTTLING_KINDS = frozenset({"throttle_reason", "violation_time", "low_clock"})
 """Doubts about throttling by heat or power, which a pause may end; a CPU quota is not included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckedOutput:
     """The comparison of an output with the reference."""
 
     result: PassResult = field(default_factory=PassResult)
     doubts: tuple[Doubt, ...] = ()
 
 
-OutputCheck = Callable[[Mapping[str, Any]], Checked]
+OutputCheck = Callable[[Mapping[str, Any]], CheckedOutput]
 """Compares a call's output, given as arrays by name, with the reference."""
 
 
@@ -81,7 +81,7 @@ class FirstCall:
     series: Series
     """The readings that are raw samples, in ms."""
     has_marks: bool
-    correctness: Checked
+    correctness: CheckedOutput
 
 
 def measure_point(
@@ -111,7 +111,7 @@ def measure_point(
     started_at = utc_now()
     first = _first_call(bench, check)
     slow = _slow_calls(bench, device, launch, first)
-    with _caches(bench) as (timed, cold), quiet_gc():
+    with _cold_caches(bench) as (timed, cold), quiet_gc():
         may_block = _may_block(timed, first)
         warm = slow.warm if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)
         passes = _latency_passes(timed, warm)
@@ -123,13 +123,13 @@ def measure_point(
     counted = _count_pass(bench, launch)
     passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(bench, launch, call_ns))
     verified, ends = _read_back(operation)
-    result = _joined(
+    result = _merge(
         first.readings,
         first.correctness.result,
         *passed,
         compile_pass(bench, first.wall_ns, first.compiles, latency, verified),
     )
-    result = _joined(result, _custom_metrics(operation, result))
+    result = _merge(result, _custom_metrics(operation, result))
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
         point=point,
@@ -140,7 +140,7 @@ def measure_point(
         samples=(
             *_warm_up_samples(warm, launch),
             *_samples(latency, launch, operation),
-            *(_record(name, values, launch, "measure", started_at, 1) for name, values in first.series.items()),
+            *(_sample_series(name, values, launch, "measure", started_at, 1) for name, values in first.series.items()),
             *usage.samples,
         ),
         first_call_ms=ns_to_ms(first.wall_ns),
@@ -164,14 +164,14 @@ def measure_point(
             **cold,
             **warm.extra,
             **result.extra,
-            **_first_try(bench, passes),
+            **_throttled_pass(bench, passes),
             **ends,
         },
     )
 
 
 @contextmanager
-def _caches(bench: Bench) -> Iterator[tuple[Bench, dict[str, Json]]]:
+def _cold_caches(bench: Bench) -> Iterator[tuple[Bench, dict[str, Json]]]:
     """The bench of the timed calls, with a flush between calls if the caches must be cold, and a fact about the flush.
     The flush's memory is released before the memory pass."""
     if not bench.settings.cold_cache:
@@ -195,7 +195,7 @@ def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
         readings=_numbers(readings),
         series={name: tuple(map(float, value)) for name, value in readings.values.items() if isinstance(value, list)},
         has_marks=bool(watch.marks),
-        correctness=_checked(bench, check, output),
+        correctness=_check_output(bench, check, output),
     )
 
 
@@ -222,8 +222,8 @@ def _slow_calls(bench: Bench, device: Device | None, launch: int, first: FirstCa
     return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
 
 
-def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:
-    return Checked() if check is None else check(bench.operation.arrays(output))
+def _check_output(bench: Bench, check: OutputCheck | None, output: Any) -> CheckedOutput:
+    return CheckedOutput() if check is None else check(bench.operation.arrays(output))
 
 
 def _count_pass(bench: Bench, launch: int) -> PassResult:
@@ -267,7 +267,7 @@ def _may_block(bench: Bench, first: FirstCall) -> bool:
 def _latency_passes(bench: Bench, warm: WarmUp) -> list[LatencyPass]:
     """The latency pass, and a second one after a pause if heat or power throttled the first."""
     first = latency_pass(bench, warm.next_inner_loops, warm.pass_start)
-    if not COOLDOWN_CURES & {doubt.kind for doubt in _doubts(bench, first)}:
+    if not THROTTLING_KINDS & {doubt.kind for doubt in _doubts(bench, first)}:
         return [first]
     bench.live("cooldown")
     bench.sleep(bench.settings.cooldown_s)
@@ -285,7 +285,7 @@ def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:
 def _warm_up_samples(warm: WarmUp, launch: int) -> tuple[Samples, ...]:
     if not warm.values_ms:
         return ()
-    return (_record(LATENCY_WALL, warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
+    return (_sample_series(LATENCY_WALL, warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
 
 
 def _samples(latency: LatencyPass, launch: int, operation: Operation) -> tuple[Samples, ...]:
@@ -296,15 +296,15 @@ def _samples(latency: LatencyPass, launch: int, operation: Operation) -> tuple[S
     series |= {
         **token_series(watch, operation.new_tokens, streams=operation.streams),
         **phase_series(watch),
-        **own_series(watch),
+        **self_timed_series(watch),
     }
     return tuple(
-        _record(metric, values, launch, "measure", latency.started_at, watch.inner_loops)
+        _sample_series(metric, values, launch, "measure", latency.started_at, watch.inner_loops)
         for metric, values in series.items()
     )
 
 
-def _record(
+def _sample_series(
     metric: str, values: tuple[float, ...], launch: int, phase: Phase, started_at: str, inner_loops: int
 ) -> Samples:
     return Samples(
@@ -320,7 +320,7 @@ def _record(
 
 def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
     if bench.operation.times_itself and not bench.operation.marks_itself:
-        return {**own_reasons(watch), **phase_reasons(phase_series(watch))}
+        return {**self_timed_reasons(watch), **phase_reasons(phase_series(watch))}
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
     tokens = token_reasons(bench.operation.new_tokens, streams=bench.operation.streams)
     return {**device, **tokens, **phase_reasons(phase_series(watch))}
@@ -343,7 +343,7 @@ def _flight(operation: Operation, watch: Stopwatch) -> dict[str, Json]:
     return {WALL_OF_REQUESTS: ns_to_ms(watch.spent_ns), "requests_in_flight": operation.requests_in_flight}
 
 
-def _first_try(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
+def _throttled_pass(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
     """The throttled pass, if it was repeated."""
     if len(passes) == 1:
         return {}
@@ -359,7 +359,7 @@ def _first_try(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
     }
 
 
-def _joined(*results: PassResult) -> PassResult:
+def _merge(*results: PassResult) -> PassResult:
     metrics: dict[str, float] = {}
     missing: dict[str, str] = {}
     extra: dict[str, Json] = {}

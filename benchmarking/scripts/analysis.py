@@ -84,7 +84,7 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
     """The models of a script, found by running it in a child process. If the script fails, the result contains the
     models called until then and the error. Its output goes to `log`. Raises UsageError for an invalid stages file.
     """
-    done = run_module(MODULE, question=dumps(request), limit_s=limit_s)
+    done = run_module(MODULE, input_text=dumps(request), limit_s=limit_s)
     if log is not None:
         _write(log, done.stderr)
     kept = None if log is None else str(log)

@@ -46,10 +46,10 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     if not named:
         what = f"found none (*.py) in {folder}" if everything else "give a script, or --search-dir DIR --all"
         raise UsageError(f"no script to measure: {what}")
-    return tuple({target.path: target for target in reversed(named)}[path] for path in _once(named))
+    return tuple({target.path: target for target in reversed(named)}[path] for path in _unique(named))
 
 
-def _once(named: Sequence[Target]) -> tuple[Path, ...]:
+def _unique(named: Sequence[Target]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(target.path for target in named))
 
 
@@ -64,7 +64,7 @@ def _target(word: str, folder: Path) -> Target:
     return Target(path=path.resolve(), hashes=wanted)
 
 
-def words_of(script_args: str) -> tuple[str, ...]:
+def split_arguments(script_args: str) -> tuple[str, ...]:
     """The arguments in --script-args, split like by a shell, but without running one. Raises UsageError for unbalanced
     quotes."""
     try:

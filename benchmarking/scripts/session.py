@@ -77,7 +77,7 @@ class Models:
             raise errors[0]
         self.failures += [str(error) for error in errors]
 
-    def build(self, say: Say) -> list[states.KeptEngine]:
+    def build(self, say: Say) -> list[states.BuildRecord]:
         """Make the builds that the launches of all plans would load, and measure nothing."""
         for plan in self.plans:
             name = f"{plan.cell.workload.model_id} for {plan.cell.runtime} on {plan.cell.device.selector}"

@@ -37,7 +37,7 @@ MADE = re.compile(rf"[a-z]+/[0-9a-f]{{{DIGEST_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptEngine:
+class BuildRecord:
     """The build of the model for a runtime, or the record that the runtime needs none."""
 
     runtime: str
@@ -56,7 +56,7 @@ class KeptEngine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptResult:
+class ResultRecord:
     """A measured point."""
 
     run_id: str
@@ -88,8 +88,8 @@ class ScriptState:
     versions: Mapping[str, str]
     identity: str
     """Hash of everything that builds and results depend on, apart from the weights."""
-    engines: tuple[KeptEngine, ...] = ()
-    results: tuple[KeptResult, ...] = ()
+    engines: tuple[BuildRecord, ...] = ()
+    results: tuple[ResultRecord, ...] = ()
     updated_at: str
 
     @property
@@ -142,7 +142,7 @@ def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparatio
 
 def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -> ScriptState:
     """`build` has the form of `Preparation.build`; empty for a cell without one."""
-    engine = KeptEngine(
+    engine = BuildRecord(
         runtime=plan.cell.runtime,
         device=plan.cell.device.selector,
         precision=plan.cell.precision,
@@ -268,9 +268,9 @@ def _what_changed(old: ScriptState, new: ScriptState) -> str:
     return f"{', '.join(words)} changed" if words else "it was written by another version of this program"
 
 
-def _result(run: Run, result: Result) -> KeptResult:
+def _result(run: Run, result: Result) -> ResultRecord:
     found = result.performance
-    return KeptResult(
+    return ResultRecord(
         run_id=run.run_id,
         runtime=run.cell.runtime,
         device=run.cell.device.selector,
@@ -286,7 +286,7 @@ def _result(run: Run, result: Result) -> KeptResult:
     )
 
 
-def _place(one: KeptEngine | KeptResult) -> tuple[str, str, str]:
+def _place(one: BuildRecord | ResultRecord) -> tuple[str, str, str]:
     return one.runtime, one.device, one.precision
 
 

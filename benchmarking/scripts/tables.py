@@ -7,36 +7,36 @@ from collections.abc import Iterable, Sequence
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, size_text
-from benchmarking.scripts.states import KeptEngine, KeptResult, ScriptState
+from benchmarking.scripts.states import BuildRecord, ResultRecord, ScriptState
 
 BUILDS = (
-    Column[KeptEngine](heading="runtime", text=lambda one: one.runtime, is_key=True),
-    Column[KeptEngine](heading="device", text=lambda one: one.device, is_key=True),
-    Column[KeptEngine](heading="precision", text=lambda one: one.precision),
-    Column[KeptEngine](heading="build", text=lambda one: one.kind or "none"),
-    Column[KeptEngine](heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
-    Column[KeptEngine](heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
-    Column[KeptEngine](
+    Column[BuildRecord](heading="runtime", text=lambda one: one.runtime, is_key=True),
+    Column[BuildRecord](heading="device", text=lambda one: one.device, is_key=True),
+    Column[BuildRecord](heading="precision", text=lambda one: one.precision),
+    Column[BuildRecord](heading="build", text=lambda one: one.kind or "none"),
+    Column[BuildRecord](heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
+    Column[BuildRecord](heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
+    Column[BuildRecord](
         heading="build s", text=lambda one: None if one.build_s is None else number(one.build_s), is_number=True
     ),
-    Column[KeptEngine](heading="digest", text=lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
+    Column[BuildRecord](heading="digest", text=lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
 )
 RESULTS = (
-    Column[KeptResult](heading="runtime", text=lambda one: one.runtime, is_key=True),
-    Column[KeptResult](heading="device", text=lambda one: one.device, is_key=True),
-    Column[KeptResult](heading="precision", text=lambda one: one.precision),
-    Column[KeptResult](heading="point", text=lambda one: one.point),
-    Column[KeptResult](heading="status", text=lambda one: one.status, is_state=True),
-    Column[KeptResult](
+    Column[ResultRecord](heading="runtime", text=lambda one: one.runtime, is_key=True),
+    Column[ResultRecord](heading="device", text=lambda one: one.device, is_key=True),
+    Column[ResultRecord](heading="precision", text=lambda one: one.precision),
+    Column[ResultRecord](heading="point", text=lambda one: one.point),
+    Column[ResultRecord](heading="status", text=lambda one: one.status, is_state=True),
+    Column[ResultRecord](
         heading="mean ms",
         text=lambda one: None if one.mean_latency is None else number(one.mean_latency),
         is_number=True,
     ),
-    Column[KeptResult](
+    Column[ResultRecord](
         heading="items/s", text=lambda one: None if one.throughput is None else number(one.throughput), is_number=True
     ),
-    Column[KeptResult](heading="measured", text=lambda one: one.measured_at[:16], spare=2),
-    Column[KeptResult](heading="error", text=lambda one: one.error, spare=1),
+    Column[ResultRecord](heading="measured", text=lambda one: one.measured_at[:16], spare=2),
+    Column[ResultRecord](heading="error", text=lambda one: one.error, spare=1),
 )
 STATES = (
     Column[ScriptState](heading="script build", text=lambda one: one.name, is_key=True),
@@ -73,12 +73,12 @@ def state_text(state: ScriptState, page: Page = PLAIN) -> str:
     return "\n\n".join(["\n".join(lines), builds_table(state.engines, page), results_table(state.results, page)])
 
 
-def builds_table(engines: Sequence[KeptEngine], page: Page = PLAIN) -> str:
+def builds_table(engines: Sequence[BuildRecord], page: Page = PLAIN) -> str:
     """A row per build, or per runtime without one."""
     return table_text(table_of(BUILDS, engines, page), page) if engines else "no builds"
 
 
-def results_table(results: Sequence[KeptResult], page: Page = PLAIN) -> str:
+def results_table(results: Sequence[ResultRecord], page: Page = PLAIN) -> str:
     """A row per measured point."""
     return table_text(table_of(RESULTS, results, page), page) if results else "nothing measured"
 

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from benchmarking.core.child_process import module_command, start
-from benchmarking.core.command_line import leave_out
+from benchmarking.core.command_line import hide_package
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -461,5 +461,5 @@ def error_position(sql: str, position: int) -> str:
 
 
 if __name__ == "__main__":
-    leave_out("pandas")
+    hide_package("pandas")
     sys.exit(main())

@@ -233,7 +233,7 @@ def test_workers_delete_their_copies_of_finished_runs_alone_and_a_run_of_a_clust
         for plan in plans
     )
     (tmp_path / "damaged.partial.jsonl").write_text("{")
-    context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, named={}, say=print)
+    context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, arguments={}, say=print)
     monkeypatch.setattr(execution, "_context", context)
     execution.forget([plans[1].run_id])
     assert kept.path.exists()
@@ -251,11 +251,11 @@ def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeyp
 
 
 def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, order_plan):
-    context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, named={}, say=print)
+    context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, arguments={}, say=print)
     with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
         execution.adapt_plan(order_plan(), context)
     context = execution.WorkerContext(
-        name="w", devices=(order_plan().cell.device,), folder=tmp_path, named={}, say=print
+        name="w", devices=(order_plan().cell.device,), folder=tmp_path, arguments={}, say=print
     )
     with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere: no such folder, and not"):
         execution.adapt_plan(order_plan(source="local", path="/nowhere"), context)

@@ -87,7 +87,7 @@ def on_disk(folder):
 def offers_of(script, other=()):
     """The offers of the workers of a script; those in `other` have other hardware."""
     device = select("null", lambda device: None, {})
-    offer = WorkerContext(name="w", devices=(device,), folder=Path(), named={}, say=print).offer()
+    offer = WorkerContext(name="w", devices=(device,), folder=Path(), arguments={}, say=print).offer()
     (offered,) = offer.devices
     unlike = dataclasses.replace(offered, hardware=dataclasses.replace(offered.hardware, hardware_id="b" * 16))
     return {

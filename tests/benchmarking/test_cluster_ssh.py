@@ -20,7 +20,7 @@ from benchmarking.cluster.ssh import Host, Ssh, read_host, read_hosts
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.settings import settings
-from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from tests.helpers.services import sshd
 
@@ -112,9 +112,9 @@ def test_scripts_in_the_home_folder_are_looked_for_in_that_of_the_worker(monkeyp
     assert (flag, scripts) == ("--scripts", "~/lab/net.py")
     plan = planned_script("/home/there/lab/net.py")
     monkeypatch.setenv("HOME", "/home/there")
-    check_read_plan(plan, {"scripts": scripts}, "the plan")
+    check_loaded_plan(plan, {"scripts": scripts}, "the plan")
     with pytest.raises(UsageError, match="the plan would run the script"):
-        check_read_plan(plan, {"scripts": "/home/me/lab/net.py"}, "the plan")
+        check_loaded_plan(plan, {"scripts": "/home/me/lab/net.py"}, "the plan")
 
 
 def planned_script(path):
@@ -153,7 +153,7 @@ def test_a_venv_is_made_where_there_is_none_and_installed_into_where_benchhouse_
     words = preparation(read_setup(f"venv:{tmp_path}/venv"), "a package")
     for version in ("0.0.1", words[-2]):
         (tmp_path / "installed").write_text(version)
-        done = run_program(words, only={"PATH": f"{maker.parent}:/usr/bin:/bin"})
+        done = run_program(words, env={"PATH": f"{maker.parent}:/usr/bin:/bin"})
         assert (done.exit_code, done.stderr) == (0, "")
     said = re.sub(r"(?m)^-P -c .*$", "looked", calls.read_text()).splitlines()
     assert said == [f"made {tmp_path}/venv", "looked", "-m pip install --quiet -- a package", "looked"]

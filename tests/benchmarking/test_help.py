@@ -76,7 +76,7 @@ def test_the_front_door_has_examples_of_commands_there_are(capsys: pytest.Captur
     lines = examples(capsys.readouterr().out)
     assert len(lines) == 3
     for line in lines:
-        assert shlex.split(line)[1] in cli.COMMANDS | cli.HOUSE_COMMANDS
+        assert shlex.split(line)[1] in cli.COMMANDS | cli.SUBCOMMANDS
 
 
 def test_flags_of_a_run_are_grouped() -> None:

@@ -35,7 +35,7 @@ from benchmarking.scripts.analysis import (
     choose,
 )
 from benchmarking.scripts.planning import targets
-from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN
 from benchmarking.workloads.support.script_runs import capture_module, module_hash
@@ -255,7 +255,7 @@ def measured(cache, tmp_path_factory):
     shutil.copy(SCRIPTS / "net.py", folder)
     capture = pytest.MonkeyPatch()
     lines: list[str] = []
-    capture.setattr("builtins.print", lambda *words, **named: lines.append(" ".join(map(str, words))))
+    capture.setattr("builtins.print", lambda *words, **arguments: lines.append(" ".join(map(str, words))))
     flags = ["--device", "x86", "--runtime", "pytorch", "--save", "--db-path", "scripts.duckdb", "--json"]
     code = cli.main(["script", "net.py", *flags, *QUICK])
     capture.undo()
@@ -358,10 +358,10 @@ def test_a_plan_that_was_read_runs_no_script(found, tmp_path):
                 type = "cpu"
 
     with pytest.raises(UsageError, match=r"would run the script .*, so it was not started"):
-        check_read_plan(Plan, {}, "RUN.partial.jsonl")
+        check_loaded_plan(Plan, {}, "RUN.partial.jsonl")
     with pytest.raises(UsageError, match=r"would run the script .*, so it was not started"):
-        check_read_plan(Plan, {"scripts": str(tmp_path)}, "an order")
-    check_read_plan(Plan, {"scripts": str(SCRIPTS)}, "an order")
+        check_loaded_plan(Plan, {"scripts": str(tmp_path)}, "an order")
+    check_loaded_plan(Plan, {"scripts": str(SCRIPTS)}, "an order")
 
 
 @pytest.mark.parametrize("runtime", ["ort", "eager"])

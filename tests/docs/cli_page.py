@@ -53,7 +53,7 @@ def main() -> int:
 def page() -> str:
     """The text of the page."""
     with _without_defaults_of_this_machine():
-        commands = {name: parser_of(name) for name in cli.COMMANDS | cli.HOUSE_COMMANDS}
+        commands = {name: parser_of(name) for name in cli.COMMANDS | cli.SUBCOMMANDS}
         return "\n".join([HEAD, _contents(), *(command(shown(name), parser) for name, parser in commands.items())])
 
 
@@ -85,7 +85,7 @@ def _without_defaults_of_this_machine() -> Iterator[None]:
 
 def _contents() -> str:
     rows = []
-    for name, (_, summary) in (cli.COMMANDS | cli.HOUSE_COMMANDS).items():
+    for name, (_, summary) in (cli.COMMANDS | cli.SUBCOMMANDS).items():
         script = f"`{name}`" if name in cli.COMMANDS else ""
         rows.append((f"[`{shown(name)}`](#{shown(name)})", script, summary))
     return _table(("benchhouse", "script", "does"), rows)

@@ -13,7 +13,7 @@ from benchmarking import cli
 from tests.docs import cli_page
 from tests.helpers.doc_pages import blocks
 
-COMMANDS = tuple(cli.COMMANDS | cli.HOUSE_COMMANDS)
+COMMANDS = tuple(cli.COMMANDS | cli.SUBCOMMANDS)
 
 
 def test_the_page_equals_the_parsers():

@@ -50,7 +50,7 @@ class Phases(Observer):
         self._enter("between points" if live is None else live.phase)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
-        self._enter("stopping" if track.points_settled == track.points_total else "after points")
+        self._enter("stopping" if track.points_finished == track.points_total else "after points")
         wall = [one for one in measurement.samples if one.metric == "latency_wall"]
         calls_s = {one.phase: sum(one.values) * one.inner_loops / 1e3 for one in wall}
         self.seconds["timed calls"] += calls_s.get("measure", 0.0)

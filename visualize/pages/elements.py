@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.records import Point
-from benchmarking.core.tables import FAILURES, FINE, NOTHING, Table
+from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import duration, number, visible
 from db.values import heading
 
@@ -205,11 +205,11 @@ def state_cell(word: str, *, hint: str | None = None) -> Cell:
 def tone_of(word: str) -> Tone:
     """The tone of a status, verdict or validity."""
     plain = word.replace("_", " ")
-    if plain in FAILURES:
+    if plain in FAILED_STATES:
         return "bad"
     if plain in ("faster", "improved", "better"):
         return "good"
-    return "" if plain in FINE else "muted" if plain in ("skipped", "not judged", "not comparable") else "warn"
+    return "" if plain in OK_STATES else "muted" if plain in ("skipped", "not judged", "not comparable") else "warn"
 
 
 def point_text(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.repository import (
     OUTSIDE,
-    Place,
+    RepositoryPaths,
     commit_named,
     repository_state,
     safe_settings,
@@ -52,7 +52,7 @@ class History:
 
         Raises UsageError outside a repository, without git, and for a repository without a commit.
         """
-        place = Place.above(folder)
+        place = RepositoryPaths.above(folder)
         if place is None:
             raise UsageError(f"{folder} is not in a git repository: run this in a working tree")
         if program("git") is None:
@@ -148,7 +148,7 @@ class History:
         return run_program(
             (git, *safe_settings(self._place, own), *arguments),
             limit_s=LIMIT_S,
-            only={
+            env={
                 **without_git(os.environ),
                 **OUTSIDE,
                 "GIT_DIR": str(own),

@@ -44,7 +44,7 @@ class RepositoryState:
 
 def repository_state(folder: Path) -> RepositoryState:
     """The state of the repository that a folder belongs to; all None outside a repository."""
-    place = Place.above(folder)
+    place = RepositoryPaths.above(folder)
     head = None if place is None else _text(place.own / "HEAD")
     if place is None or head is None:
         return RepositoryState()
@@ -63,7 +63,7 @@ def repository_state(folder: Path) -> RepositoryState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RepositoryPaths:
     """The folders of a repository."""
 
     tree: Path
@@ -74,7 +74,7 @@ class Place:
     """The folder with references and objects."""
 
     @classmethod
-    def above(cls, folder: Path) -> Place | None:
+    def above(cls, folder: Path) -> RepositoryPaths | None:
         """The repository whose working tree holds the folder."""
         start = folder.resolve()
         for tree in (start, *start.parents):
@@ -87,7 +87,7 @@ class Place:
         return None
 
 
-def commit_named(place: Place, name: str) -> str | None:
+def commit_named(place: RepositoryPaths, name: str) -> str | None:
     """The commit that a reference points to, as a file or packed reference, following symbolic references."""
     for _ in range(5):
         if REFERENCE.fullmatch(name) is None or ".." in name:
@@ -101,7 +101,7 @@ def commit_named(place: Place, name: str) -> str | None:
     return None
 
 
-def _packed_commit(place: Place, name: str) -> str | None:
+def _packed_commit(place: RepositoryPaths, name: str) -> str | None:
     for line in (_text(place.common / "packed-refs") or "").splitlines():
         commit, _, listed = line.partition(" ")
         if listed == name:
@@ -126,7 +126,7 @@ def _text(path: Path) -> str | None:
 class _Git:
     """git in an empty repository that borrows objects, index and working tree of a real one."""
 
-    def __init__(self, place: Place, empty: Path, commit: str) -> None:
+    def __init__(self, place: RepositoryPaths, empty: Path, commit: str) -> None:
         self._tree = place.tree
         self._settings = safe_settings(place, empty)
         write_empty_repository(empty, commit)
@@ -157,20 +157,20 @@ class _Git:
         return None if in_tree and self._are_all_filtered(in_tree) else bool(in_tree)
 
     def _are_all_filtered(self, paths: Sequence[str]) -> bool:
-        done = self._run("check-attr", "-z", "--stdin", "filter", question="\0".join([*paths, ""]))
+        done = self._run("check-attr", "-z", "--stdin", "filter", input_text="\0".join([*paths, ""]))
         fields = [] if done is None else done.stdout.split("\0")
         return bool(fields) and not {"unspecified", "unset"} & set(fields[2::3])
 
-    def _run(self, *arguments: str, question: str | None = None) -> Finished | None:
+    def _run(self, *arguments: str, input_text: str | None = None) -> Finished | None:
         """The result of a git command; None without git, at the time limit, and on failure."""
         git = program("git")
         if git is None:
             return None
         done = run_program(
             (git, *self._settings, *arguments),
-            question=question,
+            input_text=input_text,
             limit_s=TIME_LIMIT_S,
-            only={**without_git(os.environ), **self._environment, **OUTSIDE},
+            env={**without_git(os.environ), **self._environment, **OUTSIDE},
             folder=self._tree,
         )
         return done if done.exit_code == 0 else None
@@ -204,7 +204,7 @@ def without_git(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.upper().startswith("GIT_")}
 
 
-def safe_settings(place: Place, empty: Path) -> tuple[str, ...]:
+def safe_settings(place: RepositoryPaths, empty: Path) -> tuple[str, ...]:
     """Arguments with the relevant, safe settings of the repository, and no others."""
     ours = ("core.fsmonitor=false", f"core.hooksPath={empty}", f"core.attributesFile={os.devnull}")
     words = [word for setting in ours for word in ("-c", setting)]
@@ -215,7 +215,7 @@ def safe_settings(place: Place, empty: Path) -> tuple[str, ...]:
     done = run_program(
         (git, "config", "--file", str(config), "--no-includes", "--null", "--list"),
         limit_s=TIME_LIMIT_S,
-        only={**without_git(os.environ), **OUTSIDE},
+        env={**without_git(os.environ), **OUTSIDE},
         folder=empty,
     )
     for entry in done.stdout.split("\0") if done.exit_code == 0 else ():

@@ -20,23 +20,23 @@ SCRIPT = "scripts"
 DEVICES, RUNTIMES = "benchmarking.devices", "benchmarking.runtimes"
 
 
-def check_read_plan(plan: CellPlan, named: Mapping[str, object], where: str) -> None:
+def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: str) -> None:
     """Check a plan that was read from the file `where`, before it runs.
 
-    `named` are the arguments of the command by key. Raises FormatError for an unknown runtime or device, UsageError for
+    `arguments` are those of the command by key. Raises FormatError for an unknown runtime or device, UsageError for
     code or a script that none of the arguments names.
     """
     cell = plan.cell
     for package, name in ((RUNTIMES, cell.runtime), (DEVICES, cell.device.type)):
         if name not in plugins.names(package):
             raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
-    if cell.workload.source == "module" and not _is_named(SCRIPT, cell.workload.path, named):
+    if cell.workload.source == "module" and not _is_named(SCRIPT, cell.workload.path, arguments):
         raise UsageError(
             f"{where} would run the script {cell.workload.path!r}, so it was not started: if you trust the script, "
             "measure it again with benchhouse script"
         )
     code = foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path)
-    if code is not None and not _is_named(code.key, code.path, named):
+    if code is not None and not _is_named(code.key, code.path, arguments):
         raise UsageError(
             f"{where} would run the code in {code.path!r}, so it was not started: if you trust the code, add "
             f"{code.flag} with its folder"
@@ -49,9 +49,9 @@ def foreign_code(runtime: str, mode: Mapping[str, Scalar], model_path: str | Non
     return plugin.foreign_code(mode, model_path)
 
 
-def _is_named(key: str, code: str | None, named: Mapping[str, object]) -> bool:
+def _is_named(key: str, code: str | None, arguments: Mapping[str, object]) -> bool:
     """Whether an argument is the code's file or folder, or a folder above it."""
-    folder = named.get(key)
+    folder = arguments.get(key)
     if not isinstance(folder, str) or not code:
         return False
     path = Path(code)

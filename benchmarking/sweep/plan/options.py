@@ -47,10 +47,10 @@ def help_text(by_runtime: Mapping[str, Option]) -> str:
     """The help of a flag: what it chooses, and its values in each runtime."""
     values = (f"{words} [{', '.join(names)}]" for words, names in runtimes_by_values(by_runtime).items())
     separator = ": " if any(option.values for option in by_runtime.values()) else " "
-    return f"{what_is_chosen(by_runtime)}{separator}{'; '.join(values)}".replace("%", "%%")
+    return f"{option_meaning(by_runtime)}{separator}{'; '.join(values)}".replace("%", "%%")
 
 
-def what_is_chosen(by_runtime: Mapping[str, Option]) -> str:
+def option_meaning(by_runtime: Mapping[str, Option]) -> str:
     """What an option chooses, in the words of the runtimes that have it."""
     return "; ".join(dict.fromkeys(option.help for option in by_runtime.values()))
 
@@ -86,8 +86,10 @@ def options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
 
 def check_shared_options(options: frozenset[str], cells: Sequence[Cell]) -> None:
     """Raise UsageError for an option that none of the requested runtimes has."""
-    had = {cell.runtime: options_of(cell.runtime, cell.workload) for cell in cells}
+    options_by_runtime = {cell.runtime: options_of(cell.runtime, cell.workload) for cell in cells}
     for name in sorted(options):
-        if not any(name in own for own in had.values()):
-            has = "; ".join(f"{runtime} has {', '.join(own) or 'none'}" for runtime, own in had.items())
+        if not any(name in names for names in options_by_runtime.values()):
+            has = "; ".join(
+                f"{runtime} has {', '.join(names) or 'none'}" for runtime, names in options_by_runtime.items()
+            )
             raise UsageError(f"none of these runtimes has an option {name}: {has}")

@@ -25,7 +25,7 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
     It requests what actually ran, such as the device and weights that "auto" found. Raises UnsupportedError for a run
     that no command can repeat, and for one whose settings name code, since a stored run may come from anyone.
     """
-    if (why_not := _why_not(run)) is not None:
+    if (why_not := _unrepeatable_reason(run)) is not None:
         raise UnsupportedError(f"run {run.run_id} cannot be repeated: {why_not}")
     values = _values(points)
     fields: dict[str, Any] = {AXES[name].key: values.pop(name) for name in list(values) if AXES[name].is_field}
@@ -83,8 +83,8 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     options: dict[str, Scalar] = {}
     for request in requests:
         options = {**request.options, **options}
-    alike = {(command_line(replace(one, runtime=None, options={})), tuple(one.tags.items())) for one in requests}
-    if len(alike) != 1 or any(options[name] != value for one in requests for name, value in one.options.items()):
+    distinct = {(command_line(replace(one, runtime=None, options={})), tuple(one.tags.items())) for one in requests}
+    if len(distinct) != 1 or any(options[name] != value for one in requests for name, value in one.options.items()):
         commands = len({command_line(request) for request in requests})
         raise UsageError(f"these runs need {max(commands, 2)} different commands: choose one run")
     runtimes = ",".join(dict.fromkeys(run.runtime for run in runs))
@@ -93,7 +93,7 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     return (*command_line(replace(requests[0], runtime=runtimes, options=options)), *skipping, *tags)
 
 
-def _why_not(run: MeasuredRun) -> str | None:
+def _unrepeatable_reason(run: MeasuredRun) -> str | None:
     """Why a command cannot or must not repeat a stored run; None if it can."""
     if run.why_not_repeatable is not None:
         return run.why_not_repeatable

@@ -71,9 +71,9 @@ class Request:
     @property
     def family_axes(self) -> dict[str, tuple[float, ...]]:
         """The requested values of the axes that only some models have, by name."""
-        own = [axis for axis in AXES.values() if axis.is_field and not axis.of_every_model]
-        asked = {**{axis.name: getattr(self, axis.key) for axis in own}, **self.axes}
-        return {name: values for name, values in asked.items() if values is not None}
+        fields = [axis for axis in AXES.values() if axis.is_field and not axis.of_every_model]
+        requested = {**{axis.name: getattr(self, axis.key) for axis in fields}, **self.axes}
+        return {name: values for name, values in requested.items() if values is not None}
 
 
 def workload_of(request: Request) -> Workload:
@@ -115,9 +115,9 @@ def plan_points(
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
     else:
-        left = tuple(point for point in points if point.label not in skipped)
-        split = check_points(
-            left,
+        runnable = tuple(point for point in points if point.label not in skipped)
+        unsupported = check_points(
+            runnable,
             lambda point: (
                 exported_folder.why_not_point(workload, point)
                 or why_not_point(cell, point)
@@ -125,8 +125,8 @@ def plan_points(
             ),
             skip_unsupported=request.skip_unsupported,
         )
-        left = tuple(point for point in left if point.label not in split)
-        skipped = {**skipped, **split, **fit.unfit_points(left, may_skip=request.skip_unsupported)}
+        runnable = tuple(point for point in runnable if point.label not in unsupported)
+        skipped = {**skipped, **unsupported, **fit.unfit_points(runnable, may_skip=request.skip_unsupported)}
     return CellPlan(
         session_id=session_id,
         started_at=utc_now(),
@@ -154,8 +154,8 @@ def runtime_for(request: Request, device: Device) -> str:
 
 def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
     """The requested options, without shared ones that this runtime lacks."""
-    elsewhere = request.shared_options - set(options_of(runtime, workload))
-    return {name: value for name, value in request.options.items() if name not in elsewhere}
+    inapplicable = request.shared_options - set(options_of(runtime, workload))
+    return {name: value for name, value in request.options.items() if name not in inapplicable}
 
 
 def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
@@ -165,8 +165,8 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
     device, mode, reason = None, None, None
     cpu_list, num_threads = request.cpu_list, request.num_threads
     try:
-        cpu_list, num_threads = _bound(request)
-        device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
+        cpu_list, num_threads = _cpu_binding(request)
+        device = select(request.device, lambda device: _unsupported_reason(request, device, workload), machine.devices)
         runtime = _runtime(request, device)
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
         mode = dict(runtime.mode_at(request.precision, mode)) | request.settings.mode
@@ -190,7 +190,7 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
     return cell, reason
 
 
-def _bound(request: Request) -> tuple[str | None, int | None]:
+def _cpu_binding(request: Request) -> tuple[str | None, int | None]:
     """The processors to bind to, in canonical form, and the number of threads: by default one per core, so that every
     runtime has the same. Raises UsageError for processors that are not available."""
     from benchmarking.devices.support import binding
@@ -225,7 +225,7 @@ def _runtime(request: Request, device: Device) -> Runtime:
     return runtime
 
 
-def _why_not(request: Request, device: Device, workload: Workload) -> str | None:
+def _unsupported_reason(request: Request, device: Device, workload: Workload) -> str | None:
     """None, or why the device does not support the request."""
     name = runtime_for(request, device)
     if name not in plugins.names(RUNTIMES):
@@ -267,27 +267,27 @@ def requested_points(request: Request, workload: Workload, family: WorkloadFamil
     only = family.only_batch_size(workload)
     is_default = request.batch_sizes == DEFAULT_BATCH_SIZES
     batch_sizes = (only,) if is_default and only is not None else request.batch_sizes
-    axes = {"batch_size": batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
+    axes = {"batch_size": batch_sizes, **family.axes(workload), **_requested_axes(request, workload, family)}
     axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
     points = grid(axes)
     if request.sequence_lengths is None and "sequence_length" in axes:
         possible = {point.sequence_length for point in points if family.check(workload, point) is None}
-        points = tuple(point for point in points if point.sequence_length in possible) or _longest(axes, workload)
+        points = tuple(point for point in points if point.sequence_length in possible) or _longest_grid(axes, workload)
     return points
 
 
-def _asked(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
+def _requested_axes(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
     """The requested values by axis. Raises UsageError for an axis that the workload lacks, unless it is shared."""
     has = family.axes(workload)
-    elsewhere = request.shared_axes - set(has)
-    given = {name: values for name, values in request.family_axes.items() if name not in elsewhere}
+    inapplicable = request.shared_axes - set(has)
+    given = {name: values for name, values in request.family_axes.items() if name not in inapplicable}
     for name in given:
         if name not in has:
             raise UsageError(no_axis(workload, name, has))
     return given
 
 
-def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
+def _longest_grid(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
     """The grid of a model that is too short for every default length: its maximum, less the tokens to generate.
 
     For a model that is long enough the whole grid, so that the actual problem is reported.

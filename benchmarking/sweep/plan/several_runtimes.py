@@ -55,7 +55,7 @@ def plan_runtimes(
     """
     may_refuse = may_refuse or tuple(names) == (ALL,)
     runtimes = _runtimes(names)
-    plans, refused = _attempted(
+    plans, refused = _plan_each(
         replace(request, shared_options=frozenset(request.options)),
         runtimes,
         session_id,
@@ -63,7 +63,7 @@ def plan_runtimes(
         Machine() if machine is None else machine,
     )
     if refused and (not may_refuse or not plans):
-        raise _cannot(refused, len(runtimes), may_refuse=may_refuse)
+        raise _unsupported_error(refused, len(runtimes), may_refuse=may_refuse)
     check_shared_options(frozenset(request.options), [plan.cell for plan in plans.values()])
     return RuntimePlans(
         plans=tuple(plans[name] for name in runtimes if name in plans),
@@ -86,7 +86,7 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
     return replace(show, text=text, document=document)
 
 
-def _attempted(
+def _plan_each(
     request: Request, runtimes: Sequence[str], session_id: str, workload: Workload, machine: Machine
 ) -> tuple[dict[str, CellPlan], dict[str, UnsupportedError]]:
     """The plans, and the unsupported runtimes with their errors. The first plan determines the device, so the baseline
@@ -126,7 +126,7 @@ def _is_compared(name: str) -> bool:
     return runtime.is_compared
 
 
-def _cannot(refused: Mapping[str, UnsupportedError], total: int, *, may_refuse: bool) -> UsageError:
+def _unsupported_error(refused: Mapping[str, UnsupportedError], total: int, *, may_refuse: bool) -> UsageError:
     """The error with all reasons, each with its runtimes."""
     by_reason: dict[str, list[str]] = {}
     for name, error in refused.items():

@@ -49,7 +49,7 @@ def main() -> int:
         signal.signal(number, lambda *_: interrupted.set())
     job = json.loads(sys.stdin.buffer.readline())
     try:
-        command = start(job["command"], stdout=None, stderr=None, only=job["variables"], folder=job["folder"])
+        command = start(job["command"], stdout=None, stderr=None, env=job["variables"], folder=job["folder"])
     except OSError as error:
         print(f"{job['command'][0]}: {error.strerror}", file=sys.stderr)
         return EXIT_NOT_STARTED

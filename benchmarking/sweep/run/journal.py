@@ -47,7 +47,7 @@ def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[
     try:
         with opened(draft, "x") as file:
             file.write(json.dumps(header, ensure_ascii=False, allow_nan=False) + "\n")
-        take(draft)
+        claim(draft)
         while not _is_named(draft, path, is_free):
             path = next(candidates)
         sync_folder(path.parent)
@@ -66,7 +66,7 @@ def append(path: Path, name: str, content: str) -> None:
         os.fsync(file.fileno())
 
 
-def take(path: Path) -> None:
+def claim(path: Path) -> None:
     """Record this process as the owner of the file. Raises OSError."""
     append(path, "Owner", dumps(this_process()))
 
@@ -88,7 +88,7 @@ def owner(path: Path, records: Iterable[Record]) -> Owner | None:
     return from_json(Owner, owners[-1], f"{path}: owner") if owners else None
 
 
-def mend(path: Path) -> None:
+def repair(path: Path) -> None:
     """Remove an incomplete last line, before more are appended. Raises StorageError."""
     try:
         with opened(path, "r+b") as file:

@@ -23,7 +23,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
-from benchmarking.measure.point import Checked
+from benchmarking.measure.point import CheckedOutput
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import (
     has_reference,
@@ -63,7 +63,7 @@ class Check:
             is_wanted=needs_reference(job.cell) or not has_reference(job.cell),
         )
 
-    def __call__(self, arrays: Mapping[str, Any]) -> Checked:
+    def __call__(self, arrays: Mapping[str, Any]) -> CheckedOutput:
         if self.digest is None:
             return self._without(self.why_not or NOT_RUN)
         if not arrays:
@@ -78,7 +78,7 @@ class Check:
         readings = comparison.readings()
         metrics = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
         by_array = {name: dict(errors) for name, errors in comparison.by_array.items()}
-        return Checked(
+        return CheckedOutput(
             result=PassResult(
                 metrics=metrics,
                 missing=dict(readings.missing),
@@ -101,8 +101,8 @@ class Check:
             extra={**measurement.extra, "flops_source": "reference"},
         )
 
-    def _without(self, why: str) -> Checked:
-        return Checked(
+    def _without(self, why: str) -> CheckedOutput:
+        return CheckedOutput(
             result=PassResult(missing=dict.fromkeys(COLUMNS, why)),
             doubts=(doubt("not_compared", why=why),) if self.is_wanted else (),
         )

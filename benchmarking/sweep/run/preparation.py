@@ -50,32 +50,32 @@ def has_build(cell: Cell) -> bool:
 
 def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True) -> Preparation | LoadFailed:
     """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference."""
-    made: Preparation | LoadFailed | None = None
-    left = plan.runnable
-    while made is None or (isinstance(made, Preparation) and left):
-        build = None if made is None else made.build
+    result: Preparation | LoadFailed | None = None
+    remaining = plan.runnable
+    while result is None or (isinstance(result, Preparation) and remaining):
+        build = None if result is None else result.build
         job = PreparationJob(
-            cell=plan.cell, points=left, rebuild=plan.rebuild, build=build, with_references=with_references
+            cell=plan.cell, points=remaining, rebuild=plan.rebuild, build=build, with_references=with_references
         )
-        made, is_done = _prepared(job, made, plan.timeout_s, say)
-        if is_done or isinstance(made, LoadFailed):
-            return made
-        left = tuple(point for point in left if point.label not in {*made.references, *made.missing})
-    return made
+        result, is_done = _run_process(job, result, plan.timeout_s, say)
+        if is_done or isinstance(result, LoadFailed):
+            return result
+        remaining = tuple(point for point in remaining if point.label not in {*result.references, *result.missing})
+    return result
 
 
 def prepare_here(plan: CellPlan) -> Preparation:
     """The preparation made in this process, for a model in this process. Raises what the build raises."""
     messages: list[Message] = []
     make_all(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild), messages.append)
-    made = Preparation(build=next(one.build for one in messages if isinstance(one, Built)))
+    result = Preparation(build=next(one.build for one in messages if isinstance(one, Built)))
     for one in messages:
-        made = _with_reference(made, one) if isinstance(one, Referenced) else made
-    return made
+        result = _with_reference(result, one) if isinstance(one, Referenced) else result
+    return result
 
 
-def _prepared(
-    job: PreparationJob, made: Preparation | None, timeout_s: float | None, say: Callable[[str], None]
+def _run_process(
+    job: PreparationJob, result: Preparation | None, timeout_s: float | None, say: Callable[[str], None]
 ) -> tuple[Preparation | LoadFailed, bool]:
     """The result so far with that of one process; and whether it is complete, or a fresh process must make the rest."""
     with WorkerProcess(job) as process:
@@ -83,49 +83,49 @@ def _prepared(
             try:
                 message = process.receive(None if timeout_s is None else time.monotonic() + timeout_s)
             except TimeLimitError:
-                return _ended(made, job.points, f"not finished within the time limit of {timeout_s:g} s"), True
+                return _ended_early(result, job.points, f"not finished within the time limit of {timeout_s:g} s"), True
             if isinstance(message, Preparing):
                 say(message.what)
             elif isinstance(message, Built):
-                made = Preparation(build=message.build)
-            elif isinstance(message, Referenced) and made is not None:
-                made = _with_reference(made, message)
+                result = Preparation(build=message.build)
+            elif isinstance(message, Referenced) and result is not None:
+                result = _with_reference(result, message)
                 if message.ends_process:
-                    return made, False
-            elif isinstance(message, Prepared) and made is not None:
-                return made, True
+                    return result, False
+            elif isinstance(message, Prepared) and result is not None:
+                return result, True
             elif isinstance(message, LoadFailed):
-                return (message if made is None else _ended(made, job.points, message.error)), True
+                return (message if result is None else _ended_early(result, job.points, message.error)), True
             else:
-                return _ended(made, job.points, process.why_it_ended()), True
+                return _ended_early(result, job.points, process.why_it_ended()), True
 
 
-def _with_reference(made: Preparation, message: Referenced) -> Preparation:
+def _with_reference(result: Preparation, message: Referenced) -> Preparation:
     if message.digest is not None:
-        return dataclasses.replace(made, references={**made.references, message.label: message.digest})
-    return dataclasses.replace(made, missing={**made.missing, message.label: message.why_not or FAILED})
+        return dataclasses.replace(result, references={**result.references, message.label: message.digest})
+    return dataclasses.replace(result, missing={**result.missing, message.label: message.why_not or FAILED})
 
 
-def _ended(made: Preparation | None, points: tuple[Point, ...], why: str) -> Preparation | LoadFailed:
+def _ended_early(result: Preparation | None, points: tuple[Point, ...], why: str) -> Preparation | LoadFailed:
     """The result of a preparation that ended early: a failure without the build, else one with fewer references."""
-    if made is None:
+    if result is None:
         return LoadFailed(error=f"preparation failed: {why}")
-    left = [point.label for point in points if point.label not in {*made.references, *made.missing}]
-    lost = dict.fromkeys(left, f"{FAILED}: preparing the reference: {why}")
-    return dataclasses.replace(made, missing={**made.missing, **lost})
+    remaining = [point.label for point in points if point.label not in {*result.references, *result.missing}]
+    lost = dict.fromkeys(remaining, f"{FAILED}: preparing the reference: {why}")
+    return dataclasses.replace(result, missing={**result.missing, **lost})
 
 
 def main() -> int:
     """The process: does the job that is read from stdin."""
     gc.set_threshold(100_000, 50, 100)  # collecting imported and traced objects takes a tenth of an export's time
-    home = claim_stdout()
+    stdout = claim_stdout()
     line = sys.stdin.readline()
     end_with_supervisor()
     job = from_json(PreparationJob, json.loads(line), "job")
 
     def send(message: Message) -> None:
-        home.write(encode(message))
-        home.flush()
+        stdout.write(encode(message))
+        stdout.flush()
 
     try:
         is_done = make_all(job, send)
@@ -148,9 +148,9 @@ def make_all(job: PreparationJob, send: Send) -> bool:
     maker = ReferenceMaker(job.cell, store, job.rebuild)
     for point in job.points:
         send(Preparing(what=f"the reference output at {point.label}"))
-        made = _reference(maker, point)
-        send(made)
-        if made.ends_process:
+        result = _reference(maker, point)
+        send(result)
+        if result.ends_process:
             return False
     maker.close()
     return True

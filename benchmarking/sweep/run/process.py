@@ -76,7 +76,7 @@ class WorkerProcess:
             module_command(f"benchmarking.sweep.run.{module}"),
             stdin=subprocess.PIPE,
             stderr=self._stderr,
-            further={"BENCHHOUSE_LAUNCH": str(launch)},
+            variables={"BENCHHOUSE_LAUNCH": str(launch)},
         )
         self.pid = self._process.pid
         threading.Thread(target=self._listen, daemon=True).start()

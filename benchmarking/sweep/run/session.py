@@ -19,7 +19,7 @@ from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Sweep, Track, check_place, has_failures, sweep
+from benchmarking.sweep.run.supervisor import Sweep, Track, check_location, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.live import observed
 
@@ -74,7 +74,7 @@ def run_plans(
         )
 
 
-def measured(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
+def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
     """The runs of plans that are measured together; nothing is saved or printed."""
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
@@ -94,7 +94,7 @@ def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> S
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
     for file in files:
         if file.run_file() is None:
-            check_place(file.read().plan, str(file.path), on_cluster=on_cluster)
+            check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
     return files
 
 
@@ -103,19 +103,19 @@ def resume(
     ingest: Ingest | None,
     show: Show,
     *,
-    named: Mapping[str, object] | None = None,
+    arguments: Mapping[str, object] | None = None,
     device_wait_s: float | None = None,
     executor: Executor | None = None,
 ) -> int:
     """Finish the unfinished runs of a folder, and return the exit code.
 
-    A run that already has its run file is stored unchanged. `named` are the command's arguments: see `Track.resume`.
+    A run that already has its run file is stored unchanged. `arguments` are those of the command: see `Track.resume`.
     """
     spool.prepare(files[0].path.parent)
-    over = [file for file in files if file.run_file() is not None]
+    completed = [file for file in files if file.run_file() is not None]
     executor = executor or LOCAL_EXECUTOR
-    tracks = [Track.resume(file, named, on_cluster=executor.is_cluster) for file in files if file not in over]
-    return _measure(tracks, True, ingest, show, device_wait_s, over, executor=executor)
+    tracks = [Track.resume(file, arguments, on_cluster=executor.is_cluster) for file in files if file not in completed]
+    return _measure(tracks, True, ingest, show, device_wait_s, completed, executor=executor)
 
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:
@@ -134,11 +134,11 @@ def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
 
 def _measure(
     tracks: Sequence[Track],
-    keeps: bool,
+    saves: bool,
     ingest: Ingest | None,
     show: Show,
     device_wait_s: float | None,
-    over: Sequence[PartialRun] = (),
+    completed: Sequence[PartialRun] = (),
     finished: Callable[[Run], None] = lambda run: None,
     executor: Executor | None = None,
 ) -> int:
@@ -147,16 +147,16 @@ def _measure(
 
     After an interruption the partial files of the other runs hold everything that was measured.
     """
-    kept: list[Finished] = []
+    finished_runs: list[Finished] = []
     codes = [EXIT_OK]
 
     def keep(one: Finished) -> None:
-        kept.append(one)
-        codes.append(_store(one, keeps, ingest, show))
+        finished_runs.append(one)
+        codes.append(_store(one, saves, ingest, show))
         finished(one.run)
 
-    for file in over:
-        keep(finished_before(file))
+    for file in completed:
+        keep(recover_finished(file))
     with observed(tracks, quiet=show.quiet) as observer:
 
         def done(track: Track) -> None:
@@ -167,15 +167,15 @@ def _measure(
             (executor or LOCAL_EXECUTOR).sweep(tracks, observer, done, device_wait_s=device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
-            _note_interrupted(tracks, [one.run for one in kept], keeps, show, executor or LOCAL_EXECUTOR)
+            _note_interrupted(tracks, [one.run for one in finished_runs], saves, show, executor or LOCAL_EXECUTOR)
             raise
-    _print([one.run for one in kept], show)
+    _print([one.run for one in finished_runs], show)
     return max(codes)
 
 
-def _store(one: Finished, keeps: bool, ingest: Ingest | None, show: Show) -> int:
+def _store(one: Finished, saves: bool, ingest: Ingest | None, show: Show) -> int:
     """Store a finished run; returns the exit code."""
-    if keeps and not show.quiet:
+    if saves and not show.quiet:
         note(f"run file: {one.path}")
     problem = store_run(one.path, ingest)
     if problem is not None:
@@ -211,18 +211,18 @@ def _note_weights(plans: Sequence[CellPlan]) -> None:
 
 
 def _note_interrupted(
-    tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show, executor: Executor
+    tracks: Sequence[Track], finished: Sequence[Run], saves: bool, show: Show, executor: Executor
 ) -> None:
     """Report the results measured before an interruption: with --save they are on disk, else they are printed."""
-    settled = sum(track.points_settled for track in tracks)
+    measured = sum(track.points_finished for track in tracks)
     total = sum(track.points_total for track in tracks)
     words = ("run_hardware_benchmark", "--resume", "--output-dir", str(tracks[0].folder), *executor.flags)
-    kept = f"saved; continue with {shlex.join(words)}" if keeps else "not saved, since --save was not given"
-    note(f"{settled} of {total} points measured: {kept}")
-    if not keeps:
-        over = {run.run_id for run in finished}
-        begun = [track for track in tracks if track.measurements and track.plan.run_id not in over]
-        _print([*finished, *(track.run(utc_now()) for track in begun)], show)
+    outcome = f"saved; continue with {shlex.join(words)}" if saves else "not saved, since --save was not given"
+    note(f"{measured} of {total} points measured: {outcome}")
+    if not saves:
+        completed = {run.run_id for run in finished}
+        started = [track for track in tracks if track.measurements and track.plan.run_id not in completed]
+        _print([*finished, *(track.run(utc_now()) for track in started)], show)
 
 
 def _plan_text(plan: CellPlan) -> str:
@@ -238,7 +238,7 @@ def _plan_text(plan: CellPlan) -> str:
         f"precision  {cell.precision}",
         f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
         + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
-        *_further(plan),
+        *_setting_lines(plan),
         f"points     {len(plan.runnable)}",
     ]
     lines += [f"  {point.label}" for point in plan.runnable]
@@ -246,7 +246,7 @@ def _plan_text(plan: CellPlan) -> str:
     return "\n".join(lines)
 
 
-def _further(plan: CellPlan) -> list[str]:
+def _setting_lines(plan: CellPlan) -> list[str]:
     """Lines about settings that are not the default."""
     cell = plan.cell
     lines = [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
@@ -272,7 +272,7 @@ def finish_run(track: Track) -> Finished:
     return Finished(run=run, path=path, has_failures=track.has_failures)
 
 
-def finished_before(file: PartialRun) -> Finished:
+def recover_finished(file: PartialRun) -> Finished:
     """A run whose process was killed between writing the run file and deleting the partial file, which is deleted now.
     Writing the run file again would change the ids of its results."""
     path = file.final_path

@@ -91,10 +91,10 @@ class PartialRun:
         with self._storage_errors():
             journal.append(self.path, PLAN, dumps(stored(to_json(plan), anonymous=plan.is_anonymous)))
 
-    def take(self) -> None:
+    def claim(self) -> None:
         """Record this process as the owner of the file. Raises StorageError."""
         with self._storage_errors():
-            journal.take(self.path)
+            journal.claim(self.path)
 
     def run_file(self) -> Path | None:
         """Its run file, if it was written before the process was killed. Raises StorageError if another run's file is
@@ -141,9 +141,9 @@ class PartialRun:
             owner=journal.owner(self.path, lines),
         )
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Remove an incomplete last line, before more are appended. Raises StorageError."""
-        journal.mend(self.path)
+        journal.repair(self.path)
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:

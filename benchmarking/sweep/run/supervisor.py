@@ -22,7 +22,7 @@ from benchmarking.core.untrusted.redaction import stored_record
 from benchmarking.measure.bench import Live
 from benchmarking.measure.peaks import with_peak
 from benchmarking.measure.settings import Settings
-from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, work
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare
@@ -223,7 +223,7 @@ class WorkerSession:
     def _may_try_alone(self, point: Point) -> bool:
         """Whether a point may be retried in a fresh process, since earlier points of this one may have caused the
         failure."""
-        return self.settled > 0 and self.track.second_try(point.label, self.job.launch)
+        return self.settled > 0 and self.track.grant_retry(point.label, self.job.launch)
 
     def _ended(self, worker: WorkerProcess) -> None:
         """Handle a worker that ended before its work was done."""
@@ -231,7 +231,7 @@ class WorkerSession:
         killed = worker.exit_status() < 0
         if killed and self.current is not None and self._may_try_alone(self.current):
             return
-        if killed and not self.loaded and self.track.second_try("load", self.job.launch):
+        if killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
             return
         self._lost("failed", why)
 
@@ -289,7 +289,7 @@ class Track:
         """Whether this process prepared the cell. Builds of an earlier process may have been deleted from the cache."""
         self.spent_s: dict[int, float] = {}
         """Total seconds of the workers so far, by launch."""
-        self._second_tries: set[tuple[str, int]] = set()
+        self._retried: set[tuple[str, int]] = set()
         self._open: tuple[tuple[int, Point], ...] | None = None
 
     @classmethod
@@ -298,17 +298,19 @@ class Track:
         return cls(plan, folder)
 
     @classmethod
-    def resume(cls, file: PartialRun, named: Mapping[str, object] | None = None, *, on_cluster: bool = False) -> Track:
+    def resume(
+        cls, file: PartialRun, arguments: Mapping[str, object] | None = None, *, on_cluster: bool = False
+    ) -> Track:
         """The track of an unfinished file. Raises UsageError if another process uses the file, if it runs code that is
-        not among the command's arguments (`named`; see `check_read_plan`), and if a cluster started it unless
+        not among the command's arguments (`arguments`; see `check_loaded_plan`), and if a cluster started it unless
         `on_cluster`."""
         progress = file.read()
-        check_read_plan(progress.plan, named or {}, str(file.path))
-        check_place(progress.plan, str(file.path), on_cluster=on_cluster)
+        check_loaded_plan(progress.plan, arguments or {}, str(file.path))
+        check_location(progress.plan, str(file.path), on_cluster=on_cluster)
         if progress.owner is not None and progress.owner.is_alive():
             raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait until it ends, or stop it")
-        file.mend()
-        file.take()
+        file.repair()
+        file.claim()
         return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements, progress.preparation)
 
     def begin(self) -> None:
@@ -349,12 +351,12 @@ class Track:
     def next_points(self, launch: int) -> tuple[Point, ...]:
         """The points for the next worker of a launch; empty if the launch is done."""
         points = self.points_left(launch)
-        alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
+        alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._retried)
         return points[:1] if alone else points
 
     def points_left(self, launch: int) -> tuple[Point, ...]:
         """The remaining points of a launch."""
-        return tuple(point for of_launch, point in self._still_open() if of_launch == launch)
+        return tuple(point for of_launch, point in self._open_items() if of_launch == launch)
 
     def settings_of(self, points: Sequence[Point], launch: int) -> Settings:
         """The plan's settings for a worker with these points: its budget is proportional to their work."""
@@ -362,39 +364,39 @@ class Track:
         if settings.budget_s is None:
             return settings
         left_s = settings.budget_s - self.spent_s.get(launch, 0.0)
-        share = sum(map(work, points)) / sum(work(point) for of, point in self._still_open() if of == launch)
+        share = sum(map(work, points)) / sum(work(point) for of, point in self._open_items() if of == launch)
         return dataclasses.replace(settings, budget_s=left_s * share)
 
-    def second_try(self, what: str, launch: int) -> bool:
+    def grant_retry(self, what: str, launch: int) -> bool:
         """Grant one retry in a fresh process to a point (by label) or to the load; False if it already had one."""
         key = (what, launch)
-        if key in self._second_tries:
+        if key in self._retried:
             return False
-        self._second_tries.add(key)
+        self._retried.add(key)
         return True
 
     def open_points(self) -> list[Point]:
         """The remaining points, once per launch."""
-        return [point for _, point in self._still_open()]
+        return [point for _, point in self._open_items()]
 
     @property
     def next_launch(self) -> int | None:
         """The first launch with remaining points; None if the run is complete."""
-        return next((launch for launch, _ in self._still_open()), None)
+        return next((launch for launch, _ in self._open_items()), None)
 
     @property
     def launches_left(self) -> int:
         """Workers still to be started, if none dies."""
         if self.plan.settings.point_per_process:
-            return len(self._still_open())
+            return len(self._open_items())
         return len(self.open_launches() - {one.launch for one in self.measurements})
 
     def open_launches(self) -> set[int]:
         """The launches with remaining points."""
-        return {launch for launch, _ in self._still_open()}
+        return {launch for launch, _ in self._open_items()}
 
     @property
-    def points_settled(self) -> int:
+    def points_finished(self) -> int:
         """Number of points finished or given up, over all launches."""
         return self.points_total - len(self.open_points())
 
@@ -412,7 +414,7 @@ class Track:
         """The run's record, from the results so far."""
         return finished_run(self.plan, self.loads, self.measurements, finished_at, self.preparation)
 
-    def _still_open(self) -> tuple[tuple[int, Point], ...]:
+    def _open_items(self) -> tuple[tuple[int, Point], ...]:
         """(launch, point) for everything that is left. A point that failed and never succeeded is not tried in later
         launches. Cached until the next measurement, since the progress display calls it often."""
         if self._open is None:
@@ -425,14 +427,14 @@ class Track:
         return self._open
 
 
-def check_place(plan: CellPlan, where: str, *, on_cluster: bool) -> None:
+def check_location(plan: CellPlan, where: str, *, on_cluster: bool) -> None:
     """Raise UsageError if a plan of a cluster is to be continued on this machine, or vice versa, since all launches of
     a run belong to one machine."""
     if (plan.cluster is not None) != on_cluster:
-        place = "this machine: continue without --cluster, --backend and --use-slurm"
+        location = "this machine: continue without --cluster, --backend and --use-slurm"
         if plan.cluster is not None:
-            place = f"the cluster {plan.cluster}: continue with --resume and the flags that name it"
-        raise UsageError(f"{where}: measured on {place}")
+            location = f"the cluster {plan.cluster}: continue with --resume and the flags that name it"
+        raise UsageError(f"{where}: measured on {location}")
 
 
 def has_failures(measurements: Iterable[Measurement]) -> bool:
@@ -461,7 +463,7 @@ def finished_run(
         error=_error(failed, len(results)),
         started_at=plan.started_at,
         finished_at=finished_at,
-        cell=dataclasses.replace(plan.cell, workload=_counted(plan.cell.workload, loads)),
+        cell=dataclasses.replace(plan.cell, workload=_with_parameter_count(plan.cell.workload, loads)),
         hardware=plan.hardware,
         provenance=plan.provenance,
         settings=plan.settings_json(),
@@ -485,14 +487,14 @@ def _result(
 
     if point.label in plan.skipped:
         return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
-    own = tuple(one for one in measurements if one.point.label == point.label)
+    point_measurements = tuple(one for one in measurements if one.point.label == point.label)
     machine = doubts.about_environment(plan.environment, plan.cell.device)
-    clock = doubts.about_end(ended, *((one.started_at, one.finished_at) for one in own))
+    clock = doubts.about_end(ended, *((one.started_at, one.finished_at) for one in point_measurements))
     context = (*machine, *doubts.about_workload(plan.cell.workload), *clock)
-    return summarise(uuid7(), point, own, tuple(loads), context=context)
+    return summarise(uuid7(), point, point_measurements, tuple(loads), context=context)
 
 
-def _counted(workload: Workload, loads: Sequence[LaunchLoad]) -> Workload:
+def _with_parameter_count(workload: Workload, loads: Sequence[LaunchLoad]) -> Workload:
     """The workload with the parameter count reported by the first load."""
     counts = [load.verified.get("parameter_count") for load in loads]
     count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)

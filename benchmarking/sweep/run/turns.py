@@ -23,7 +23,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Inte
 from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import bound_command, spool
-from benchmarking.sweep.run.session import finish_run, finished_before
+from benchmarking.sweep.run.session import finish_run, recover_finished
 from benchmarking.sweep.run.supervisor import Track, sweep_one_launch
 from benchmarking.sweep.show.live import observed
 
@@ -46,19 +46,20 @@ def take_turn(
     plans: Callable[[], Sequence[CellPlan]],
     *,
     quiet: bool,
-    named: Mapping[str, object] | None = None,
+    arguments: Mapping[str, object] | None = None,
     device_wait_s: float | None = None,
 ) -> int:
     """Measure the next launch of the runs in the folder; if it is empty, the runs are created from `plans`.
 
-    Runs without remaining launches are finished, and their run files written. `named` are the command's arguments: see
+    Runs without remaining launches are finished, and their run files written. `arguments` are those of the command: see
     `Track.resume`. Returns the exit code, 0 if no launch is left.
+
     Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
     spool.prepare(folder)
     has_begun = any(folder.glob("*.json*"))
-    finished = [finished_before(file) for file in spool.unfinished(folder) if file.run_file() is not None]
-    unfinished = [Track.resume(file, named) for file in spool.unfinished(folder)]
+    finished = [recover_finished(file) for file in spool.unfinished(folder) if file.run_file() is not None]
+    unfinished = [Track.resume(file, arguments) for file in spool.unfinished(folder)]
     tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
     with observed(tracks, quiet=quiet) as observer:
         sweep_one_launch(
@@ -197,5 +198,5 @@ class TurnError(BenchhouseError):
 def _environment(one: Arm) -> dict[str, str]:
     """The side's variables; modules of a worktree come before installed ones."""
     if one.folder is not None or any(one.words[: len(words)] == words for words in COMMANDS.values()):
-        return environment(one.environment, first=one.folder)
+        return environment(one.environment, path_first=one.folder)
     return {**os.environ, **one.environment}  # another interpreter uses its own packages

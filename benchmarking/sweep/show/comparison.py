@@ -20,7 +20,7 @@ from benchmarking.sweep.run.reference import is_reference
 from benchmarking.sweep.show.report import left_out
 from benchmarking.workloads.support.families import is_given
 
-WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
+WORST_FIRST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,8 +225,10 @@ def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
 
 def _doubts(result: Result) -> tuple[str, ...]:
     """Kinds of doubt above severity info, the worst first."""
-    kinds = {severity: [doubt.kind for doubt in result.doubts if doubt.severity == severity] for severity in WORST}
-    return tuple(kind for severity in WORST for kind in kinds[severity])
+    kinds = {
+        severity: [doubt.kind for doubt in result.doubts if doubt.severity == severity] for severity in WORST_FIRST
+    }
+    return tuple(kind for severity in WORST_FIRST for kind in kinds[severity])
 
 
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:

@@ -33,7 +33,7 @@ MAX_CELLS = 40
 MAX_MACHINES = 40
 MAX_DEVICES = 4
 MAX_TEXT = 500
-NAMED = 3
+MAX_LISTED = 3
 """Maximum number of names listed in a sentence."""
 
 
@@ -67,19 +67,19 @@ class LiveObserver(Observer):
         self._progress = progress
         self._tracks = list(tracks)
         self._started_s = time.time()
-        self._written_s = self._write_again_s = 0.0
+        self._written_s = self._next_write_s = 0.0
         self._activity = "starting"
         self._current: CurrentPoint | None = None
         self._machines: tuple[MachineProgress, ...] = ()
         self._failed = {track.plan.run_id: sum(one.status != "ok" for one in track.measurements) for track in tracks}
         self._results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
-        self._fixed = {**self._cleaned(_fixed(tracks)), "owner": to_json(this_process())}
+        self._constant_fields = {**self._redacted(_constant_fields(tracks)), "owner": to_json(this_process())}
         self._file: StatusFile | None = None
         try:
             self._file = StatusFile()
         except StorageError as error:
-            self._give_up(error)
+            self._disable(error)
         self._write()
 
     def preparing(self, track: Track, what: str) -> None:
@@ -144,7 +144,7 @@ class LiveObserver(Observer):
 
     def _write(self, state: str = "running") -> None:
         began_s = time.monotonic()
-        if self._file is None or (state == "running" and began_s < self._write_again_s):
+        if self._file is None or (state == "running" and began_s < self._next_write_s):
             return
         self._written_s = began_s
         cells = self._cells()
@@ -158,8 +158,8 @@ class LiveObserver(Observer):
         try:
             self._file.write(
                 {
-                    **self._fixed,
-                    **self._cleaned(changing),
+                    **self._constant_fields,
+                    **self._redacted(changing),
                     "state": state,
                     "started_s": self._started_s,
                     "updated_s": time.time(),
@@ -171,10 +171,10 @@ class LiveObserver(Observer):
                 }
             )
         except StorageError as error:
-            self._give_up(error)
-        self._write_again_s = next_scan_s(began_s, len(self._tracks))
+            self._disable(error)
+        self._next_write_s = next_scan_s(began_s, len(self._tracks))
 
-    def _give_up(self, error: StorageError) -> None:
+    def _disable(self, error: StorageError) -> None:
         """Continue the sweep without a live status."""
         self._file = None
         self._progress.waiting(f"no live status: {error}")
@@ -184,19 +184,19 @@ class LiveObserver(Observer):
             CellProgress(
                 name=cell_name(track.plan.cell),
                 total=track.points_total,
-                done=track.points_settled,
+                done=track.points_finished,
                 failed=self._failed[track.plan.run_id],
             )
             for track in self._tracks
         ]
 
-    def _cleaned(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _redacted(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content without secrets, and for an anonymous run without names of hosts and users."""
         cleaned: dict[str, Any] = stored(content, anonymous=self._is_anonymous)
         return cleaned
 
 
-def _fixed(tracks: Sequence[Track]) -> dict[str, Any]:
+def _constant_fields(tracks: Sequence[Track]) -> dict[str, Any]:
     """The fields that do not change during the sweep."""
     here = [
         track.plan.cell.device for track in tracks if track.plan.cluster is None
@@ -224,7 +224,7 @@ def words(tracks: Sequence[Track]) -> str:
     if len(cells) == 1:
         return f"{cell_name(cells[0])}: {end}"
     models, devices, runtimes = (
-        listed(list(dict.fromkeys(names)), NAMED)
+        listed(list(dict.fromkeys(names)), MAX_LISTED)
         for names in (
             [cell.subject for cell in cells],
             [cell.device.selector for cell in cells],

@@ -29,18 +29,18 @@ from benchmarking.core.text import listed, number, visible, wrapped
 from benchmarking.measure.profiling import COPY_RATE
 from benchmarking.runtimes.support.lookup import default_runtime
 
-MOST_LAYERS, MOST_OPERATORS = 12, 10
-NOTABLE = 0.15
+MAX_LAYERS, MAX_OPERATORS = 12, 10
+MIN_SHARE = 0.15
 """Minimum share of a call for a part to be worth a remedy."""
-NOTABLE_ATTENTION = 0.05
-MATCHED = 0.9
+MIN_ATTENTION_SHARE = 0.05
+MIN_MATCHED_SHARE = 0.9
 """Share of operator time matched with modules below which the report says so."""
 FASTER_PEAK = 1.3
 """A precision whose measured peak is higher by this factor is worth trying."""
-WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
-DISTURBED = 3.0
+KIND_NAMES = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
+OUTLIER_RATIO = 3.0
 """Ratio to the median call from which on other programs probably disturbed the slowest call."""
-HALVES = ("bfloat16", "float16")
+HALF_PRECISIONS = ("bfloat16", "float16")
 SOFTMAX = ("softmax", "bmm", "baddbmm")
 FUSED_ATTENTION = ("scaled_dot_product", "flash", "attention")
 
@@ -59,12 +59,12 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
     """The summary of a profile."""
     tips = [f"{one.what}: {one.text}" for one in advice(profile)] or ["nothing stands out in this profile"]
     parts = [
-        "\n".join(_head(profile)),
+        "\n".join(_header(profile)),
         table_text(_times(profile), page),
         table_text(_kinds(profile), page),
         table_text(_layers(profile), page) if _by_layer(profile) else "",
         table_text(_operators(profile), page),
-        "Where the time goes\n" + wrapped("\n".join(_where(profile)), page.text_width),
+        "Where the time goes\n" + wrapped("\n".join(_time_sentences(profile)), page.text_width),
         "What to try\n" + wrapped("\n".join(f"- {visible(tip)}" for tip in tips), page.text_width),
     ]
     return "\n\n".join(filter(None, parts))
@@ -72,10 +72,10 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
 
 def advice(profile: Profile) -> tuple[Advice, ...]:
     """What to try, as far as the profile has evidence for it."""
-    return tuple(found for ask in ADVISERS for found in ask(profile))
+    return tuple(found for adviser in ADVISERS for found in adviser(profile))
 
 
-def _head(profile: Profile) -> list[str]:
+def _header(profile: Profile) -> list[str]:
     cell, call = profile.run.cell, profile.call
     plain, profiled = median(call.latency_ms), median(call.profiled_ms)
     overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"
@@ -106,18 +106,18 @@ def _statistics(values: Sequence[float]) -> tuple[str, ...]:
     )
 
 
-def time_ms(module: ModuleTime) -> float:
+def exclusive_time_ms(module: ModuleTime) -> float:
     """A module's own time: on the accelerator if there is one, else on the host."""
     return module.exclusive_ms if module.device_exclusive_ms is None else module.device_exclusive_ms
 
 
-def whole_ms(module: ModuleTime) -> float:
-    """A module's time including nested modules, on the same side as `time_ms`."""
+def inclusive_time_ms(module: ModuleTime) -> float:
+    """A module's time including nested modules, on the same side as `exclusive_time_ms`."""
     return module.inclusive_ms if module.device_inclusive_ms is None else module.device_inclusive_ms
 
 
-def _all_ms(profile: Profile) -> float:
-    return sum(map(time_ms, profile.call.breakdown.modules)) or profile.call.breakdown.host_ms
+def _total_ms(profile: Profile) -> float:
+    return sum(map(exclusive_time_ms, profile.call.breakdown.modules)) or profile.call.breakdown.host_ms
 
 
 def _kinds(profile: Profile) -> Table:
@@ -125,20 +125,23 @@ def _kinds(profile: Profile) -> Table:
     grouped: dict[str, list[ModuleTime]] = defaultdict(list)
     for module in modules:
         grouped[module.kind].append(module)
-    total = _all_ms(profile)
+    total = _total_ms(profile)
     rows = []
-    for kind, own in sorted(grouped.items(), key=lambda item: -sum(map(time_ms, item[1]))):
-        spent, outermost = sum(map(time_ms, own)), sum(whole_ms(one) for one in own if _is_outermost(one, own))
+    for kind, own in sorted(grouped.items(), key=lambda item: -sum(map(exclusive_time_ms, item[1]))):
+        spent, outermost = (
+            sum(map(exclusive_time_ms, own)),
+            sum(inclusive_time_ms(one) for one in own if _is_outermost(one, own)),
+        )
         flops = sum(one.flops or 0 for one in own)
         rows.append(
             (
-                WORDS.get(kind, kind),
+                KIND_NAMES.get(kind, kind),
                 number(spent, 3),
                 f"{spent / total:.1%}" if total else "-",
                 number(outermost, 3) if kind != OTHER else "-",
                 f"{sum(one.calls for one in own):.0f}",
                 number(flops / 1e9, 3) if flops else "-",
-                _limited(profile, kind),
+                _main_bound(profile, kind),
             )
         )
     return Table(
@@ -150,9 +153,9 @@ def _kinds(profile: Profile) -> Table:
 
 def kind_shares(profile: Profile) -> dict[str, float]:
     """The share of each part of the model in the time of its modules, the largest first."""
-    kinds, total = defaultdict[str, float](float), _all_ms(profile)
+    kinds, total = defaultdict[str, float](float), _total_ms(profile)
     for module in profile.call.breakdown.modules:
-        kinds[module.kind] += time_ms(module) / total if total else 0.0
+        kinds[module.kind] += exclusive_time_ms(module) / total if total else 0.0
     return dict(sorted(kinds.items(), key=lambda item: -item[1]))
 
 
@@ -160,7 +163,7 @@ def _is_outermost(module: ModuleTime, own: Sequence[ModuleTime]) -> bool:
     return not any(module.module.startswith(f"{one.module}.") for one in own if one.module)
 
 
-def _limited(profile: Profile, kind: str) -> str:
+def _main_bound(profile: Profile, kind: str) -> str:
     """The limit that applies to most of the operators' time in a part."""
     spent: dict[str, float] = defaultdict(float)
     for operator in profile.call.breakdown.operators:
@@ -174,14 +177,14 @@ def _by_layer(profile: Profile) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     for module in profile.call.breakdown.modules:
         if module.layer is not None:
-            found[module.layer] += time_ms(module)
+            found[module.layer] += exclusive_time_ms(module)
     return dict(found)
 
 
 def _layers(profile: Profile) -> Table:
-    layers, total = _by_layer(profile), _all_ms(profile)
-    longest = sorted(layers, key=lambda name: -layers[name])[:MOST_LAYERS]
-    inclusive = {one.module: whole_ms(one) for one in profile.call.breakdown.modules}
+    layers, total = _by_layer(profile), _total_ms(profile)
+    longest = sorted(layers, key=lambda name: -layers[name])[:MAX_LAYERS]
+    inclusive = {one.module: inclusive_time_ms(one) for one in profile.call.breakdown.modules}
     return Table(
         headings=(f"layer ({len(layers)})", "exclusive ms", "share", "inclusive ms"),
         rows=tuple(
@@ -203,8 +206,8 @@ def _operators(profile: Profile) -> Table:
     spent: dict[str, list[OperatorTime]] = defaultdict(list)
     for operator in profile.call.breakdown.operators:
         spent[operator.operator].append(operator)
-    longest = sorted(spent.values(), key=lambda own: -sum(map(_own_ms, own)))[:MOST_OPERATORS]
-    total = _all_ms(profile)
+    longest = sorted(spent.values(), key=lambda own: -sum(map(_operator_ms, own)))[:MAX_OPERATORS]
+    total = _total_ms(profile)
     return Table(
         headings=("operator", "exclusive ms", "share", "calls", "GFLOP/s", "GB/s", "limited by"),
         rows=tuple(_operator_row(own, total) for own in longest),
@@ -212,12 +215,12 @@ def _operators(profile: Profile) -> Table:
     )
 
 
-def _own_ms(operator: OperatorTime) -> float:
+def _operator_ms(operator: OperatorTime) -> float:
     return operator.exclusive_ms if operator.device_ms is None else operator.device_ms
 
 
 def _operator_row(own: Sequence[OperatorTime], total: float) -> tuple[str, ...]:
-    spent = sum(map(_own_ms, own))
+    spent = sum(map(_operator_ms, own))
     bounds = {one.bound for one in own if one.bound is not None}
     return (
         own[0].operator,
@@ -236,12 +239,12 @@ def _rate(done: Sequence[tuple[float | None, float]]) -> str:
     return number(amount / spent_ms / 1e6, 3) if amount and spent_ms else "-"
 
 
-def _where(profile: Profile) -> Iterator[str]:
+def _time_sentences(profile: Profile) -> Iterator[str]:
     """Sentences about where the time goes."""
     breakdown = profile.call.breakdown
-    shares = [f"{WORDS.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
+    shares = [f"{KIND_NAMES.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
     yield f"{listed(shares, 4)} of a call."
-    yield from _unseen(breakdown)
+    yield from _hidden_modules(breakdown)
     layers = _by_layer(profile)
     if len(layers) > 1:
         slowest = max(layers, key=lambda name: layers[name])
@@ -256,7 +259,7 @@ def _where(profile: Profile) -> Iterator[str]:
     if (peak := breakdown.metrics.get("peak_bytes")) is not None:
         yield f"A call allocates at most {number(peak / BYTES_PER_MB, 2)} MB at a time{_at_peak(breakdown.modules)}."
     longest, usual_ms = max(profile.call.profiled_ms), median(profile.call.profiled_ms)
-    if longest > DISTURBED * usual_ms:
+    if longest > OUTLIER_RATIO * usual_ms:
         text = (
             f"The slowest call took {longest / usual_ms:.1f} times the median, and the means include the disturbance."
         )
@@ -265,7 +268,7 @@ def _where(profile: Profile) -> Iterator[str]:
         yield f"Whether operators are compute-bound or memory-bound is unknown: {breakdown.missing['bound']}."
 
 
-def _unseen(breakdown: Breakdown) -> Iterator[str]:
+def _hidden_modules(breakdown: Breakdown) -> Iterator[str]:
     """Why some parts of the model are not visible: a compiler's graphs, or nodes without modules."""
     graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
     if graphs is not None:
@@ -279,7 +282,7 @@ def _unseen(breakdown: Breakdown) -> Iterator[str]:
     matched = breakdown.details.get("matched_share")
     if matched == 0:
         yield "No operator could be matched with a module: use --rebuild always to export the model again with modules."
-    elif isinstance(matched, float) and matched < MATCHED:
+    elif isinstance(matched, float) and matched < MIN_MATCHED_SHARE:
         yield f"Only {matched:.0%} of the time in operators could be matched with modules; the rest counts as other."
 
 
@@ -298,7 +301,7 @@ def _outside_ms(profile: Profile) -> float | None:
     return None if outside is None else max(0.0, outside - max(0.0, median(call.profiled_ms) - median(call.latency_ms)))
 
 
-def _is_plain(profile: Profile) -> bool:
+def _is_eager(profile: Profile) -> bool:
     """Whether torch runs the model operator by operator."""
     return profile.run.cell.runtime == default_runtime()
 
@@ -306,10 +309,10 @@ def _is_plain(profile: Profile) -> bool:
 def _batch(profile: Profile) -> Iterator[Advice]:
     outside, host_ms = _outside_ms(profile), profile.call.breakdown.host_ms
     idle = profile.call.breakdown.metrics.get("device_idle_ms")
-    if idle is not None and idle >= NOTABLE * host_ms:
+    if idle is not None and idle >= MIN_SHARE * host_ms:
         text = f"a larger batch: the accelerator waits for the host for {idle / host_ms:.0%} of a call"
         yield Advice(what="batch", text=text)
-    elif outside is not None and idle is None and outside >= NOTABLE * host_ms:
+    elif outside is not None and idle is None and outside >= MIN_SHARE * host_ms:
         text = f"a larger batch: {outside / host_ms:.0%} of a call is outside operators and hardly grows with the batch"
         yield Advice(what="batch", text=text)
 
@@ -321,28 +324,28 @@ def _compile(profile: Profile) -> Iterator[Advice]:
         reasons = breakdown.details.get("graph_break_reasons")
         first = f", the first: {reasons[0]}" if isinstance(reasons, list) and reasons else ""
         yield Advice(what="graph breaks", text=f"remove graph breaks: the compiler found {breaks:.0f}{first}")
-    if not _is_plain(profile):
+    if not _is_eager(profile):
         return
     small = sum(one.work_ms for one in breakdown.operators if one.bound == MEMORY and not one.flops)
-    outside, total = _outside_ms(profile) or 0.0, _all_ms(profile)
+    outside, total = _outside_ms(profile) or 0.0, _total_ms(profile)
     calls = breakdown.metrics.get("operator_calls", 0.0)
-    if small >= NOTABLE * total:
+    if small >= MIN_SHARE * total:
         text = (
             f"--runtime compiled: memory-bound operators without matrix products take {small / total:.0%} of a call, "
             "and a compiler can fuse them"
         )
         yield Advice(what="compile", text=text)
-    elif outside >= NOTABLE * breakdown.host_ms:
+    elif outside >= MIN_SHARE * breakdown.host_ms:
         text = f"--runtime compiled: {calls:.0f} operator calls, with {outside / breakdown.host_ms:.0%} between them"
         yield Advice(what="compile", text=text)
 
 
 def _precision(profile: Profile) -> Iterator[Advice]:
-    precision, peaks, total = profile.run.cell.precision, profile.peaks, _all_ms(profile)
+    precision, peaks, total = profile.run.cell.precision, profile.peaks, _total_ms(profile)
     own = peaks.get(precision)
     products = sum(one.work_ms for one in profile.call.breakdown.operators if one.bound == COMPUTE)
-    better = {name: peaks[name] / own for name in HALVES if own and name in peaks and name != precision}
-    if precision in HALVES or not better or products < NOTABLE * total:
+    better = {name: peaks[name] / own for name in HALF_PRECISIONS if own and name in peaks and name != precision}
+    if precision in HALF_PRECISIONS or not better or products < MIN_SHARE * total:
         return
     name = max(better, key=lambda one: better[one])
     if better[name] >= FASTER_PEAK:
@@ -354,10 +357,10 @@ def _precision(profile: Profile) -> Iterator[Advice]:
 
 
 def _quantise(profile: Profile) -> Iterator[Advice]:
-    total, rate = _all_ms(profile), profile.peaks.get(COPY_RATE)
+    total, rate = _total_ms(profile), profile.peaks.get(COPY_RATE)
     products = [one for one in profile.call.breakdown.operators if one.flops and one.bound == MEMORY]
     spent = sum(one.work_ms for one in products)
-    if rate and spent >= NOTABLE * total and profile.run.cell.precision not in ("int8", "int4"):
+    if rate and spent >= MIN_SHARE * total and profile.run.cell.precision not in ("int8", "int4"):
         moved = sum(one.bytes_accessed or 0 for one in products)
         text = (
             f"--precision int8: memory-bound matrix products take {spent / total:.0%} of a call; they move "
@@ -370,9 +373,9 @@ def _quantise(profile: Profile) -> Iterator[Advice]:
 def _attention(profile: Profile) -> Iterator[Advice]:
     operators = [one for one in profile.call.breakdown.operators if one.kind == ATTENTION]
     is_fused = any(word in one.operator.lower() for one in operators for word in FUSED_ATTENTION)
-    unfused = sum(_own_ms(one) for one in operators if any(word in one.operator.lower() for word in SOFTMAX))
-    if not is_fused and unfused >= NOTABLE_ATTENTION * _all_ms(profile):
-        share = unfused / _all_ms(profile)
+    unfused = sum(_operator_ms(one) for one in operators if any(word in one.operator.lower() for word in SOFTMAX))
+    if not is_fused and unfused >= MIN_ATTENTION_SHARE * _total_ms(profile):
+        share = unfused / _total_ms(profile)
         text = f"--attention sdpa: unfused softmax and score products take {share:.0%} of a call"
         yield Advice(what="attention", text=text)
 
@@ -390,7 +393,7 @@ def _memory(profile: Profile) -> Iterator[Advice]:
 
 def _tokenize(profile: Profile) -> Iterator[Advice]:
     call = profile.call
-    if call.tokenize_ms and median(call.tokenize_ms) >= NOTABLE * median(call.total_ms):
+    if call.tokenize_ms and median(call.tokenize_ms) >= MIN_SHARE * median(call.total_ms):
         share = median(call.tokenize_ms) / median(call.total_ms)
         text = f"tokenize while the model runs: preparing the inputs takes {share:.0%} of the total"
         yield Advice(what="tokenize", text=text)

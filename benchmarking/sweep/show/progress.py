@@ -24,16 +24,16 @@ from benchmarking.sweep.plan.plan import work
 from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls
 from benchmarking.sweep.run.supervisor import Observer, Track
 
-LARGE = 20
+MANY_CELLS = 20
 """Number of cells from which work that scans every cell is done less often."""
-SHARE = 20
-"""Such work then takes at most 1 / this of the time."""
-OVER = 0.2
+SCAN_INTERVAL_FACTOR = 20
+"""Minimum time between such scans, as a multiple of the time that one takes."""
+BUDGET_TOLERANCE = 0.2
 """Ratio to the budget below which exceeding it is not worth a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class PointTime:
     """The time that a measured point took in a launch."""
 
     track: str
@@ -54,13 +54,13 @@ class Timed:
         if settings.fixed_iterations is None:
             longest_s = settings.warmup_max_time_s + settings.max_time_s
             calls_s = max(min(calls_s, longest_s), (1 + settings.min_calls) * self.call_s(point))
-        return calls_s + self.other_s(point)
+        return calls_s + self.overhead_s(point)
 
     def call_s(self, point: Point) -> float:
         """Estimated seconds of a call at another point."""
         return self.calls_s / self.calls * work(point) / self.work
 
-    def other_s(self, point: Point) -> float:
+    def overhead_s(self, point: Point) -> float:
         """Estimated seconds of another point apart from its calls."""
         overhead = Overhead.of(self.seconds - self.calls_s, self.calls_s / self.calls)
         return overhead.seconds(self.call_s(point))
@@ -73,7 +73,7 @@ class Progress(Observer):
         self._tracks = list(tracks)
         self._display = NoDisplay() if quiet else Display(stream)
         self._point_began_s = time.monotonic()
-        self._timed: list[Timed] = []
+        self._timed: list[PointTime] = []
         self._launched_s = self._point_began_s
         """When the current worker started."""
         self._is_loading = False
@@ -81,13 +81,13 @@ class Progress(Observer):
         self._machines = ""
         """The table of a cluster, which is shown instead of the current point."""
         self._left_s: float | None = None
-        self._estimate_again_s = 0.0
+        self._next_estimate_s = 0.0
         self._began_s = self._point_began_s
         self._measured_s = 0.0
         """Seconds of all timed calls, excluding warm-ups."""
         self._warm_up_began_s: float | None = None
         """Seconds of a call of the current point, until one was measured."""
-        self._has_warned = self._has_summed_up = False
+        self._has_warned = self._has_summarised = False
 
     @property
     def left_s(self) -> float | None:
@@ -117,9 +117,9 @@ class Progress(Observer):
             self._timed.append(timed)
             self._measured_s += min(timed.calls_s, _seconds(measurement, "measure"))
         began_s = time.monotonic()
-        if began_s >= self._estimate_again_s or self._settled() == self._total():
+        if began_s >= self._next_estimate_s or self._finished() == self._total():
             self._left_s = self._estimate_left_s()
-            self._estimate_again_s = next_scan_s(began_s, len(self._tracks))
+            self._next_estimate_s = next_scan_s(began_s, len(self._tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
         self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
@@ -138,8 +138,8 @@ class Progress(Observer):
 
     def close(self) -> None:
         """Clear the line; after the last point, print the share of timed calls in the total time."""
-        if self._measured_s and not self._has_summed_up and self._settled() == self._total():
-            self._has_summed_up = True
+        if self._measured_s and not self._has_summarised and self._finished() == self._total():
+            self._has_summarised = True
             wall_s = time.monotonic() - self._began_s
             share = f", {self._measured_s / wall_s:.0%} of it timed calls"
             if any(track.plan.cluster is not None for track in self._tracks):
@@ -155,9 +155,9 @@ class Progress(Observer):
             self._warm_up_began_s = None if live.calls else time.monotonic()
         elif live.phase == "measure" and self._warm_up_began_s is not None:
             call_s, self._warm_up_began_s = time.monotonic() - self._warm_up_began_s, None
-            works = sum(map(work, track.open_points())) / work(point)
-            if self._warn_if_over_budget(track, (1 + UNTIMED_CALLS) * call_s * works):
-                self._left_s = (1 + UNTIMED_CALLS) * call_s * works
+            relative_work = sum(map(work, track.open_points())) / work(point)
+            if self._warn_if_over_budget(track, (1 + UNTIMED_CALLS) * call_s * relative_work):
+                self._left_s = (1 + UNTIMED_CALLS) * call_s * relative_work
 
     def _warn_if_over_budget(self, track: Track, left_s: float) -> bool:
         """Warn once if even the minimum of calls exceeds the budget."""
@@ -166,7 +166,7 @@ class Progress(Observer):
             return False
         launches = len(track.open_launches())
         room_s = launches * settings.budget_s - (time.monotonic() - self._launched_s)
-        self._has_warned = left_s > max(0.0, room_s) + OVER * launches * settings.budget_s
+        self._has_warned = left_s > max(0.0, room_s) + BUDGET_TOLERANCE * launches * settings.budget_s
         if self._has_warned:
             self._display.say(
                 f"slow: the remaining {_points(len(track.open_points()))} need about {duration(left_s)} even with the "
@@ -176,21 +176,21 @@ class Progress(Observer):
         return self._has_warned
 
     def _show(self, text: str, *, immediate: bool = True) -> None:
-        shown = self._machines or text
+        activity = self._machines or text
         self._display.show(
-            State(done=self._settled(), total=self._total(), unit="points", text=shown, left_s=self._left_s),
+            State(done=self._finished(), total=self._total(), unit="points", text=activity, left_s=self._left_s),
             immediate=immediate,
         )
 
-    def _settled(self) -> int:
-        return sum(track.points_settled for track in self._tracks)
+    def _finished(self) -> int:
+        return sum(track.points_finished for track in self._tracks)
 
     def _total(self) -> int:
         return sum(track.points_total for track in self._tracks)
 
     def _measured_text(self, track: Track, measurement: Measurement) -> str:
         name = self._cell(track) or [track.plan.cell.workload.model_id]
-        head = f"point {self._settled()}/{self._total()}"
+        head = f"point {self._finished()}/{self._total()}"
         parts = [head, *name, measurement.point.label, _launch(track, measurement.launch)]
         if measurement.status != "ok":
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
@@ -219,23 +219,23 @@ class Progress(Observer):
         """The estimated time of a track's open points, from earlier launches or scaled from the point of its model with
         the nearest work. The work of another model says nothing: without a point of its own, each takes the mean time.
         """
-        own = [one for one in self._timed if one.track == track.plan.run_id]
-        own = own or [one for one in self._timed if one.model == track.plan.cell.workload.model_id]
-        settings, left_s, call_s, other_s = track.plan.settings, 0.0, 0.0, 0.0
-        if not own:
+        similar = [one for one in self._timed if one.track == track.plan.run_id]
+        similar = similar or [one for one in self._timed if one.model == track.plan.cell.workload.model_id]
+        settings, left_s, call_s, overhead_s = track.plan.settings, 0.0, 0.0, 0.0
+        if not similar:
             return statistics.fmean(one.seconds for one in self._timed) * len(track.open_points())
         for point in track.open_points():
-            same = [one.seconds for one in own if one.label == point.label]
-            nearest = min(own, key=lambda one: abs(math.log(one.work / work(point))))
+            same = [one.seconds for one in similar if one.label == point.label]
+            nearest = min(similar, key=lambda one: abs(math.log(one.work / work(point))))
             left_s += statistics.fmean(same) if same else nearest.scaled_s(point, settings)
             call_s += nearest.call_s(point)
-            other_s += nearest.other_s(point)
+            overhead_s += nearest.overhead_s(point)
         if settings.budget_s is None or settings.fixed_iterations is not None or not call_s:
             return left_s
         budget_s = len(track.open_launches()) * settings.budget_s - (time.monotonic() - self._launched_s)
-        if MIN_POINT_CALLS * call_s + other_s <= budget_s:
+        if MIN_POINT_CALLS * call_s + overhead_s <= budget_s:
             return min(left_s, budget_s)
-        return min(left_s, other_s + fewest_calls(budget_s - other_s, call_s) * call_s)
+        return min(left_s, overhead_s + fewest_calls(budget_s - overhead_s, call_s) * call_s)
 
 
 def next_scan_s(began_s: float, cells: int) -> float:
@@ -244,7 +244,7 @@ def next_scan_s(began_s: float, cells: int) -> float:
     A sweep of thousands of cells would otherwise scan all of them after each of thousands of points.
     """
     now_s = time.monotonic()
-    return now_s + (SHARE * (now_s - began_s) if cells > LARGE else 0.0)
+    return now_s + (SCAN_INTERVAL_FACTOR * (now_s - began_s) if cells > MANY_CELLS else 0.0)
 
 
 def cell_name(cell: Cell) -> str:
@@ -279,13 +279,13 @@ def _seconds(measurement: Measurement, phase: str) -> float:
     return sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
 
 
-def _timed(track: Track, measurement: Measurement, seconds: float) -> Timed | None:
+def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime | None:
     """The time of a point; None if it has no samples."""
     wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
     calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
     if not calls:
         return None
-    return Timed(
+    return PointTime(
         track=track.plan.run_id,
         model=track.plan.cell.workload.model_id,
         label=measurement.point.label,

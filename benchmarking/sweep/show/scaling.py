@@ -15,7 +15,7 @@ from benchmarking.measure.speedup import Speedup, speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
+class ScaledPoint:
     """A point with one number of threads."""
 
     point: str
@@ -38,7 +38,7 @@ class Scaling:
     device_name: str | None
     runtime: str
     precision: str
-    points: tuple[Scaled, ...]
+    points: tuple[ScaledPoint, ...]
     """By point, then by the number of threads."""
 
 
@@ -101,7 +101,7 @@ def _scaling(runs: Sequence[Run]) -> Scaling:
     )
 
 
-def _point(label: str, runs: Sequence[Run]) -> list[Scaled]:
+def _point(label: str, runs: Sequence[Run]) -> list[ScaledPoint]:
     found = [(run, result) for run in runs for result in run.results if result.point.label == label]
     base = next(((run, result) for run, result in found if _is_ranked(run, result)), None)
     return [_scaled(run, result, base) for run, result in found]
@@ -112,34 +112,34 @@ def _is_ranked(run: Run, result: Result) -> bool:
     return result.status == "ok" and result.validity != "invalid" and not run.is_simulated
 
 
-def _scaled(run: Run, result: Result, base: tuple[Run, Result] | None) -> Scaled:
+def _scaled(run: Run, result: Result, base: tuple[Run, Result] | None) -> ScaledPoint:
     ratio = None
     if base is not None and base[1] is not result and _is_ranked(run, result):
         ratio = speedup(base[1], result)
-    more = _threads(run) / _threads(base[0]) if base is not None else 1.0
-    return Scaled(
+    thread_ratio = _threads(run) / _threads(base[0]) if base is not None else 1.0
+    return ScaledPoint(
         point=result.point.label,
         threads=_threads(run),
         status=result.status,
         median_ms=result.metrics.get("latency_median_ms"),
         speedup=ratio,
-        efficiency=None if ratio is None else ratio.ratio / more,
+        efficiency=None if ratio is None else ratio.ratio / thread_ratio,
     )
 
 
-def _interval(one: Scaled) -> str | None:
+def _interval(one: ScaledPoint) -> str | None:
     ratio = one.speedup
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return f"{ratio.low:#.3g} .. {ratio.high:#.3g}" + (" (calls)" if ratio.scope == "within" else "")
 
 
-def _state(one: Scaled) -> str:
+def _state(one: ScaledPoint) -> str:
     return "" if one.status == "ok" else one.status.replace("_", " ")
 
 
-_number = partial(Column[Scaled], is_number=True)
-_COLUMNS: tuple[Column[Scaled], ...] = (
+_number = partial(Column[ScaledPoint], is_number=True)
+_COLUMNS: tuple[Column[ScaledPoint], ...] = (
     Column(heading="point", text=lambda one: one.point, is_key=True),
     _number(heading="threads", text=lambda one: str(one.threads), is_key=True),
     _number(

@@ -36,7 +36,7 @@ class Watch:
         self._keep = keep
         self._idle_s = idle_s
         self._lock = threading.Lock()
-        self._meters: dict[tuple[str, str], Metering] = {}
+        self._meters: dict[tuple[str, str], DeviceMeter] = {}
         self._idle: threading.Timer | None = None
 
     def look(self) -> LiveSnapshot:
@@ -46,15 +46,15 @@ class Watch:
         running = [status for status, state in states if state == "running"]
         with self._lock:
             self._meter(running)
-            seen = [
+            readings = [
                 WatchedCommand(status=status, state=state, meters=self._meters_of(status) if state == "running" else ())
                 for status, state in states
             ]
             self._end_when_idle()
         return LiveSnapshot(
             at_s=time.time(),
-            running=tuple(one for one in seen if one.state == "running"),
-            ended=tuple(one for one in seen if one.state != "running"),
+            running=tuple(one for one in readings if one.state == "running"),
+            ended=tuple(one for one in readings if one.state != "running"),
             ignored=found.ignored,
         )
 
@@ -70,20 +70,20 @@ class Watch:
 
     def _meter(self, running: Sequence[LiveStatus]) -> None:
         """Sample the devices of these sweeps, and no others."""
-        wanted = {
+        active = {
             (status.key, device.selector if device else ""): (status, device)
             for status in running
             for device in (None, *_measured_devices(status))
         }
-        for key in set(self._meters) - set(wanted):
+        for key in set(self._meters) - set(active):
             self._meters.pop(key).end()
-        for key in wanted:
+        for key in active:
             if key not in self._meters:
-                status, device = wanted[key]
-                self._meters[key] = Metering(status, device, self._sample_interval, self._keep)
+                status, device = active[key]
+                self._meters[key] = DeviceMeter(status, device, self._sample_interval, self._keep)
 
     def _meters_of(self, status: LiveStatus) -> tuple[DeviceReadings, ...]:
-        return tuple(meter.seen() for (key, _), meter in self._meters.items() if key == status.key)
+        return tuple(meter.readings() for (key, _), meter in self._meters.items() if key == status.key)
 
     def _end_when_idle(self) -> None:
         if self._idle is not None:
@@ -103,7 +103,7 @@ def _measured_devices(status: LiveStatus) -> list[Device]:
     return found
 
 
-class Metering:
+class DeviceMeter:
     """Monitors one device of a sweep, or the CPU use of its processes, from now on."""
 
     def __init__(self, status: LiveStatus, device: Device | None, sample_interval: float, keep: int) -> None:
@@ -116,16 +116,16 @@ class Metering:
             keep=keep,
         )
         self._trouble: str | None = None
-        self._is_over = threading.Event()
+        self._stopping = threading.Event()
         # In a thread, since opening a vendor's library may take seconds.
         threading.Thread(target=self._run, daemon=True, name="metering").start()
 
-    def seen(self) -> DeviceReadings:
+    def readings(self) -> DeviceReadings:
         """All samples so far."""
         usage, device = self._monitor.usage, self._monitor.device()
         histories = tuple(history for name in READINGS if (history := _history(usage, name)) is not None)
         last = usage.samples[-1].missing if usage.samples else {}
-        shown = {history.name for history in histories}
+        reported = {history.name for history in histories}
         return DeviceReadings(
             selector=device.selector,
             name=device.name or device.type,
@@ -133,19 +133,19 @@ class Metering:
             missing={
                 name: last[name]
                 for name in READINGS
-                if name in last and name not in shown and not last[name].startswith(NOT_APPLICABLE)
+                if name in last and name not in reported and not last[name].startswith(NOT_APPLICABLE)
             },
             trouble=self._trouble,
         )
 
     def end(self) -> None:
         """End sampling."""
-        self._is_over.set()
+        self._stopping.set()
 
     def _run(self) -> None:
         try:
             with self._monitor:
-                while not self._is_over.wait(self._monitor.sample_interval):
+                while not self._stopping.wait(self._monitor.sample_interval):
                     self._monitor.check()
         except BenchhouseError as error:
             self._trouble = str(error)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.child_process import ChildError, ask
+from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.model_contracts import BundleKind, Recipe
 from benchmarking.core.records import Json, Point, Precision, WeightsChoice, Workload, canonical_hash
@@ -203,8 +203,8 @@ def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, 
     """The graphs as described by a separate process. Raises BenchhouseError."""
     paths = [str(folder / graph.file) for graph in bundle.graphs.values()]
     try:
-        graphs: list[dict[str, Any]] = ask(
-            graph_file.MODULE, question=json.dumps(paths), limit_s=graph_file.TIME_LIMIT_S * len(paths)
+        graphs: list[dict[str, Any]] = run_module_json(
+            graph_file.MODULE, input_text=json.dumps(paths), limit_s=graph_file.TIME_LIMIT_S * len(paths)
         )
     except ChildError as error:
         raise BenchhouseError(str(error)) from error

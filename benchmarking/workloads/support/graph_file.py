@@ -25,7 +25,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.child_process import ChildError, ask
+from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
@@ -147,7 +147,7 @@ def graph_file_workload(model_id: str, path: Path, *, task: str | None, seed: in
     if task not in (None, TASK):
         raise UsageError(f"--task {task}: {model_id} is a graph file, whose task is unknown: omit --task")
     try:
-        config: dict[str, Json] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
+        config: dict[str, Json] = run_module_json(MODULE, input_text=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
         raise UsageError(f"--model-id {model_id}: {error}") from error
     count = config.get("parameter_count")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.child_process import ChildError, ChildTimeLimitError, ask
+from benchmarking.core.child_process import ChildError, ChildTimeLimitError, run_module_json
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
 from benchmarking.workloads.support.processing import HUB_FILES, has_processors
@@ -88,7 +88,7 @@ def is_offline() -> bool:
 
 def _run_child(*arguments: str, limit_s: float | None) -> HubModel:
     try:
-        answer = ask("benchmarking.workloads.support.hub", *arguments, limit_s=limit_s, show_stderr=True)
+        answer = run_module_json("benchmarking.workloads.support.hub", *arguments, limit_s=limit_s, show_stderr=True)
     except ChildTimeLimitError:
         return HubModel(why_not=f"the hub did not answer within {limit_s:g} s")
     except ChildError as error:

@@ -84,7 +84,7 @@ def hostile_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("module", CHILDREN)
 def test_no_child_imports_from_the_working_folder(hostile_folder, module):
-    done = child_process.run_module(module, "--help", question="[]", limit_s=120.0)
+    done = child_process.run_module(module, "--help", input_text="[]", limit_s=120.0)
     assert done.exit_code != 99
     assert not (hostile_folder / "mark").exists()
 
@@ -203,7 +203,7 @@ def started_in(tree):
 def test_a_child_answers_in_json(monkeypatch):
     monkeypatch.setattr(child_process, "module_command", lambda *words: (*child_process.OWN_PYTHON, "-c", *words))
     echo = "import sys; print('noise'); print(sys.stdin.read())"
-    assert child_process.ask(echo, question='{"a": [1, null]}') == {"a": [1, None]}
+    assert child_process.run_module_json(echo, input_text='{"a": [1, null]}') == {"a": [1, None]}
 
 
 @pytest.mark.parametrize(
@@ -219,4 +219,4 @@ def test_a_child_answers_in_json(monkeypatch):
 def test_a_child_without_an_answer_is_an_error_that_says_why(monkeypatch, program, kind, words):
     monkeypatch.setattr(child_process, "module_command", lambda *words: (*child_process.OWN_PYTHON, "-c", *words))
     with pytest.raises(kind, match=words):
-        child_process.ask(program, limit_s=0.5 if "sleep" in program else None)
+        child_process.run_module_json(program, limit_s=0.5 if "sleep" in program else None)

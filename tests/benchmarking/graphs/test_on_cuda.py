@@ -83,7 +83,7 @@ def run(stubs, found, point, *, next_token=None, is_replayed=False, dimensions=N
         "dimensions": dimensions or {},
     }
     only = environment({"LD_LIBRARY_PATH": str(stubs)})
-    return run_program((*OWN_PYTHON, "-c", RUN, json.dumps(told)), only=only, limit_s=120)
+    return run_program((*OWN_PYTHON, "-c", RUN, json.dumps(told)), env=only, limit_s=120)
 
 
 def answer(done):
@@ -102,7 +102,7 @@ def test_every_node_of_the_choice_has_a_kernel_of_cuda(stubs, tmp_path, dtype):
         "print([part.ep_name for part in session.get_provider_graph_assignment_info() for _ in part.get_nodes()])\n"
     )
     only = environment({"LD_LIBRARY_PATH": str(stubs)})
-    done = run_program((*OWN_PYTHON, "-c", code, str(tmp_path / "graph.onnx")), only=only, limit_s=120)
+    done = run_program((*OWN_PYTHON, "-c", code, str(tmp_path / "graph.onnx")), env=only, limit_s=120)
     assert done.stdout.strip() == str([CUDA] * 5), done.stderr
 
 

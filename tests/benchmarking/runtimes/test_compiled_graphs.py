@@ -22,7 +22,7 @@ from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
-from benchmarking.sweep.plan.request import Request, _why_not
+from benchmarking.sweep.plan.request import Request, _unsupported_reason
 from benchmarking.workloads.support.resolve import resolve
 
 GPU = Device(
@@ -245,7 +245,7 @@ def test_no_install_command_is_given_on_a_device_that_the_runtime_never_supports
     monkeypatch.setattr(type(plugin), "missing", lambda self: "not installed: pip install something")
     cpu = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
     request = Request(model_id="tiny-bert", device="cpu", runtime=runtime, settings=PROFILES["quick"])
-    why_not = _why_not(request, cpu, resolve("tiny-bert"))
+    why_not = _unsupported_reason(request, cpu, resolve("tiny-bert"))
     assert why_not is not None
     assert why_not.endswith("not on cpu")
     assert "pip install" not in why_not

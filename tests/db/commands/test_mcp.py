@@ -129,7 +129,7 @@ def test_messages_that_are_not_of_the_protocol_get_an_error(asked_database):
     ]
     done = run_program(
         module_command("db.commands.mcp", "--db-path", str(asked_database)),
-        question="\n".join(lines) + "\n",
+        input_text="\n".join(lines) + "\n",
         limit_s=60,
     )
     answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}

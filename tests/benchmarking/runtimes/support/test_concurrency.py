@@ -17,7 +17,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.flight import FlightWatch, check_requests, settings_in_flight, stopwatch
+from benchmarking.measure.flight import ConcurrentStopwatch, check_requests, settings_in_flight, stopwatch
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.rates import rate_metrics
 from benchmarking.measure.settings import settings
@@ -201,4 +201,4 @@ def test_the_stopping_rule_looks_at_whole_rounds_of_the_requests_in_flight():
     three = settings_in_flight(settings("quick"), 3)
     assert (three.min_samples, three.max_samples) == (30, 201)
     assert settings_in_flight(settings("quick"), 1) == settings("quick")
-    assert isinstance(stopwatch(Bench(operation=Calls(3), handle=CpuHandle(), settings=three)), FlightWatch)
+    assert isinstance(stopwatch(Bench(operation=Calls(3), handle=CpuHandle(), settings=three)), ConcurrentStopwatch)

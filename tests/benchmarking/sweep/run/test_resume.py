@@ -19,7 +19,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import this_process, uuid7
 from benchmarking.core.records import Preparation, to_json
 from benchmarking.measure.settings import settings
-from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
 from benchmarking.sweep.run.session import finish_run
@@ -109,8 +109,8 @@ def test_an_unfinished_run_of_a_benchmark_runs_its_file_only_where_the_command_n
         )
         assert "add" in line
     assert not mark.exists()
-    named = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
-    assert run_hardware_benchmark.main(named) == 0
+    arguments = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
+    assert run_hardware_benchmark.main(arguments) == 0
     assert mark.exists()
 
 
@@ -120,8 +120,8 @@ def test_an_unfinished_batch_of_benchmarks_runs_their_files_only_where_the_comma
     disown(batch_of(theirs, bench_plan))
     assert "so it was not started: if you trust the code, add" in resume_batch(capsys, theirs)
     assert not mark.exists()
-    named = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
-    assert batch_benchmark.main(named) == 0
+    arguments = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
+    assert batch_benchmark.main(arguments) == 0
     assert mark.exists()
 
 
@@ -139,7 +139,7 @@ def test_a_path_that_leads_out_of_the_named_folder_is_not_in_it(theirs, bench_pl
     workload = dataclasses.replace(bench_plan.cell.workload, path=path.format(mine=mine))
     plan = dataclasses.replace(bench_plan, cell=dataclasses.replace(bench_plan.cell, workload=workload))
     with pytest.raises(UsageError, match="so it was not started: if you trust the code, add"):
-        check_read_plan(plan, {"benches": str(mine)}, "x")
+        check_loaded_plan(plan, {"benches": str(mine)}, "x")
 
 
 def test_an_unfinished_run_with_kernels_loads_them_only_where_the_command_names_their_folder(theirs, capsys):
@@ -150,9 +150,9 @@ def test_an_unfinished_run_with_kernels_loads_them_only_where_the_command_names_
     disown(PartialRun.create(theirs, plan))
     assert f"the code in '{theirs}'" in (line := resume_run(capsys, theirs))
     assert "add --kernel-repo" in line
-    check_read_plan(plan, {"kernel_repo": str(theirs)}, "x")
+    check_loaded_plan(plan, {"kernel_repo": str(theirs)}, "x")
     on_hub = dataclasses.replace(plan.cell, runtime_mode={"kernel_repo": "kernels-community/activation@1"})
-    check_read_plan(dataclasses.replace(plan, cell=on_hub), {}, "x")
+    check_loaded_plan(dataclasses.replace(plan, cell=on_hub), {}, "x")
 
 
 def test_benches_are_named_for_a_resumed_run_only(capsys):

@@ -69,7 +69,7 @@ def test_a_line_cut_off_by_a_crash_does_not_count_and_is_mended(tmp_path, plan):
     for cut in (1, 10, 60):
         partial.path.write_bytes(partial.path.read_bytes()[:-cut])
         assert partial.read().measurements == (measurement(),)
-    partial.mend()
+    partial.repair()
     assert partial.path.read_bytes() == whole
     partial.append(measurement(launch=2))
     assert partial.read().measurements == (measurement(), measurement(launch=2))

@@ -52,11 +52,11 @@ def labels(points):
 def test_every_point_is_open_once_per_launch_until_it_is_measured(track):
     one = track()
     one.begin()
-    assert (one.points_total, one.points_settled, len(one.open_points())) == (4, 0, 4)
+    assert (one.points_total, one.points_finished, len(one.open_points())) == (4, 0, 4)
     one.keep(measurement(POINTS[0], 0))
     assert labels(one.next_points(0)) == ["b2 s32"]
     assert labels(one.next_points(1)) == ["b1 s32", "b2 s32"]
-    assert one.points_settled == 1
+    assert one.points_finished == 1
 
 
 def test_a_point_that_only_ever_failed_is_not_tried_again(track):
@@ -86,7 +86,7 @@ def test_a_released_track_keeps_its_finished_points(track, tmp_path):
         one.keep(measurement(point, 0))
     finished = finish_run(one)
     assert [len(result.samples) for result in finished.run.results] == [1, 1]
-    assert (one.points_settled, [m.samples for m in one.measurements]) == (2, [(), ()])
+    assert (one.points_finished, [m.samples for m in one.measurements]) == (2, [(), ()])
     assert list(tmp_path.iterdir()) == [finished.path]
     assert store_run(finished.path, None) is None
 

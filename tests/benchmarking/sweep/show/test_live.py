@@ -63,8 +63,8 @@ def test_without_a_usable_folder_a_sweep_says_so_once_and_goes_on(folder, null_t
 def test_a_sweep_of_many_cells_writes_its_status_less_often_and_whole_at_its_end(folder, null_track, monkeypatch):
     written = []
     monkeypatch.setattr(StatusFile, "write", lambda self, content: written.append(content))
-    monkeypatch.setattr(progress, "SHARE", 1e9)
-    for cells, writes in ((2, 4), (progress.LARGE + 1, 2)):
+    monkeypatch.setattr(progress, "SCAN_INTERVAL_FACTOR", 1e9)
+    for cells, writes in ((2, 4), (progress.MANY_CELLS + 1, 2)):
         written.clear()
         tracks = [null_track() for _ in range(cells)]
         with observed(tracks, quiet=True) as observer:

@@ -11,7 +11,7 @@ from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget
 from benchmarking.sweep.show import progress
-from benchmarking.sweep.show.progress import Progress, Timed
+from benchmarking.sweep.show.progress import PointTime, Progress
 
 POINTS = tuple(Point(batch_size=batch, sequence_length=length) for length in (128, 512) for batch in (1, 2, 4, 8))
 LOAD_S = 12.0
@@ -31,7 +31,7 @@ class Track:
         self.begun = set()
 
     points_total = property(lambda self: len(POINTS) * self.plan.settings.launches)
-    points_settled = property(lambda self: self.points_total - len(self.open))
+    points_finished = property(lambda self: self.points_total - len(self.open))
     launches_left = property(lambda self: len(self.open_launches() - self.begun))
 
     def open_launches(self):
@@ -152,7 +152,10 @@ def test_points_of_a_model_that_was_not_measured_yet_take_the_mean_time():
     other.open = [(0, Point(batch_size=batch, sequence_length=32, axes={"documents": 10_000})) for batch in (1, 4)]
     shown = Progress([measured, other], quiet=True)
     timed = {"track": "run", "model": "model", "work": 128.0, "calls": 20, "calls_s": 9.0}
-    shown._timed = [Timed(**timed, label="b1 s128", seconds=10.0), Timed(**timed, label="b1 s128", seconds=14.0)]
+    shown._timed = [
+        PointTime(**timed, label="b1 s128", seconds=10.0),
+        PointTime(**timed, label="b1 s128", seconds=14.0),
+    ]
     assert shown._points_left_s(other) == 2 * 12.0
     other.plan.cell.workload.model_id = "model"
     assert shown._points_left_s(other) > 1000

@@ -69,7 +69,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer_of(stubs: Path, model: Path, name: str, options: dict[str, str]) -> str:
     """What the real provider's option parser says: `PARSED`, or its error."""
     found = environment({"LD_LIBRARY_PATH": str(stubs)})
-    done = run_program((*OWN_PYTHON, "-c", OPEN, str(model), name, json.dumps(options)), only=found, limit_s=60)
+    done = run_program((*OWN_PYTHON, "-c", OPEN, str(model), name, json.dumps(options)), env=found, limit_s=60)
     return done.stdout + done.stderr
 
 
