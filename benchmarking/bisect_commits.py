@@ -26,7 +26,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking import ab
-from benchmarking.bisection.search import Conclusion, check_sides, search
+from benchmarking.bisection.search import Conclusion, check_sides, conclusion_text, search
 from benchmarking.bisection.steps import (
     Log,
     Role,
@@ -34,12 +34,13 @@ from benchmarking.bisection.steps import (
     changed_points,
     endpoints_outcome,
     is_inconclusive,
+    log_text,
     outcome,
     point_changes,
     read_log,
+    step_line,
     write_log,
 )
-from benchmarking.bisection.text import conclusion_text, log_text, step_line
 from benchmarking.core.command_line import Parser, note, notes, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC

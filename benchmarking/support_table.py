@@ -168,11 +168,6 @@ def tiny_models_by_family() -> Mapping[str, Sequence[Workload]]:
     return {family: models for family, models in by_family.items() if models}
 
 
-def tiny_workloads() -> Mapping[str, Workload]:
-    """One tiny model of each family."""
-    return {family: models[-1] for family, models in tiny_models_by_family().items()}
-
-
 def between_markers(text: str) -> str | None:
     """The text between the markers of a Markdown text, or None."""
     _, start, rest = text.partition(START)

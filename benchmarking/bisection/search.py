@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarking.bisection.steps import Role, Step
+from benchmarking.bisection.steps import SHORT, Role, Step, change_text
 from benchmarking.core.errors import UsageError
-from benchmarking.core.untrusted.history import History
+from benchmarking.core.text import visible
+from benchmarking.core.untrusted.history import CommitText, History
 
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are spread evenly over 0 to 1."""
@@ -97,3 +98,31 @@ def _next(remaining: Sequence[str], is_first_skipped: bool, skips: int) -> str:
         return remaining[0]
     spread: float = (skips * GOLDEN) % 1
     return remaining[int(len(remaining) * spread**1.5)]
+
+
+def conclusion_text(found: Conclusion, history: History) -> str:
+    """The conclusion in a few lines."""
+    step = found.step
+    changes = [f"  {change_text(one)}" for one in step.points] if step is not None else []
+    if found.kind == "equal":
+        return "\n".join(["BAD is equivalent to GOOD: there is no change to find", *changes])
+    if found.kind == "not judged":
+        reason = "" if step is None else visible(step.reason or "")
+        return f"no verdict on whether BAD differs from GOOD: {reason}; a higher --max-rounds detects smaller changes"
+    named = [_commit_line(commit, history.text(commit)) for commit in found.commits]
+    if found.kind == "merge base":
+        head = "a common ancestor of GOOD and BAD already has the change, so it is on GOOD's side"
+        return "\n".join([f"{head}:", f"  {named[0]}", *changes])
+    if found.kind == "skipped":
+        head = "the culprit is one of these commits, all but the last of which had no verdict:"
+        return "\n".join([head, *(f"  {name}" for name in named), "BAD against GOOD:", *changes])
+    parent = (found.parent or "")[:SHORT]
+    if found.kind == "not confirmed":
+        reason = f": {visible(step.reason)}" if step is not None and step.reason else ""
+        head = f"not confirmed: when measured again, the commit does not differ from its parent {parent}{reason}"
+        return "\n".join([head, f"  {named[0]}", *changes])
+    return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])
+
+
+def _commit_line(commit: str, text: CommitText) -> str:
+    return f"{commit} {text.subject} ({text.author}, {text.time})"

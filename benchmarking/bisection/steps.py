@@ -18,15 +18,20 @@ from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import Json
 from benchmarking.core.temporary import temporary_name
+from benchmarking.core.text import duration, visible
 from benchmarking.core.untrusted.input_files import read_json
 
 FORMAT = "benchhouse bisect"
 VERSION = 1
 MAX_LOG_BYTES = 100_000_000
 UNDECIDED = "undecided"
+SHORT = 12
+"""Characters of a commit in a line of text."""
 Role = Literal["whole", "merge base", "step", "culprit"]
 """Why a commit is measured: BAD against GOOD, a common ancestor, a step in between, the culprit against its parent."""
 Outcome = Literal["bad", "good", "skip"]
+ROLES = {"whole": "BAD", "merge base": "common ancestor", "step": "step", "culprit": "culprit and its parent"}
+OUTCOMES = {"bad": "changed", "good": "not changed", "skip": "skipped"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,3 +193,33 @@ def _short(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value)[:40]
+
+
+def step_line(number: int, step: Step) -> str:
+    """A step as one line."""
+    where = f"{step.commit[:SHORT]} against {step.against[:SHORT]}"
+    details = f"{step.reason}" if step.reason else "; ".join(map(change_text, step.points))
+    how = f"{step.rounds} rounds, {duration(step.seconds)}" if step.rounds else "not measured"
+    return visible(
+        f"{number}. {ROLES[step.role]}: {where} ({step.subject}): {OUTCOMES[step.outcome]}: {details} [{how}]"
+    )
+
+
+def log_text(log: Log, conclusion: str | None = None) -> str:
+    """The log as text: the search, a line per step, and the conclusion."""
+    head = [
+        f"good: {log.good}",
+        f"bad: {log.bad}",
+        f"metric: {log.metric}, rounds: {', '.join(map(str, log.looks))}",
+        visible(f"command: {' '.join(log.command)}"),
+    ]
+    steps = [step_line(number, step) for number, step in enumerate(log.steps, 1)]
+    return "\n".join([*head, "", *steps, *(["", conclusion] if conclusion else [])]) + "\n"
+
+
+def change_text(one: PointChange) -> str:
+    """The change of a point with its interval and verdict."""
+    if one.change is None:
+        return visible(f"{one.point}: {one.verdict}: {one.reason}")
+    interval = "" if one.low is None or one.high is None else f" ({one.low:+.1%} .. {one.high:+.1%})"
+    return visible(f"{one.point}: {one.change:+.1%}{interval}, {one.verdict}")

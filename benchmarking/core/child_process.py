@@ -1,4 +1,5 @@
-"""Child processes: interpreter, module path, programs of the system, JSON answers and time limits.
+"""Child processes: interpreter, module path, programs of the system, JSON answers, limits, and commands that end with
+their parent.
 
 `start` starts every child; a test reads the sources for others. A child never imports from the working folder (`-P`,
 and only absolute folders in PYTHONPATH), so that a file random.py there cannot run. The installation or checkout of
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +26,9 @@ from benchmarking.core.errors import BenchhouseError, Interrupted
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds our packages."""
 OWN_PYTHON = (sys.executable, "-P")
+EXIT_NOT_STARTED = 126
+END_S = 15.0
+"""Time for a bound command to clean up after SIGTERM, before it is killed."""
 
 
 def module_command(module: str, *arguments: str) -> tuple[str, ...]:
@@ -242,6 +247,59 @@ def run_module_within(module: str, *arguments: str, limit_s: float, max_bytes: i
     return Finished(exit_code=process.returncode, is_too_long=is_too_long, **texts)
 
 
+def run_bound(command: Sequence[str], variables: Mapping[str, str], folder: Path | None) -> int:
+    """Run a command to its end, with its stdout on this process's stderr; returns its exit code (128 + signal).
+
+    The command ends when this process ends, for whatever reason: this module runs as a process between the two. Its
+    stdin is a pipe from here, which closes even after SIGKILL; it then ends the command. This works for commands of
+    other interpreters and versions too. An interruption is raised after the command has ended.
+    """
+    process = start(
+        module_command("benchmarking.core.child_process"),
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr.fileno(),
+        stderr=None,
+    )
+    assert process.stdin is not None
+    job = {"command": list(command), "variables": dict(variables), "folder": None if folder is None else str(folder)}
+    try:
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        return process.wait()
+    finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+
+
+def main() -> int:
+    """Run the command that is described on stdin, for `run_bound`; returns its exit code."""
+    interrupted = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        # Handled rather than ignored, which the command would inherit. This process waits for the command.
+        signal.signal(number, lambda *_: interrupted.set())
+    job = json.loads(sys.stdin.buffer.readline())
+    try:
+        command = start(job["command"], stdout=None, stderr=None, env=job["variables"], folder=job["folder"])
+    except OSError as error:
+        print(f"{job['command'][0]}: {error.strerror}", file=sys.stderr)
+        return EXIT_NOT_STARTED
+    threading.Thread(target=_end_with_stdin, args=(command, interrupted), daemon=True).start()
+    code = command.wait()
+    return 128 - code if code < 0 else code
+
+
+def _end_with_stdin(command: subprocess.Popen[str], interrupted: threading.Event) -> None:
+    """End the command when stdin closes. A signal to the whole group has reached it already and is not sent again."""
+    os.read(sys.stdin.fileno(), 1)
+    if not interrupted.is_set():
+        command.terminate()
+    try:
+        command.wait(END_S)
+    except subprocess.TimeoutExpired:
+        command.kill()
+
+
 def _limit_memory(pid: int, memory_bytes: int) -> None:
     if sys.platform == "linux":
         import resource
@@ -254,3 +312,7 @@ def _limit_memory(pid: int, memory_bytes: int) -> None:
 def _text(output: str | bytes | None) -> str:
     """The output up to the time limit, which is bytes on POSIX even in text mode."""
     return output.decode("utf-8", "replace") if isinstance(output, bytes) else output or ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

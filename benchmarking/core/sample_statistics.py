@@ -175,14 +175,8 @@ def tail_quantile(values: Sequence[float], q: float) -> float | None:
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))
 
 
-def count_outliers(values: Sequence[float]) -> Outliers:
-    """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values many MADs from the median."""
-    import numpy as np
-
-    return _outliers(np.sort(np.asarray(values, dtype=np.float64)))
-
-
 def _outliers(ordered: Floats) -> Outliers:
+    """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values many MADs from the median."""
     import numpy as np
 
     p25, median, p75 = (_quantile(ordered, q) for q in (0.25, 0.5, 0.75))

@@ -34,7 +34,8 @@ def runtime(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="module")
 def workloads() -> Mapping[str, Workload]:
-    return support_table.tiny_workloads()
+    """One tiny model of each family."""
+    return {family: models[-1] for family, models in support_table.tiny_models_by_family().items()}
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core.child_process import environment, module_command
+from benchmarking.core.child_process import environment, module_command, run_bound
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run import bound_command, spool
+from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, recover_finished
 from benchmarking.sweep.run.supervisor import Track, sweep_one_launch
 from benchmarking.sweep.show.live import observed
@@ -178,7 +178,7 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
 
 def _turn(one: Arm, extra_arguments: Sequence[str]) -> int:
     """Run the side's command; 0, or 1 if a point failed. Its stdout goes to stderr."""
-    code = bound_command.run([*one.words, *extra_arguments], _environment(one), one.folder)
+    code = run_bound([*one.words, *extra_arguments], _environment(one), one.folder)
     if code in (EXIT_OK, EXIT_FAILED):
         return code
     if code - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):

@@ -10,7 +10,6 @@ from benchmarking.core.sample_statistics import (
     between_launches_interval,
     binomial_tail,
     clock_step,
-    count_outliers,
     describe,
     drift,
     median_error,
@@ -61,16 +60,16 @@ def test_the_smallest_n_of_a_tail_is_that_which_passes_it_with_95_percent():
 
 def test_outliers_are_counted_by_tukeys_fences_on_each_side():
     # quartiles 3.5 and 8.5: mild beyond -4 and 16, severe beyond -11.5 and 23.5
-    found = count_outliers([1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30])
+    found = describe([1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30]).outliers
     assert (found.mild_low, found.mild_high, found.severe_low, found.severe_high) == (0, 1, 0, 1)
-    mirrored = count_outliers([-1, -2, -3, -4, -5, -6, -7, -8, -9, -20, -30])
+    mirrored = describe([-1, -2, -3, -4, -5, -6, -7, -8, -9, -20, -30]).outliers
     assert (mirrored.mild_low, mirrored.mild_high, mirrored.severe_low, mirrored.severe_high) == (1, 0, 1, 0)
 
 
 def test_far_values_are_counted_in_mads():
-    assert count_outliers([1, 2, 3, 100]).far == 1  # median 2.5, MAD 1.0, distance 97.5
-    assert count_outliers([1, 2, 3, 17.2]).far == 0  # MAD 1.0, distance 14.7
-    assert count_outliers([1, 1, 1, 1, 9]).far == 0  # no MAD to count in
+    assert describe([1, 2, 3, 100]).outliers.far == 1  # median 2.5, MAD 1.0, distance 97.5
+    assert describe([1, 2, 3, 17.2]).outliers.far == 0  # MAD 1.0, distance 14.7
+    assert describe([1, 1, 1, 1, 9]).outliers.far == 0  # no MAD to count in
 
 
 def test_autocorrelation_time_of_four_rising_values_by_hand():
