@@ -37,12 +37,12 @@ def only(folder):
     return json.loads(path.read_text())
 
 
-def test_sides_take_turns_and_neither_is_always_first():
+def test_sides_alternate_and_neither_is_always_first():
     assert "".join(order(range(3))) == "abbaab"
     assert "".join(order(range(3, 5))) == "baab"
 
 
-def test_a_side_is_variables_a_program_and_its_flags(tmp_path):
+def test_a_side_has_variables_a_program_and_flags(tmp_path):
     one = arm("a", f"A=1 B='x y' {sys.executable} -m tool --flag 'two words'", tmp_path)
     assert one.environment == {"A": "1", "B": "x y"}
     assert one.words == (sys.executable, "-m", "tool", "--flag", "two words")
@@ -52,12 +52,12 @@ def test_a_side_is_variables_a_program_and_its_flags(tmp_path):
 @pytest.mark.parametrize(
     "start", ["", "run_hardware_benchmark ", "run_hardware_benchmark.py ", "benchhouse run_hardware_benchmark "]
 )
-def test_the_plain_command_means_this_installation(start):
+def test_bare_command_names_refer_to_this_installation(start):
     assert arm("b", f"{start}--model-id m").words == (*DEFAULT_COMMAND, "--model-id", "m")
 
 
 @pytest.mark.parametrize("start", ["batch_benchmark", "batch_benchmark.py", "benchhouse batch_benchmark"])
-def test_batches_and_user_written_benchmarks_take_turns_too(start):
+def test_batches_and_user_written_benchmarks_can_be_compared(start):
     assert arm("a", f"{start} --benches b").words == (*COMMANDS["batch_benchmark"], "--benches", "b")
 
 
@@ -71,17 +71,17 @@ def test_batches_and_user_written_benchmarks_take_turns_too(start):
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
     ],
 )
-def test_a_side_that_cannot_be_is_refused_before_anything_runs(typed, said):
+def test_invalid_sides_are_errors_before_anything_runs(typed, said):
     with pytest.raises(UsageError, match=said):
         arm("a", typed)
 
 
-def test_a_working_tree_that_is_not_there_is_refused(tmp_path):
+def test_missing_worktrees_are_errors(tmp_path):
     with pytest.raises(UsageError, match="is not a folder"):
         arm("a", FLAGS, tmp_path / "none")
 
 
-def test_no_shell_sees_a_command():
+def test_commands_do_not_pass_through_a_shell():
     assert arm("a", "--model-id '$(touch x); rm -rf /' `id` | cat").words[-4:] == (
         "$(touch x); rm -rf /",
         "`id`",
@@ -90,7 +90,7 @@ def test_no_shell_sees_a_command():
     )
 
 
-def test_the_stored_command_is_the_one_that_was_typed():
+def test_the_stored_command_is_the_typed_one():
     assert without_turn_flag(["--model-id", "m", "--turn", "/tmp/x", "--launches", "3"]) == (
         "--model-id",
         "m",
@@ -198,7 +198,7 @@ def test_max_rounds_end_an_undecided_comparison(monkeypatch, capsys):
     assert measured == [(0, 5), (5, 8), (8, 9)]
 
 
-def test_a_side_that_is_refused_ends_it_with_its_own_exit_code(capfd, tmp_path, null_script):
+def test_a_failing_side_ends_the_comparison_with_its_exit_code(capfd, tmp_path, null_script):
     null_script()
     assert ab.main([f"{FLAGS} --no-such-flag", FLAGS, "--rounds", "1", "--quiet"]) == 2
     said = capfd.readouterr().err
@@ -206,7 +206,7 @@ def test_a_side_that_is_refused_ends_it_with_its_own_exit_code(capfd, tmp_path, 
     assert "benchhouse ab: error: A ended with exit code 2" in said
 
 
-def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monkeypatch, null_script):
+def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, null_script):
     def measured(arms, rounds, folder, further, say):
         (folder / "a").mkdir(parents=True)
         (folder / "a" / "run.partial.jsonl").write_text("{}")
@@ -225,7 +225,7 @@ def test_a_command_that_measures_nothing_is_an_error(tmp_path):
         run_files(tmp_path, "a")
 
 
-def test_a_stored_run_is_compared_with_at_the_end(capfd, tmp_path, null_script, make_run):
+def test_compare_to_shows_a_comparison_at_the_end(capfd, tmp_path, null_script, make_run):
     null_script(latency_ms={"*": [1.0, 1.01]})
     stored = tmp_path / "stored.json"
     stored.write_text(dumps(make_run(batch_sizes=(1,), sequence_lengths=(32,))))
@@ -248,6 +248,6 @@ def test_a_stored_run_is_compared_with_at_the_end(capfd, tmp_path, null_script, 
         (["--compare-to", "latest"], "add --save"),
     ],
 )
-def test_comparing_with_a_stored_run_needs_what_it_needs(capfd, flags, said):
+def test_compare_to_checks_its_requirements(capfd, flags, said):
     assert run_hardware_benchmark.main([*FLAGS.split(), *flags]) == 2
     assert said in capfd.readouterr().err

@@ -23,7 +23,7 @@ def module():
     return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
 
 
-def test_a_module_is_measured_as_it_is(module):
+def test_modules_are_measured_in_place(module):
     module.train()
     run = benchmark_model(module, torch.randn(8, 64), name="mlp", tags={"a": "b"}, **QUICK)
     (result,) = run.results
@@ -37,7 +37,7 @@ def test_a_module_is_measured_as_it_is(module):
     assert module.training
 
 
-def test_a_modules_run_is_valid_and_can_be_stored(module):
+def test_runs_of_modules_are_valid_and_can_be_stored(module):
     run = benchmark_model(module, {"input": torch.randn(8, 64)}, **QUICK)
     jsonschema.validate(json.loads(dumps(run)), run_schema())
     with Warehouse.open(":memory:") as warehouse:
@@ -73,6 +73,6 @@ def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
         ((torch.nn.Linear(2, 2).double(), torch.zeros(1, 2).double()), {}, "parameters are float64"),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(arguments, fields, message):
+def test_invalid_arguments_are_usage_errors(arguments, fields, message):
     with pytest.raises(UsageError, match=message):
         benchmark_model(*arguments, **fields)

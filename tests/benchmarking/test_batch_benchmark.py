@@ -67,7 +67,7 @@ def test_every_model_is_measured_stored_summarised_logged_and_reported(tmp_path,
     assert "tiny-gpt2" in (tmp_path / "new" / "report.html").read_text()
 
 
-def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, capsys, null_script):
+def test_failures_are_listed_and_the_batch_continues(tmp_path, capsys, null_script):
     null_script(faults={"b1 s32": "raise"})
     code = main([*TWO, *QUICK, *SMALL])
     err = capsys.readouterr().err
@@ -76,7 +76,7 @@ def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, capsys, null_script
     assert summary(tmp_path)["cells_by_status"] == {"failed": 1, "ok": 1}
 
 
-def test_a_run_that_cannot_be_stored_is_kept_and_resume_stores_it(tmp_path, capsys):
+def test_runs_that_could_not_be_stored_are_stored_by_resume(tmp_path, capsys):
     database = tmp_path / "here.duckdb"
     command = [sys.executable, "-m", "benchmarking.batch_benchmark", *TWO, *QUICK, *SMALL]
     with Warehouse.open(database):
@@ -102,7 +102,7 @@ def test_without_save_nothing_is_left(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_axis_goes_to_the_models_that_have_it(capsys):
+def test_axes_apply_to_the_models_that_have_them(capsys):
     plan = planned(capsys, *TWO, *QUICK, *SMALL)
     assert plan == {
         ("tiny-bert", "null", "float32"): ["b1 s32"],
@@ -110,7 +110,7 @@ def test_an_axis_goes_to_the_models_that_have_it(capsys):
     }
 
 
-def test_a_yaml_list_multiplies_and_grids_are_united(capsys, tmp_path):
+def test_yaml_lists_are_multiplied_and_grids_are_combined(capsys, tmp_path):
     (tmp_path / "models.yaml").write_text(
         """
 devices: "null"
@@ -136,7 +136,7 @@ models:
     }
 
 
-def test_a_dry_run_says_how_long_it_takes_once_that_is_known(capsys, tmp_path):
+def test_dry_runs_estimate_the_time_from_earlier_runs(capsys, tmp_path):
     arguments = [*TWO, *QUICK, *SMALL]
     assert main([*arguments, "--dry-run"]) == 0
     assert "2 cells, 2 points; estimated time: unknown, since nothing similar was measured" in capsys.readouterr().out
@@ -147,7 +147,7 @@ def test_a_dry_run_says_how_long_it_takes_once_that_is_known(capsys, tmp_path):
     assert re.search(r"2 cells, 2 points; estimated time: about \d+ s \(2 measured before\)", capsys.readouterr().out)
 
 
-def test_every_cell_that_cannot_be_is_named(capsys, tmp_path):
+def test_every_unsupported_cell_is_named(capsys, tmp_path):
     code = main(["--models", "tiny-bert,tiny-bret,tiny-gpt2", *QUICK, "--devices", "null,nul", *SMALL])
     lines = capsys.readouterr().err.splitlines()
     assert code == 2
@@ -189,7 +189,7 @@ def test_usage_errors_are_one_line(capsys, arguments, message):
     assert captured.out == ""
 
 
-def test_the_same_device_under_two_names_is_one_cell_too_many(capsys):
+def test_duplicate_cells_under_two_device_names_are_errors(capsys):
     code = main(["--models", "tiny-bert", "--devices", "cpu,auto", "--runtimes", "eager", "--quiet"])
     assert code == 2
     assert "is the same cell (tiny-bert on cpu (eager, float32)) as tiny-bert on cpu" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_the_planted_commit_is_found_and_measured_against_its_parent(repository,
     assert repository.git("status", "--short") == "M ms"
 
 
-def test_a_commit_that_fails_is_skipped_and_one_away_from_it_is_tried(repository, played, capsys):
+def test_failing_commits_are_skipped_and_a_distant_one_is_tried(repository, played, capsys):
     first = commit(repository, "first", 1.0)
     commit(repository, "broken", 1.0, broken="")
     (repository.folder / "broken").unlink()
@@ -127,7 +127,7 @@ def test_all_candidates_are_named_if_commits_were_skipped(repository, played, ca
     assert reason in log["steps"][1]["reason"]
 
 
-def test_an_equal_history_says_so(repository, played, capsys):
+def test_an_unchanged_metric_is_reported(repository, played, capsys):
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.001)
     assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 0
@@ -135,14 +135,14 @@ def test_an_equal_history_says_so(repository, played, capsys):
     assert len(played.pairs) == 1
 
 
-def test_a_change_that_noise_hides_is_not_searched_for(repository, played, capsys):
+def test_changes_hidden_by_noise_are_not_searched_for(repository, played, capsys):
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.03, noise="20")
     assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 3
     assert "no verdict on whether BAD differs from GOOD: m b1: inconclusive" in capsys.readouterr().out
 
 
-def test_a_commit_that_got_faster_is_found_the_same_way(repository, played, capsys):
+def test_improvements_are_found_like_regressions(repository, played, capsys):
     first = commit(repository, "first", 1.0)
     commit(repository, "fine", 1.001)
     commit(repository, "fast", 0.8)
@@ -166,7 +166,7 @@ def test_a_merged_branch_is_searched_too(repository, played, capsys):
     assert json.loads(capsys.readouterr().out)["conclusion"]["commits"][0]["commit"] == slow
 
 
-def test_of_two_branches_the_common_ancestor_is_measured_first(repository, played, capsys):
+def test_the_common_ancestor_of_two_branches_is_measured_first(repository, played, capsys):
     base = commit(repository, "base", 1.5)
     repository.git("checkout", "-q", "-b", "side")
     commit(repository, "mended on the side", 1.0)
@@ -178,7 +178,7 @@ def test_of_two_branches_the_common_ancestor_is_measured_first(repository, playe
     assert [one["commit"] for one in log["conclusion"]["commits"]] == [base]
 
 
-def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsys, monkeypatch, tmp_path):
+def test_interrupted_bisections_resume_from_their_log(repository, played, capsys, monkeypatch, tmp_path):
     first = commit(repository, "first", 1.0)
     for number in range(3):
         commit(repository, f"fine {number}", 1.0 + number / 1000)
@@ -226,7 +226,7 @@ def test_invalid_searches_are_refused_before_anything_is_measured(repository, pl
     assert played.pairs == []
 
 
-def test_a_command_that_fails_at_good_or_bad_ends_it(repository, played, capsys):
+def test_failures_at_good_or_bad_end_the_bisection(repository, played, capsys):
     commit(repository, "first", 1.0, broken="")
     commit(repository, "second", 1.0)
     assert bisect_commits.main(["main~1", "main", *COMMAND]) == 1
@@ -259,7 +259,7 @@ if len(starts) == known.launches:
 """
 
 
-def test_commits_are_measured_by_the_command_in_their_own_files_and_saved(repository, capfd, make_run, tmp_path):
+def test_each_commit_is_measured_with_its_own_files_and_saved(repository, capfd, make_run, tmp_path):
     """The processes of both sides, the database and its judgement are real; the benchmark is a small script."""
     run = dumps(make_run(batch_sizes=(1,), sequence_lengths=(32,)))
     first = repository.commit("first", {"ms": "1.0", "run.json": run, "measure.py": MEASURE})

@@ -101,9 +101,7 @@ def slow(tmp_path, null_script):
     null_script(real_time=True, latency_ms={"*": [20.0]})
 
 
-def test_no_point_is_lost_or_measured_twice_when_coordinators_and_workers_are_killed_interrupted_and_paused(
-    cluster, slow
-):
+def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slow):
     sizes = ["1", "2", "4", "8", "16", "32"]
 
     def told():
@@ -151,9 +149,7 @@ def test_no_point_is_lost_or_measured_twice_when_coordinators_and_workers_are_ki
     assert re.search(rf"late .* idle +{len(measured_by('late'))} +0", cluster.said())
 
 
-def test_the_cell_of_a_host_whose_network_is_cut_goes_on_elsewhere_and_each_point_is_kept_once(
-    tmp_path, monkeypatch, slow, capsys
-):
+def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypatch, slow, capsys):
     from dask import config
     from distributed import LocalCluster
 
@@ -195,9 +191,7 @@ def test_the_cell_of_a_host_whose_network_is_cut_goes_on_elsewhere_and_each_poin
         assert "b4 s32  ok" in own.log("there")
 
 
-def test_requests_that_no_worker_meets_are_refused_before_the_start_and_launches_are_spread_over_equal_workers(
-    cluster, capsys
-):
+def test_impossible_requests_are_errors_and_launches_spread_over_equal_workers(cluster, capsys):
     package = cluster.folder / "other" / "numpy-0.1.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
@@ -219,7 +213,7 @@ def test_requests_that_no_worker_meets_are_refused_before_the_start_and_launches
     assert not [path for name in ("one", "two") for path in (cluster.folder / name).glob("*.jsonl")]
 
 
-def test_workers_delete_their_copies_of_finished_runs_alone_and_a_run_of_a_cluster_is_not_resumed_here(
+def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_cluster(
     tmp_path, order_plan, monkeypatch
 ):
     import dataclasses
@@ -242,7 +236,7 @@ def test_workers_delete_their_copies_of_finished_runs_alone_and_a_run_of_a_clust
         Track.resume(kept)
 
 
-def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeypatch):
+def test_messages_of_other_program_versions_are_refused(monkeypatch):
     monkeypatch.setattr(messages, "__version__", "9.9.9")
     text = messages.message_text(messages.ORDER, None)
     monkeypatch.undo()
@@ -250,7 +244,7 @@ def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeyp
         messages.read_order(text)
 
 
-def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, order_plan):
+def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):
     context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, arguments={}, say=print)
     with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
         execution.adapt_plan(order_plan(), context)
@@ -301,12 +295,12 @@ def order_plan():
         (["--cluster", "local:2", "--use-slurm"], "--cluster and --use-slurm: give only one of them"),
     ],
 )
-def test_flags_that_a_cluster_would_not_use_are_refused(flags, why, capsys):
+def test_flags_without_effect_on_a_cluster_are_errors(flags, why, capsys):
     assert batch_benchmark.main(["--models", "tiny-bert", *flags]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_other_users_of_this_machine_cannot_reach_workers_that_a_command_starts_on_it():
+def test_local_workers_are_not_reachable_by_other_users():
     from distributed import Client
 
     with local_workers(1, WorkerRequirements(devices=("null",))) as started:
@@ -320,7 +314,7 @@ def test_other_users_of_this_machine_cannot_reach_workers_that_a_command_starts_
     assert address.startswith("tls://127.0.0.1:")
 
 
-def test_certificates_that_cannot_be_used_are_one_line(tmp_path, capsys):
+def test_unusable_certificates_are_one_line_errors(tmp_path, capsys):
     names = ["ca.pem", "cert.pem", "key.pem"]
     for name in names:
         (tmp_path / name).write_text("no certificate\n")
@@ -342,7 +336,7 @@ def test_certificates_that_cannot_be_used_are_one_line(tmp_path, capsys):
         ("server", [], "invalid scheduler address"),
     ],
 )
-def test_without_tls_a_cluster_is_reached_on_loopback_only(address, flags, why):
+def test_without_tls_only_loopback_clusters_are_allowed(address, flags, why):
     parser = Parser()
     add_tls(parser)
     with pytest.raises(UsageError, match=why):

@@ -136,13 +136,13 @@ def points(run):
     return [(one.point.batch_size, one.status) for one in run.results]
 
 
-def test_points_that_a_lost_worker_finished_are_not_measured_again(sweep):
+def test_points_finished_by_a_lost_worker_are_not_measured_again(sweep):
     orders, (run,) = sweep({"one": (2,), "two": None})
     assert orders == [("one", ["b1 s32", "b2 s32", "b4 s32"]), ("two", ["b4 s32"])]
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
 
 
-def test_a_cell_that_a_worker_refuses_is_measured_by_another_and_fails_once_all_have_refused_it(sweep):
+def test_refused_cells_move_to_other_workers_until_all_refuse(sweep):
     orders, (run,) = sweep({"one": "it has no such model", "two": None})
     assert ([address for address, _ in orders], points(run)[0]) == (["one", "two"], (1, "ok"))
     orders, (run,) = sweep({"one": "one has no such model", "two": (1,), "three": "three has another"})
@@ -151,14 +151,14 @@ def test_a_cell_that_a_worker_refuses_is_measured_by_another_and_fails_once_all_
     assert run.results[1].error == "one has no such model; three has another"
 
 
-def test_a_cell_that_loses_three_workers_fails_and_says_so(sweep):
+def test_a_cell_that_loses_three_workers_fails(sweep):
     orders, (run,) = sweep({"one": (0,), "two": (1,), "three": (0,), "four": None})
     assert [address for address, _ in orders] == ["one", "two", "three"]
     assert points(run) == [(1, "ok"), (2, "failed"), (4, "failed")]
     assert {one.error for one in run.results[1:]} == {"3 workers were lost while measuring this cell"}
 
 
-def test_where_only_unlike_machines_are_left_the_other_points_are_a_run_of_their_own(sweep):
+def test_on_different_hardware_the_remaining_points_are_a_separate_run(sweep):
     left = []
     orders, (first, second) = sweep(
         {"one": (1,), "two": None}, other=("two",), done=lambda track: left.append(on_disk(track.folder))
@@ -171,13 +171,13 @@ def test_where_only_unlike_machines_are_left_the_other_points_are_a_run_of_their
     assert [one.environment.values["cluster_worker"] for one in (first, second)] == ["one", "two"]
 
 
-def test_an_unlike_machine_measures_a_whole_cell_of_which_nothing_was_measured(sweep):
+def test_cells_without_results_move_to_different_hardware(sweep):
     _, (run,) = sweep({"one": (0,), "two": None}, other=("two",))
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
     assert run.hardware.hardware_id == "b" * 16
 
 
-def test_a_resumed_batch_takes_along_a_run_of_points_that_went_on_elsewhere(tmp_path):
+def test_resumed_batches_include_runs_that_continued_elsewhere(tmp_path):
     def batch(ingest):
         cluster = ScriptedCluster(script, tmp_path, accepts_workers=True)
         sweep = ClusterSweep(cluster, offers_of(script, ("two",)))
@@ -201,12 +201,12 @@ def test_a_resumed_batch_takes_along_a_run_of_points_that_went_on_elsewhere(tmp_
     assert [(cell.points_ok, cell.stored) for cell in done.cells] == [(1, True), (2, True)]
 
 
-def test_a_launch_of_a_lost_worker_goes_to_no_unlike_machine_while_another_launch_is_measured(sweep):
+def test_launches_of_a_running_cell_do_not_move_to_different_hardware(sweep):
     orders, (run,) = sweep({"one": (0,), "two": None, "unlike": None}, other=("unlike",), launches=2)
     assert [address for address, _ in orders] == ["one", "two", "two"]
     assert {result.launches for result in run.results} == {2}
 
 
-def test_a_closed_cluster_is_given_up_when_its_last_worker_is_lost(sweep):
+def test_a_fixed_cluster_is_abandoned_with_its_last_worker(sweep):
     with pytest.raises(WorkersLostError, match="no worker with null is left in scripted: continue with --resume"):
         sweep({"one": (1,)}, accepts_workers=False)

@@ -40,9 +40,7 @@ def config(tmp_path, monkeypatch):
         yield tmp_path / "slurm.yaml"
 
 
-def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuses_are_refused_with_its_words(
-    config, tmp_path, capsys, monkeypatch
-):
+def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path, capsys, monkeypatch):
     batch = ["--models", "tiny-bert", *GRID, "--iterations", "3", "--output-dir", "runs"]
     assert batch_benchmark.main([*batch, "--cluster", "slurm:slurm.yaml"]) == 0
     (run,) = (json.loads(path.read_text()) for path in (tmp_path / "runs").glob("tiny*.json"))
@@ -98,14 +96,14 @@ def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuse
         ("folder: a b", "1: folder: takes text such as slurm_jobs, without spaces"),
     ],
 )
-def test_the_file_is_checked_with_the_line_of_what_is_wrong(tmp_path, text, why):
+def test_configuration_errors_name_the_line(tmp_path, text, why):
     path = tmp_path / "slurm.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=f"slurm.yaml:{why}"):
         read_config(path)
 
 
-def test_a_file_configures_the_whole_request_to_slurm(tmp_path):
+def test_the_configuration_sets_every_slurm_directive(tmp_path):
     path = tmp_path / "slurm.yaml"
     path.write_text('account: mine\nexclusive: false\njobs: 3\ntime_limit: "1-12:00:00"\ngres: gpu:a100:2\nwait_s: 60')
     assert read_config(path) == SlurmConfig(

@@ -28,9 +28,7 @@ RUN = ["--model-id", "tiny-bert", "--device", "null", "--weights", "random", "--
 RUN += ["--sequence-lengths", "32", "--json"]
 
 
-def test_a_model_and_a_script_are_measured_over_ssh_on_loopback_ports_and_an_unknown_host_key_is_refused(
-    tmp_path, capsys, monkeypatch
-):
+def test_models_and_scripts_are_measured_over_ssh_and_unknown_host_keys_are_refused(tmp_path, capsys, monkeypatch):
     with sshd(tmp_path, "gpu-box") as config:
         there = ["--backend", "remote", "--host", "gpu-box", "--ssh-config", str(config)]
         assert run_hardware_benchmark.main([*RUN, *there, "--setup", f"venv:{sys.prefix}"]) == 0
@@ -77,12 +75,12 @@ def test_a_model_and_a_script_are_measured_over_ssh_on_loopback_ports_and_an_unk
         ),
     ],
 )
-def test_flags_of_another_machine_are_checked_before_anything_is_reached(flags, why, capsys):
+def test_remote_flags_are_checked_before_connecting(flags, why, capsys):
     assert run_hardware_benchmark.main([*RUN[2:], *flags]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_a_file_of_hosts_is_checked_with_the_line_of_what_is_wrong(tmp_path):
+def test_errors_in_a_host_file_name_the_line(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("# the lab\nme@lab-1  # two GPUs\n\n[::1]:2222\n")
     hosts = read_hosts(path)
@@ -97,7 +95,7 @@ def test_a_file_of_hosts_is_checked_with_the_line_of_what_is_wrong(tmp_path):
             read_hosts(path)
 
 
-def test_the_far_shell_gets_each_word_as_it_is():
+def test_words_are_quoted_for_the_remote_shell():
     words = ["sh", "-c", 'printf "%s|" "$@"', "sh", "a b", "$(id)", "it's", ";", "--devices"]
     command = Ssh(setup=Setup(), package="p", config="my config", requirements=WorkerRequirements()).command(
         read_host("lab", ""), words
@@ -106,7 +104,7 @@ def test_the_far_shell_gets_each_word_as_it_is():
     assert run_program(("sh", "-c", command[-1])).stdout == "a b|$(id)|it's|;|--devices|"
 
 
-def test_scripts_in_the_home_folder_are_looked_for_in_that_of_the_worker(monkeypatch):
+def test_script_paths_in_the_home_folder_are_resolved_on_the_worker(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     flag, scripts = WorkerRequirements(scripts="/home/me/lab/net.py").flags
     assert (flag, scripts) == ("--scripts", "~/lab/net.py")
@@ -139,7 +137,7 @@ def test_workers_start_in_an_environment_or_a_container():
     assert "--gpus" not in worker_command(Setup(kind="docker", what="bench"), devices=None)
 
 
-def test_a_venv_is_made_where_there_is_none_and_installed_into_where_benchhouse_is_of_another_version(tmp_path):
+def test_venvs_are_created_if_missing_and_updated_for_other_versions(tmp_path):
     calls = tmp_path / "calls"
     python = tmp_path / "venv/bin/python"
     fake = f'#!/bin/sh\necho "$@" >> {calls}\n[ "$2" != -c ] || [ "$4" = "$(cat {tmp_path}/installed)" ]\n'

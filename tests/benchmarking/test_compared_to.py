@@ -53,7 +53,7 @@ def stored(monkeypatch):
     return store
 
 
-def test_the_stored_run_is_measured_from_its_fields_and_this_command_without_the_flags_of_comparing(stored):
+def test_interleave_repeats_the_stored_fields_and_this_command_without_comparison_flags(stored):
     stored(RUN)
     one, other = ab.arms(ARGUMENTS, ["--model-id", "n", "--interleave", "--compare-to=latest", "--quiet"])
     what = ("--model-id", "m", "--device", "cpu", "--runtime", "eager", "--precision", "float32")
@@ -62,7 +62,7 @@ def test_the_stored_run_is_measured_from_its_fields_and_this_command_without_the
     assert other.words == (*DEFAULT_COMMAND, "--model-id", "n", "--quiet")
 
 
-def test_another_device_of_this_machine_is_no_other_machine(stored):
+def test_other_devices_of_this_machine_are_the_same_machine(stored):
     stored(RUN, device_name="another", device_type="cpu")
     assert ab.arms(ARGUMENTS, ["--model-id", "m"])
 
@@ -82,7 +82,7 @@ def test_runs_that_cannot_be_repeated_here_are_refused(stored, runs, keys, said)
         ab.arms(ARGUMENTS, [])
 
 
-def test_the_command_line_that_came_with_a_run_is_never_executed(tmp_path, monkeypatch, capfd):
+def test_stored_command_lines_are_never_executed(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     grid = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32", "--quiet"]
     grid += ["--weights", "random", "--iterations", "3", "--warmup-iterations", "1", "--launches", "1"]

@@ -61,7 +61,7 @@ def test_every_flag_has_help_with_its_default(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_three_examples_stand_at_the_end_and_parse(command: str) -> None:
+def test_help_ends_with_three_examples_that_parse(command: str) -> None:
     parser = parser_of(command)
     lines = examples(parser.format_help())
     assert len(lines) == 3
@@ -71,7 +71,7 @@ def test_three_examples_stand_at_the_end_and_parse(command: str) -> None:
         parser.parse_args(words[1:])
 
 
-def test_the_front_door_has_examples_of_commands_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchhouse_help_has_examples_of_existing_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     lines = examples(capsys.readouterr().out)
     assert len(lines) == 3

@@ -35,7 +35,7 @@ def test_table_is_aligned_and_gives_the_reasons():
     ]
 
 
-def test_all_found_needs_no_second_part():
+def test_without_absent_devices_there_is_no_second_table():
     assert "not found" not in devices_text({"cpu": FOUND["cpu"]})
 
 

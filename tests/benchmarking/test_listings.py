@@ -61,7 +61,7 @@ def test_cached_models_count_shared_files_once(hub):
         ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
     ],
 )
-def test_the_hubs_cache_is_where_its_library_puts_it(environment, place):
+def test_the_hub_cache_is_found_where_the_library_puts_it(environment, place):
     assert str(hub_cache_dir(environment)) == place
 
 
@@ -89,13 +89,13 @@ def test_models_as_text(hub, capsys):
     assert lines[-1].endswith(build.digest[:12])
 
 
-def test_empty_lists_say_none(tmp_path, monkeypatch, capsys):
+def test_empty_lists_show_none(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     assert main(["--list-models"]) == 0
     assert capsys.readouterr().out.splitlines()[-4:-2] == ["none", ""]
 
 
-def test_runtimes_are_found_or_say_why_not(monkeypatch, capsys):
+def test_runtimes_are_found_or_have_a_reason(monkeypatch, capsys):
     eager = plugins.load("benchmarking.runtimes", "eager")
     monkeypatch.setattr(type(eager), "missing", lambda self: "not installed: torch: pip install torch")
     assert main(["--list-runtimes", "--json"]) == 0

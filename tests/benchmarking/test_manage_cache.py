@@ -55,7 +55,7 @@ def listed(capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_list_has_a_line_a_build(capsys):
+def test_the_list_has_one_line_per_build(capsys):
     folder = make(payload=123_456)
     used_days_ago(folder, 0)
     assert main(["list"]) == 0
@@ -109,7 +109,7 @@ def test_the_report_has_no_cell_that_a_spreadsheet_would_execute(capsys):
     assert row["model_id"] == "'=1+1"
 
 
-def test_a_digests_first_digits_name_a_build(capsys):
+def test_a_digest_prefix_names_a_build(capsys):
     folder, other = make(), make(model="gpt2")
     expected = size_text(size(folder))
     assert main(["delete", folder.name[:10]]) == 0
@@ -119,7 +119,7 @@ def test_a_digests_first_digits_name_a_build(capsys):
     assert not lock_of(folder).exists()
 
 
-def test_digits_of_several_builds_delete_none(capsys):
+def test_ambiguous_prefixes_delete_nothing(capsys):
     folders = [make(model=f"model-{number}") for number in range(17)]  # of 17 digests two begin with the same digit
     first = [folder.name[0] for folder in folders]
     twice = next(digit for digit in first if first.count(digit) > 1)
@@ -138,7 +138,7 @@ def test_digits_of_several_builds_delete_none(capsys):
         (["--all", "--yes"], {"plain", "gpt2", "reference", "old"}),
     ],
 )
-def test_builds_are_chosen_by_what_they_are(arguments, gone):
+def test_builds_are_selected_by_their_properties(arguments, gone):
     folders = {
         "plain": make(),
         "gpt2": make(model="gpt2"),
@@ -163,14 +163,14 @@ def test_builds_are_chosen_by_what_they_are(arguments, gone):
         (["zzzz"], "no build has a digest that begins with 'zzzz'"),
     ],
 )
-def test_what_names_no_build_deletes_none(capsys, arguments, words):
+def test_unknown_names_delete_nothing(capsys, arguments, words):
     folder = make()
     assert main(["delete", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert folder.exists()
 
 
-def test_a_build_that_is_being_made_is_left_alone(capsys):
+def test_builds_in_progress_are_kept(capsys):
     folder = make()
     with FileLock(lock_of(folder)):
         assert main(["delete", "--all", "--yes"]) == 1
@@ -180,7 +180,7 @@ def test_a_build_that_is_being_made_is_left_alone(capsys):
     assert not folder.exists()
 
 
-def test_half_made_builds_and_stale_locks_go_and_live_ones_stay(capsys, cache):
+def test_incomplete_builds_and_stale_locks_are_deleted(capsys, cache):
     folder = make()
     dead, live = (cache / "onnx" / f".{digit * 32}-abc" for digit in "ab")
     for half in (dead, live):
@@ -209,7 +209,7 @@ def test_links_are_never_followed(capsys, tmp_path, cache):
     assert (cache / "onnx" / ("c" * 32)).is_symlink()
 
 
-def test_links_inside_a_build_go_without_what_they_lead_to(tmp_path):
+def test_links_inside_a_build_are_deleted_without_their_targets(tmp_path):
     precious = tmp_path / "precious.bin"
     precious.write_bytes(b"gold")
     folder = make()
@@ -241,7 +241,7 @@ def test_a_broken_build_is_reported_and_can_be_deleted(capsys, trouble):
     assert not folder.exists()
 
 
-def test_what_others_put_into_the_cache_is_not_ours(cache, capsys):
+def test_foreign_files_in_the_cache_are_kept(cache, capsys):
     make()
     (cache / "onnx" / "README").write_text("mine")
     (cache / "onnx" / ".hidden").write_text("mine")
@@ -249,7 +249,7 @@ def test_what_others_put_into_the_cache_is_not_ours(cache, capsys):
     assert sorted(path.name for path in (cache / "onnx").iterdir()) == [".hidden", "README"]
 
 
-def test_another_cache_is_named_by_its_folder(capsys, tmp_path, monkeypatch):
+def test_cache_dir_selects_another_cache(capsys, tmp_path, monkeypatch):
     make()
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", os.environ["BENCHHOUSE_CACHE_DIR"])  # put back after the command
     assert cli.main(["cache", "list", "--json", "--cache-dir", str(tmp_path / "empty")]) == 0
@@ -259,7 +259,7 @@ def test_another_cache_is_named_by_its_folder(capsys, tmp_path, monkeypatch):
     assert "is a file: choose a folder" in capsys.readouterr().err
 
 
-def test_a_lean_cache_loses_what_was_made_and_keeps_what_was_there():
+def test_lean_cache_deletes_new_builds_and_keeps_old_ones():
     said: list[str] = []
     before = make()
     with lean_cache(is_lean=True, say=said.append):
@@ -276,7 +276,7 @@ def test_a_lean_cache_loses_what_was_made_and_keeps_what_was_there():
     assert "BENCHHOUSE_MADE_BUILDS" not in os.environ
 
 
-def test_a_lean_cache_is_cleared_after_trouble_too():
+def test_lean_cache_is_cleaned_after_errors():
     said: list[str] = []
 
     def interrupted():
@@ -291,7 +291,7 @@ def test_a_lean_cache_is_cleared_after_trouble_too():
     assert freed.startswith("lean cache: 1 build deleted")
 
 
-def test_without_the_wish_everything_stays():
+def test_without_lean_cache_builds_are_kept():
     said: list[str] = []
     with lean_cache(is_lean=False, say=said.append):
         folder = make()

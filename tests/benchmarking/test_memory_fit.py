@@ -36,7 +36,7 @@ def free(monkeypatch):
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_a_model_that_cannot_fit_is_refused_before_it_is_loaded(capsys, free, more):
+def test_models_that_exceed_memory_are_errors_before_loading(capsys, free, more):
     free(8_000_000_000)
     code = main([*LARGE, "--batch-sizes", "1", *QUICK, *more])
     captured = capsys.readouterr()
@@ -54,7 +54,7 @@ def test_a_lower_precision_may_fit(capsys, free):
     assert "points     1" in capsys.readouterr().out
 
 
-def test_a_model_that_cannot_fit_can_be_stored_as_skipped(capsys, free):
+def test_models_that_exceed_memory_can_be_skipped(capsys, free):
     free(8_000_000_000)
     code = main([*LARGE, "--batch-sizes", "1,2", *QUICK, "--skip-unsupported", "--save"])
     assert code == 0
@@ -69,7 +69,7 @@ def test_a_model_that_cannot_fit_can_be_stored_as_skipped(capsys, free):
     assert all("8.0 GB free on cpu" in row["error"] for row in rows)
 
 
-def test_small_points_are_measured_where_big_ones_do_not_fit(capsys, free):
+def test_points_that_fit_are_measured_beside_larger_ones(capsys, free):
     # 202 688 parameters and, of each sequence, 16 x (64 + 256) values, x 4 bytes: 0.83 MB and 21.3 MB
     free(2_000_000)
     arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--batch-sizes", "1,1000", "--sequence-lengths", "16"]

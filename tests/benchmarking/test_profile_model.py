@@ -24,7 +24,7 @@ def scripted(null_script, tmp_path, monkeypatch):
     return null_script(latency_ms={"*": [8.0]}, modules=SHARES, profiler_overhead=0.25)
 
 
-def test_a_profile_is_printed_written_and_stored_apart_from_results(scripted, tmp_path, capsys):
+def test_profiles_are_printed_written_and_stored_separately_from_results(scripted, tmp_path, capsys):
     assert profile_model.main([*ARGUMENTS, "--save", "--output", "out", "--tensorboard", "logs", "--tag", "v=1"]) == 0
     out, err = capsys.readouterr()
     assert "a call takes 10 ms with it and 8 ms without (+25%), 4 alternating calls each" in out
@@ -46,7 +46,7 @@ def test_a_profile_is_printed_written_and_stored_apart_from_results(scripted, tm
         assert warehouse.query(sql).dicts() == [{"profiler_overhead_share": 0.25, "profiler": "null", "n": 0}]
 
 
-def test_a_failure_of_the_worker_is_the_commands_error(null_script, capsys):
+def test_worker_failures_are_errors_of_the_command(null_script, capsys):
     null_script(faults={"b1 s10": "raise"})
     assert profile_model.main([*ARGUMENTS, "--quiet"]) == 1
     assert "scripted: the call raised" in capsys.readouterr().err
@@ -70,7 +70,7 @@ def test_unsupported_profiles_are_refused_before_anything_runs(flags, message, s
 
 
 @pytest.mark.parametrize("flag", ["--output", "--tensorboard"])
-def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(flag, scripted, tmp_path, capsys):
+def test_unwritable_folders_are_errors_before_anything_runs(flag, scripted, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert profile_model.main([*ARGUMENTS, flag, "file/inside"]) == 1
     out, err = capsys.readouterr()
@@ -103,7 +103,7 @@ def exported(scripted, monkeypatch):
         monkeypatch.setattr(module, "profiled", profile)
 
 
-def test_exported_graphs_are_compared_with_the_model_and_those_that_cannot_run_are_named(exported, tmp_path, capsys):
+def test_exported_graphs_are_compared_and_unsupported_ones_are_listed(exported, tmp_path, capsys):
     assert profile_model.main([*ARGUMENTS, "--compare-onnx", "--output", "out"]) == 0
     out, err = capsys.readouterr()
     table = [line.split() for line in out.splitlines()[-4:]]
@@ -131,7 +131,7 @@ def test_exported_graphs_are_compared_from_python(exported, tmp_path, capsys):
     assert json.loads(paths["onnx_comparison"].read_text()) == found
 
 
-def test_a_database_that_cannot_be_read_costs_the_peak_rates_alone(scripted, tmp_path, capsys):
+def test_an_unreadable_database_loses_only_the_peak_rates(scripted, tmp_path, capsys):
     (tmp_path / "db.duckdb").write_text("not a database")
     assert profile_model.main([*ARGUMENTS, "--json"]) == 0
     out, err = capsys.readouterr()
@@ -141,7 +141,7 @@ def test_a_database_that_cannot_be_read_costs_the_peak_rates_alone(scripted, tmp
     assert "db.duckdb" in capsys.readouterr().err
 
 
-def test_the_python_api_profiles_texts_and_says_what_it_lacks(scripted, tmp_path, capsys):
+def test_the_python_api_profiles_texts_and_reports_invalid_requests(scripted, tmp_path, capsys):
     profiling = MLRuntimeProfiler("tiny-bert", device="null")
     with pytest.raises(UsageError, match="call profile_inference first"):
         profiling.print_summary()

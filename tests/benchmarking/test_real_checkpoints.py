@@ -74,7 +74,7 @@ def measured(capsys, model_id):
     return code, run
 
 
-def test_embeddings_agree_with_those_of_sentence_transformers():
+def test_embeddings_match_sentence_transformers():
     from transformers import AutoTokenizer
 
     from benchmarking.runtimes.eager import PLUGIN
@@ -179,7 +179,7 @@ def empty(folder):
         (empty, 2, "has no config.json"),
     ],
 )
-def test_a_broken_folder_is_one_line_that_names_what_is_broken(capsys, sharded, spoil, code, message):
+def test_broken_checkpoints_are_one_line_errors(capsys, sharded, spoil, code, message):
     spoil(sharded)
     found, line = refused(capsys, sharded)
     assert found == code

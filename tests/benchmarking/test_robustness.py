@@ -126,7 +126,7 @@ def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
     assert code == (1 if failed or doubted else 0)
 
 
-def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
+def test_interruptions_keep_results_and_resume_continues(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
     wait_until(lambda: folder.is_dir() and kept(folder))
@@ -166,7 +166,7 @@ def advised(err, flags="--resume"):
 
 
 @pytest.mark.parametrize("number", ENDINGS)
-def test_sigterm_and_sighup_end_a_run_as_ctrl_c_does_and_the_advised_command_goes_on(tmp_path, number):
+def test_sigterm_and_sighup_end_a_run_like_ctrl_c_and_it_can_be_resumed(tmp_path, number):
     folder = tmp_path / "kept here"
     process = start(*SWEEP, *SHORT, "--output-dir", str(folder))
     wait_until(lambda: folder.is_dir() and kept(folder) and workers(process))
@@ -197,7 +197,7 @@ def test_a_signal_to_every_process_of_a_run_fails_no_point(tmp_path):
     assert [one.error for one in partial.read().measurements if one.status != "ok"] == []
 
 
-def test_a_terminal_that_closes_ends_a_run_as_ctrl_c_does(tmp_path):
+def test_closing_the_terminal_ends_a_run_like_ctrl_c(tmp_path):
     folder = tmp_path / "benchmark_results"
     pid, terminal = pty.fork()
     if pid == 0:
@@ -209,7 +209,7 @@ def test_a_terminal_that_closes_ends_a_run_as_ctrl_c_does(tmp_path):
     assert finish(start("--resume"))[0] == 0
 
 
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+def test_ignored_signals_stay_ignored(tmp_path):
     def ignore():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
 
@@ -226,7 +226,7 @@ def ab(*arguments):
     return subprocess.Popen([*command, "--rounds", "2"], stderr=subprocess.PIPE, text=True)
 
 
-def test_ab_that_is_ended_ends_its_command_and_says_where_the_launches_are(tmp_path):
+def test_ending_ab_ends_its_command_and_names_the_results(tmp_path):
     process = ab("--save", "--output-dir", "runs")
     wait_until(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/*/a")))
     left = left_of(process)
@@ -242,7 +242,7 @@ def test_ab_that_is_ended_ends_its_command_and_says_where_the_launches_are(tmp_p
     assert all(after[name] == values for name, values in before.items())
 
 
-def test_ab_that_is_killed_leaves_no_process(tmp_path):
+def test_killing_ab_leaves_no_process(tmp_path):
     process = ab("--save", "--output-dir", "runs")
     wait_until(lambda: workers(process))
     left = left_of(process)
@@ -251,7 +251,7 @@ def test_ab_that_is_killed_leaves_no_process(tmp_path):
     assert left() == []
 
 
-def test_an_interruption_without_save_shows_what_was_measured(tmp_path, monkeypatch):
+def test_interruptions_without_save_print_the_results(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
@@ -266,7 +266,7 @@ def test_an_interruption_without_save_shows_what_was_measured(tmp_path, monkeypa
     assert list(scratch.glob("benchhouse-*/*.partial.jsonl")) == []
 
 
-def test_a_run_in_progress_is_not_taken_over(tmp_path):
+def test_runs_in_progress_cannot_be_resumed(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
     wait_until(lambda: folder.is_dir() and spool.unfinished(folder))
@@ -276,7 +276,7 @@ def test_a_run_in_progress_is_not_taken_over(tmp_path):
     assert finish(process)[0] == 0
 
 
-def test_processes_saving_at_once_lose_nothing(tmp_path):
+def test_concurrent_saves_lose_nothing(tmp_path):
     quick = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "5", "--launches", "1", "--save"]
     processes = [start(*SWEEP, *quick) for _ in range(3)]
     assert [finish(process) for process in processes] == [(0, "")] * 3

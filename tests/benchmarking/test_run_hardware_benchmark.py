@@ -64,7 +64,7 @@ def test_generation_splits_into_first_and_further_tokens(capsys, null_script):
     assert metrics["decode_tokens_per_sec"] == pytest.approx(2 * 4 / 0.010)
 
 
-def test_percentiles_of_few_calls_are_of_all_launches_and_tokenizing_has_its_samples(capsys, null_script):
+def test_percentiles_of_few_calls_are_pooled_and_tokenizing_has_samples(capsys, null_script):
     null_script(latency_ms={"*": [float(ms) for ms in range(20, 40, 2)]}, tokenize_ms=[1.0, 3.0, 2.5])
     arguments = ["--model-id", "tiny-gpt2", "--batch-sizes", "1", "--sequence-lengths", "32", "--new-tokens", "2"]
     _, run = run_json(capsys, *arguments, "--iterations", "10", "--warmup-iterations", "0", "--launches", "3")
@@ -88,7 +88,7 @@ def test_percentiles_of_few_calls_are_of_all_launches_and_tokenizing_has_its_sam
     assert (metrics["tokenize_ms"], metrics["total_ms"]) == (2.5, 31.5)
 
 
-def test_calls_with_cold_caches_are_a_series_of_their_own(capsys):
+def test_cold_cache_calls_are_a_separate_series(capsys):
     arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--batch-sizes", "1", "--sequence-lengths", "8"]
     few = ["--iterations", "3", "--warmup-iterations", "0", "--launches", "1", "--save", "--quiet"]
     for further in ((), ("--cold-cache",)):
@@ -106,7 +106,7 @@ def test_calls_with_cold_caches_are_a_series_of_their_own(capsys):
     assert all(row["why"].startswith("not_applicable") for row in rows)
 
 
-def test_a_device_whose_cache_nothing_empties_is_refused_before_anything_runs(capsys):
+def test_devices_without_a_cache_flush_are_errors_before_anything_runs(capsys):
     assert main([*NULL, "--cold-cache"]) == 2
     assert "--cold-cache: the cache of null cannot be flushed under runtime null" in capsys.readouterr().err
 
@@ -152,7 +152,7 @@ def test_a_failed_launch_among_good_ones_leaves_a_doubt(capsys, null_script):
 
 
 @pytest.mark.parametrize("fault", ["raise", "oom", "kill", "hang"])
-def test_a_load_that_fails_fails_every_point_with_its_reason(capsys, null_script, fault):
+def test_a_failed_load_fails_every_point_with_its_reason(capsys, null_script, fault):
     null_script(faults={"load": fault})
     arguments = ["--batch-sizes", "1,2", "--sequence-lengths", "32", "--profile", "quick", "--timeout", "2"]
     code, run = run_json(capsys, *arguments)
@@ -161,14 +161,14 @@ def test_a_load_that_fails_fails_every_point_with_its_reason(capsys, null_script
     assert all(result["error"] for result in run["results"])
 
 
-def test_nan_in_the_output_makes_a_result_invalid(capsys, null_script):
+def test_nan_outputs_make_a_result_invalid(capsys, null_script):
     null_script(faults={"b1 s32": "nan"})
     _, run = run_json(capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick")
     (result,) = run["results"]
     assert result["validity"] == "invalid"
 
 
-def test_a_wrong_token_count_is_no_measurement(capsys, null_script):
+def test_wrong_token_counts_fail_the_point(capsys, null_script):
     null_script(faults={"b1 s32 n4": "tokens"})
     arguments = ["--model-id", "tiny-gpt2", "--batch-sizes", "1", "--sequence-lengths", "32", "--new-tokens", "4"]
     code, run = run_json(capsys, *arguments, "--profile", "quick")
@@ -176,7 +176,7 @@ def test_a_wrong_token_count_is_no_measurement(capsys, null_script):
     assert "token" in run["results"][0]["error"]
 
 
-def test_load_stages_come_from_the_load(capsys, null_script):
+def test_load_stages_are_stored(capsys, null_script):
     null_script(load_s={"weights_read": 1.5, "to_device": 0.25})
     _, run = run_json(capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick")
     stages = run["loads"][0]["stages_s"]
@@ -205,7 +205,7 @@ def test_save_spools_and_stores_the_same_run(capsys, tmp_path):
     assert list(results.latency_median_ms) == [result["metrics"]["latency_median_ms"] for result in run["results"]]
 
 
-def test_the_table_shows_the_points_and_the_doubtful_ones(capsys, null_script):
+def test_the_table_shows_points_and_doubts(capsys, null_script):
     null_script(faults={"b1 s32": "nan", "b4 s32": "raise"})
     code = main([*NULL, "--batch-sizes", "1,2,4", "--sequence-lengths", "32", "--profile", "quick"])
     out = capsys.readouterr().out
@@ -270,7 +270,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(capsys, arguments, message):
     assert captured.out == ""
 
 
-def test_an_output_folder_that_is_a_file_is_one_clear_line(capsys, tmp_path):
+def test_a_file_as_output_folder_is_one_clear_line(capsys, tmp_path):
     (tmp_path / "taken").write_text("")
     assert main([*NULL, "--save", "--output-dir", "taken"]) == 1
     err = capsys.readouterr().err
@@ -278,7 +278,7 @@ def test_an_output_folder_that_is_a_file_is_one_clear_line(capsys, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_a_database_that_is_none_is_refused_before_anything_is_measured(capsys, tmp_path):
+def test_files_that_are_no_database_are_errors_before_measuring(capsys, tmp_path):
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at " * 100)
     code = main([*NULL, "--save", "--db-path", "notes.txt"])
     err = capsys.readouterr().err

@@ -23,7 +23,7 @@ def in_an_empty_folder(tmp_path, monkeypatch, null_script):
     null_script(latency_ms={"b1 s32": [4.0], "b2 s32": [6.0]})
 
 
-def test_an_unsupported_cell_refuses_the_whole_plan_in_one_line(capsys):
+def test_one_unsupported_cell_is_a_one_line_error_for_the_plan(capsys):
     assert main([*RUN, "--runtime", "null,eager,onnxruntime"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("run_hardware_benchmark: error: nothing measured: 2 of 3 runtimes are unsupported: eager: ")
@@ -31,7 +31,7 @@ def test_an_unsupported_cell_refuses_the_whole_plan_in_one_line(capsys):
     assert line.endswith("use --skip-unsupported to skip them and measure the others")
 
 
-def test_what_is_skipped_is_a_line_of_the_comparison(capsys):
+def test_skipped_runtimes_are_listed_in_the_comparison(capsys):
     assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported"]) == 0
     shown = capsys.readouterr().out
     comparison = shown[shown.index("runtimes compared") :].splitlines()
@@ -54,13 +54,13 @@ def test_json_gives_the_runs_and_the_comparison(capsys):
     assert medians == {"b1 s32": [4.0], "b2 s32": [6.0]}
 
 
-def test_one_runtime_is_shown_as_ever(capsys):
+def test_a_single_runtime_is_shown_without_a_comparison(capsys):
     assert main([*RUN, "--runtime", "null", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
     assert run["cell"]["runtime"] == "null"
 
 
-def test_the_plan_has_a_cell_a_runtime_in_one_session(capsys):
+def test_each_runtime_is_a_cell_of_one_session(capsys):
     assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported", "--dry-run", "--json"]) == 0
     plans = json.loads(capsys.readouterr().out)
     assert [(plan["cell"]["runtime"], plan["settings"]["launches"]) for plan in plans] == [("null", 3), ("eager", 3)]
@@ -77,12 +77,12 @@ def test_the_plan_has_a_cell_a_runtime_in_one_session(capsys):
         (",", "the list is empty"),
     ],
 )
-def test_a_list_that_makes_no_sense_is_refused(capsys, runtimes, words):
+def test_invalid_runtime_lists_are_errors(capsys, runtimes, words):
     assert main([*RUN, "--runtime", runtimes]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_an_option_goes_to_the_runtimes_that_have_it(capsys):
+def test_options_apply_to_the_runtimes_that_declare_them(capsys):
     arguments = ["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json"]
     assert main([*arguments, "--runtime", "eager,compiled", "--compile-mode", "max-autotune"]) == 0
     eager, compiled = json.loads(capsys.readouterr().out)
@@ -96,7 +96,7 @@ def test_an_option_that_none_of_the_runtimes_has_is_refused(capsys):
     assert "none of these runtimes has an option performance_mode: eager has " in capsys.readouterr().err
 
 
-def test_all_leaves_out_unsupported_runtimes_with_a_message(capsys):
+def test_all_skips_unsupported_runtimes_with_a_message(capsys):
     assert main(["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "all"]) == 0
     said = capsys.readouterr()
     planned = {plan["cell"]["runtime"] for plan in json.loads(said.out)}
@@ -107,7 +107,7 @@ def test_all_leaves_out_unsupported_runtimes_with_a_message(capsys):
     assert {"null", "bench"}.isdisjoint(planned | left_out)
 
 
-def test_auto_is_settled_once_for_all_runtimes(capsys):
+def test_device_auto_is_resolved_once_for_all_runtimes(capsys):
     assert main(["--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "compiled,eager"]) == 0
     cells = [plan["cell"] for plan in json.loads(capsys.readouterr().out)]
     assert [cell["runtime"] for cell in cells] == ["compiled", "eager"]
@@ -115,14 +115,14 @@ def test_auto_is_settled_once_for_all_runtimes(capsys):
     assert len({cell["device"]["selector"] for cell in cells}) == 1
 
 
-def test_the_plan_shows_threads_and_the_wish_to_rebuild(capsys):
+def test_the_plan_shows_threads_and_rebuild(capsys):
     assert main([*RUN, "--runtime", "null", "--dry-run", "--rebuild", "always", "--num-threads", "1"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert "threads    1" in shown
     assert "rebuild    always" in shown
 
 
-def test_runs_of_several_runtimes_are_stored_like_any_other(capsys, tmp_path):
+def test_runs_of_several_runtimes_are_stored(capsys, tmp_path):
     pytest.importorskip("duckdb")
     assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported", "--save", "--db-path", "here.duckdb"]) == 0
     files = sorted(path.name for path in (tmp_path / "benchmark_results").glob("tiny-bert*.json"))
@@ -130,7 +130,7 @@ def test_runs_of_several_runtimes_are_stored_like_any_other(capsys, tmp_path):
     assert any("_null_null_" in name for name in files)
 
 
-def test_comparing_says_what_there_is_nothing_to_compare_with(capsys):
+def test_compare_runtimes_needs_two_supported_runtimes(capsys):
     assert compare_onnx.main(["tiny-bert", *NULL]) == 2
     assert "3 of 3 runtimes are unsupported" in capsys.readouterr().err
     assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null"]) == 2
@@ -143,7 +143,7 @@ def test_comparing_named_runtimes_gives_the_same_table(capsys):
     assert [entry["median_ms"] for one in document["comparison"]["points"] for entry in one["entries"]] == [4.0, 6.0]
 
 
-def test_the_front_door_knows_the_short_names(capsys):
+def test_benchhouse_accepts_short_command_names(capsys):
     assert cli.main(["compare-runtimes", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: compare_onnx")
     assert cli.main(["cache", "list", "--help"]) == 0

@@ -98,7 +98,7 @@ def seen(analysis):
         ("loader", (), [("Linear", 2, [{"input": "float32[2, 8]"}])]),
     ],
 )
-def test_scripts_of_many_shapes_give_their_models_inputs_and_calls(found, script, arguments, models):
+def test_models_inputs_and_calls_of_varied_scripts_are_found(found, script, arguments, models):
     assert seen(found(script, *arguments)) == models
 
 
@@ -114,7 +114,7 @@ def test_a_keras_model_on_the_torch_backend_is_found_and_called_as_in_eval_mode(
     assert keras_found.modules[0].kind == "keras model"
 
 
-def test_a_keras_model_is_the_same_in_a_second_run_of_one_process_and_its_seeds_are_no_weights(keras_found):
+def test_reloaded_keras_models_are_deterministic_and_seed_state_is_no_weight(keras_found):
     workload = keras_found.workload(keras_found.modules[0])
     for _ in range(2):  # names and seeds of layers are counted by process
         module, _ = PLUGIN.load(workload, dtype=torch.float32)
@@ -133,9 +133,7 @@ class Layer:
 """
 
 
-def test_a_keras_model_on_another_backend_is_refused_and_torch_models_next_to_it_are_found(
-    cache, tmp_path, monkeypatch
-):
+def test_keras_models_on_other_backends_are_refused(cache, tmp_path, monkeypatch):
     """As tf.keras of tensorflow 2.21 (600 MB, not among the tests) calls its layers: they are no torch modules."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "keras"]:
         monkeypatch.delitem(sys.modules, name)
@@ -163,7 +161,7 @@ def test_a_model_is_described_with_its_place_size_and_times(found):
     assert net.seconds > 0
 
 
-def test_the_hash_is_that_of_structure_and_weights_in_every_process(found, cache):
+def test_hashes_depend_on_structure_and_weights_only(found, cache):
     (net,) = found("net").modules
     first, second = found("two_models").modules
     again = capture_module(SCRIPTS / "net.py", (), 0, number=1, calls=1)
@@ -182,7 +180,7 @@ def test_sub_modules_are_found_down_to_the_depth(found):
     assert sorted(one.class_name for one in everything) == sorted(["Tower", "Block", "Block", *["Linear"] * 4])
 
 
-def test_two_models_of_a_class_have_names_of_their_own(found):
+def test_models_of_the_same_class_have_unique_names(found):
     analysis = found("two_models")
     assert [analysis.workload(one).model_id for one in analysis.modules] == ["two_models.Net", "two_models.Net-2"]
     assert [one.hash for one in analysis.modules if one.number in choose(analysis, [analysis.modules[1].hash[:5]])] == [
@@ -192,7 +190,7 @@ def test_two_models_of_a_class_have_names_of_their_own(found):
         choose(analysis, ["ffff"])
 
 
-def test_a_script_that_fails_keeps_what_it_called_and_names_the_line(found):
+def test_failing_scripts_keep_their_calls_and_name_the_line(found):
     assert found("failing").error == "failing.py, line 4: ValueError: the data are missing"
     assert found("arguments").error == "it ended with exit code 2"
 
@@ -223,7 +221,7 @@ def test_varying_shapes_are_points_of_one_model_with_the_inputs_of_the_script(fo
     assert ids.shape == (2, 5)
 
 
-def test_the_model_is_taken_out_of_the_running_script(found):
+def test_models_are_captured_from_the_running_script(found):
     analysis = found("net")
     workload = analysis.workload(analysis.modules[0])
     (call,) = analysis.modules[0].calls
@@ -236,7 +234,7 @@ def test_the_model_is_taken_out_of_the_running_script(found):
     assert list(operation.arrays(expected)) == ["output"]
 
 
-def test_a_script_that_makes_another_model_each_time_is_refused(cache, tmp_path):
+def test_scripts_with_unseeded_models_are_refused(cache, tmp_path):
     script = tmp_path / "unsteady.py"
     script.write_text(
         "import os, torch\ntorch.manual_seed(int.from_bytes(os.urandom(4)))\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))"
@@ -278,7 +276,7 @@ def test_a_script_is_measured_through_supervisor_and_warehouse(measured):
     assert row == {"model_id": "net.Net", "weights": "given", "status": "ok"}
 
 
-def test_the_output_of_a_script_is_kept_apart(measured):
+def test_script_output_is_kept_separate(measured):
     _, document, lines, _ = measured
     (script,) = document["scripts"]
     assert Path(script["log"]).read_text().splitlines()[-1].startswith("net said")
@@ -326,7 +324,7 @@ def fields(record):
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
 
 
-def test_code_that_launches_compile_is_a_build_of_the_model(measured, found, cache):
+def test_code_compiled_by_launches_is_a_build_of_the_model(measured, found, cache):
     key = BuildKey(kind="inductor", parts={"model_id": "net.Net"})
     store = BuildStore()
     (store.empty_folder(key) / "code.py").write_text("x = 1")
@@ -348,7 +346,7 @@ def test_code_that_launches_compile_is_a_build_of_the_model(measured, found, cac
     assert states.with_run(state, plan, replace(run, results=(outside,))).engines[-1].kind is None
 
 
-def test_a_plan_that_was_read_runs_no_script(found, tmp_path):
+def test_loaded_plans_run_no_script(found, tmp_path):
     class Plan:
         class cell:  # noqa: N801 - stands in for a plan's cell
             workload = found("net").workload(found("net").modules[0])
@@ -408,7 +406,7 @@ def get_sequence():
 """
 
 
-def test_a_sequence_of_ones_own_builds_what_is_measured(cache, tmp_path):
+def test_custom_sequences_build_the_measured_model(cache, tmp_path):
     import onnx
 
     (tmp_path / "stages.py").write_text(SEQUENCE)
@@ -438,7 +436,7 @@ def test_a_sequence_of_ones_own_builds_what_is_measured(cache, tmp_path):
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_file_of_stages_that_is_none_is_refused(tmp_path, text, message):
+def test_invalid_sequence_files_are_errors(tmp_path, text, message):
     (tmp_path / "stages.py").write_text(text)
     with pytest.raises(UsageError, match=message):
         read_sequence(tmp_path / "stages.py")
@@ -462,7 +460,7 @@ def test_a_module_without_tensor_inputs_has_no_graph(cache, tmp_path):
     assert module.calls[0].signature == {"size": "3"}
 
 
-def test_scripts_measured_from_python_give_runs_and_a_failing_one_stops_no_other(cache, tmp_path, monkeypatch):
+def test_scripts_are_measured_from_python_despite_failures(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(session, "analyse", lambda request, log, limit_s: analysed(request))  # in this process
     script, hopeless = tmp_path / "two words.py", tmp_path / "hopeless.py"
     script.write_text("import sys, torch\nassert sys.argv[1:] == ['a b']\ntorch.nn.Linear(8, 8)(torch.ones(3, 8))")
@@ -478,7 +476,7 @@ def test_scripts_measured_from_python_give_runs_and_a_failing_one_stops_no_other
     assert [state.script for state in states.all_states() if state.name.startswith("two_words_")] == [str(script)]
 
 
-def test_other_machines_measure_scripts_and_model_ids_and_no_module_of_this_process():
+def test_remote_machines_measure_scripts_and_model_ids_only():
     with pytest.raises(UsageError, match="--backend remote requires --host"):
         benchmark_script("net.py", backend="remote")
     with pytest.raises(UsageError, match="analyze_only, build_only and sequence work on this machine only"):
@@ -505,7 +503,7 @@ def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):
             targets(words, folder, everything=everything)
 
 
-def test_aliases_are_names_that_other_tools_gave():
+def test_names_of_other_tools_are_aliases():
     assert [device_named(name) for name in ("x86", "nvidia:1", "cpu", "auto")] == ["cpu", "cuda:1", "cpu", "auto"]
     assert [runtime_named(name) for name in ("ort", "TRT", "pytorch")] == ["onnxruntime", "tensorrt", "eager"]
     with pytest.raises(UsageError, match="unknown runtime 'otr'"):
@@ -534,14 +532,14 @@ def test_invalid_flags_are_reported_before_the_script_runs(flags, message, cache
     assert message in capsys.readouterr().err
 
 
-def test_a_name_of_no_build_is_refused(cache, capsys):
+def test_unknown_build_names_are_errors(cache, capsys):
     for name in ("none", ""):
         assert cli.main(["cache", "print", name]) == 2
         assert f"no build of a script is named {name!r}" in (said := capsys.readouterr().err)
         assert "no build has this digest either: see manage_cache list" in said
 
 
-def test_a_state_that_cannot_be_read_is_named_and_can_be_deleted(cache, capsys):
+def test_unreadable_states_are_listed_and_can_be_deleted(cache, capsys):
     folder = cache / "scripts" / "bad_12345678"
     folder.mkdir(parents=True)
     (folder / "state.yaml").write_text("x: [")
@@ -568,7 +566,7 @@ def test_a_build_only_runtime_is_refused_unless_only_builds_are_requested(monkey
     assert plan_cell(replace(asked, build_only=True), "session").cell.runtime == "null"
 
 
-def test_options_of_runtimes_apply_to_those_that_have_them_and_one_of_none_is_refused(cache, capsys):
+def test_runtime_options_need_a_runtime_that_declares_them(cache, capsys):
     flags = [str(SCRIPTS / "functional.py"), "--device", "null", "--compile-mode", "default", "--quiet"]
     assert benchit.main(flags) == 2
     assert "none of these runtimes has an option compile_mode: null has" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_once_prints_a_plain_snapshot_that_fits(folder, capsys):
     assert re.search(r"gpt2 on cpu \(eager, float32\)\s+2/4", text)
 
 
-def test_machines_of_a_cluster_have_a_row_each_and_its_resume_command_names_it(folder, capsys):
+def test_cluster_machines_have_rows_and_the_resume_command_names_the_cluster(folder, capsys):
     lost = MachineProgress(worker="lab-1", host="h\x1b[2J", device="cuda:0", state="lost", done=2, failed=1)
     busy = MachineProgress(worker="lab-2", host="i", device="cuda:0", state="measuring", activity="gpt2  b1", done=3)
     command = ("batch_benchmark", "--cluster", "ssh:my hosts")
@@ -84,7 +84,7 @@ def test_machines_of_a_cluster_have_a_row_each_and_its_resume_command_names_it(f
     assert re.search(r"lab-2 +i +cuda:0 +measuring +3 +0 +gpt2  b1", text)
 
 
-def test_json_has_everything(folder, capsys):
+def test_json_contains_everything(folder, capsys):
     write_busy(owner=GONE)
     assert main(["--json"]) == 3
     data = json.loads(capsys.readouterr().out)
@@ -93,7 +93,7 @@ def test_json_has_everything(folder, capsys):
     assert one["status"]["current"]["calls"] == 17
 
 
-def test_where_nothing_runs_it_says_how_to_start_and_what_crashed(folder, capsys):
+def test_without_running_sweeps_it_shows_how_to_start_and_crashes(folder, capsys):
     assert main(["--once"]) == 3
     assert "run_hardware_benchmark --model-id bert-base-uncased --save" in capsys.readouterr().out
     write_status(owner=GONE, folder="results")
@@ -103,7 +103,7 @@ def test_where_nothing_runs_it_says_how_to_start_and_what_crashed(folder, capsys
     assert "has died; run_hardware_benchmark --resume --output-dir results" in text
 
 
-def test_a_folder_that_others_can_write_to_is_one_line(folder, capsys):
+def test_folders_writable_by_others_are_one_line_errors(folder, capsys):
     (folder / "live").mkdir(mode=0o700)
     (folder / "live").chmod(0o777)
     assert main(["--once"]) == 1
@@ -173,7 +173,7 @@ def read_until(leader, wanted):
     return found.decode()
 
 
-def test_in_a_pipe_there_is_a_line_for_each_change(folder):
+def test_pipes_get_one_line_per_change(folder):
     file = write_busy()
     with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True) as process:
         first = process.stdout.readline()

@@ -64,7 +64,7 @@ def test_a_locked_database_keeps_the_run_file_and_names_the_holder(capsys, tmp_p
     assert json.loads(path.read_text())["status"] == "ok"
 
 
-def test_a_precision_the_device_lacks_is_a_usage_error_that_says_what_it_has(capsys):
+def test_unsupported_precisions_are_usage_errors_with_alternatives(capsys):
     code, line = refused(capsys, "--model-id", "tiny-bert", "--device", "cpu", "--precision", "tf32")
     assert code == 2
     assert "does not support tf32: use one of float32" in line
@@ -79,7 +79,7 @@ def test_unsupported_precisions_can_be_stored_as_skipped(capsys):
     assert all("does not support tf32" in result["error"] for result in run["results"])
 
 
-def test_points_that_are_too_long_can_be_stored_as_skipped(capsys):
+def test_points_beyond_the_model_limit_can_be_skipped(capsys):
     arguments = [*SWEEP[:-1], "32,9999", "--skip-unsupported", "--json", *QUICK]
     assert main(arguments) == 0
     (run,) = json.loads(capsys.readouterr().out)
@@ -101,7 +101,7 @@ def test_an_absent_device_can_be_stored_as_skipped(capsys):
     assert run["cell"]["device"]["found"] is False
 
 
-def test_an_attention_that_cannot_be_had_is_refused_or_skipped(capsys):
+def test_unavailable_attention_is_an_error_or_skipped(capsys):
     arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--attention", "flash_attention_2", *QUICK]
     code, line = refused(capsys, *arguments)
     assert code == 2
@@ -121,7 +121,7 @@ def nan_weights(minilm):
     return [*arguments, "--profile", "quick", "--quiet", "--json"], name
 
 
-def test_weights_with_nan_are_refused_by_name(capsys, nan_weights):
+def test_weights_with_nan_are_errors_with_their_name(capsys, nan_weights):
     arguments, name = nan_weights
     code = main(arguments)
     captured = capsys.readouterr()
@@ -149,28 +149,28 @@ def test_the_traceback_of_a_failed_point_is_shown_on_request(capsys, monkeypatch
         (lambda folder: (folder / "config.json").unlink(), "config.json"),
     ],
 )
-def test_a_folder_that_is_no_model_is_a_usage_error(capsys, minilm, spoil, message):
+def test_folders_without_a_model_are_usage_errors(capsys, minilm, spoil, message):
     spoil(minilm)
     code, line = refused(capsys, "--model-id", str(minilm), "--device", "cpu", *QUICK)
     assert code == 2
     assert message in line
 
 
-def test_a_corrupt_configuration_is_trouble_that_names_the_file(capsys, minilm):
+def test_corrupt_configurations_are_errors_with_the_file_name(capsys, minilm):
     (minilm / "config.json").write_text("{")
     code, line = refused(capsys, "--model-id", str(minilm), "--device", "cpu", *QUICK)
     assert code == 1
     assert "config.json" in line
 
 
-def test_pretrained_weights_that_cannot_be_had_are_refused(capsys):
+def test_missing_pretrained_weights_are_errors(capsys):
     code, line = refused(capsys, "--model-id", "tiny-bert", "--device", "cpu", "--weights", "pretrained")
     assert code == 2
     assert "pretrained" in line
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_disk_that_fills_up_is_one_line_and_keeps_what_came_before(capsys, monkeypatch, tmp_path):
+def test_a_full_disk_is_one_line_and_keeps_earlier_results(capsys, monkeypatch, tmp_path):
     from benchmarking.sweep.run.spool import PartialRun
 
     kept = []
@@ -211,7 +211,7 @@ def test_without_duckdb_the_run_file_is_written_with_a_note(capsys, monkeypatch,
 
 
 @pytest.mark.parametrize("flag", ["--model-id", "--output-dir", "--tag", "--batch-sizes"])
-def test_a_word_of_any_length_is_refused_in_a_line_that_can_be_read(capsys, flag):
+def test_long_invalid_values_are_reported_in_a_short_line(capsys, flag):
     code, line = refused(capsys, *SWEEP, *QUICK, "--save", flag, "9" * 100_000)
     assert code in (1, 2)
     assert line.startswith("run_hardware_benchmark: error: ")

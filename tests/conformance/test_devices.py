@@ -61,11 +61,11 @@ def found(kind, probed):
     return devices
 
 
-def test_the_six_kinds_of_hardware_are_there():
+def test_every_kind_of_hardware_has_a_plugin():
     assert {"cpu", "cuda", "rocm", "mps", "openvino", "qnn"} <= set(KINDS)
 
 
-def test_name_is_the_files(kind, plugin):
+def test_the_plugin_name_equals_the_file_name(kind, plugin):
     assert plugin.name == kind
 
 
@@ -79,7 +79,7 @@ def test_importing_the_module_imports_nothing_heavy(kind):
     assert done.stdout.split() == []
 
 
-def test_probe_is_never_empty_and_one_reason_at_most(kind, probed):
+def test_probe_returns_devices_or_exactly_one_reason(kind, probed):
     devices = probed[kind]
     assert devices
     assert all(isinstance(device, Device) and device.type == kind for device in devices)

@@ -43,7 +43,7 @@ def test_every_family_has_a_tiny_model_and_a_run(runs: dict[str, Run]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_counts_are_exactly_those_requested(runs: dict[str, Run], family: str) -> None:
+def test_counts_match_the_request_exactly(runs: dict[str, Run], family: str) -> None:
     run = runs[family]
     (result,) = run.results
     assert (result.status, result.error, result.point.batch_size) == ("ok", None, BATCH)
@@ -89,7 +89,7 @@ def test_numbers_follow_from_the_samples_and_are_plausible(runs: dict[str, Run],
         ("rag", "retrieve_ms"),
     ],
 )
-def test_families_have_the_numbers_that_only_they_have(runs: dict[str, Run], family: str, column: str) -> None:
+def test_families_have_their_specific_metrics(runs: dict[str, Run], family: str, column: str) -> None:
     (result,) = runs[family].results
     assert result.metrics[column] > 0
     (other,) = runs["encoder-only"].results

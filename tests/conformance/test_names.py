@@ -107,16 +107,16 @@ def is_translator(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_plugins_name_is_written_in_its_own_file_alone(room: str) -> None:
+def test_plugin_names_occur_only_in_their_own_file(room: str) -> None:
     allowed = {(path, name) for path, words in HOMONYMS.items() if path.startswith(f"{room}/") for name in words}
     assert foreign_names(room) == allowed
 
 
-def test_names_of_every_folder_are_looked_for() -> None:
+def test_names_of_every_plugin_folder_are_checked() -> None:
     assert {"cpu", "eager", "encoder-only", "mixture_of_experts"} <= plugin_names()
 
 
-def test_a_name_in_anothers_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_name_in_another_file_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.conformance.test_names.ROOT", tmp_path)
     folder = tmp_path / "benchmarking/runtimes"
     folder.mkdir(parents=True)

@@ -62,7 +62,7 @@ def test_what_is_missing_has_an_install_command(runtime: Any) -> None:
     assert missing is None or "install" in missing
 
 
-def test_every_pair_is_supported_or_refused_with_a_sentence(
+def test_every_pair_is_supported_or_has_a_reason(
     runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
 ) -> None:
     if runtime.missing() is not None:
@@ -85,9 +85,7 @@ def test_a_supported_pair_has_default_settings(
             assert all(isinstance(value, bool | int | float | str) for value in mode.values())
 
 
-def test_every_option_a_runtime_takes_is_declared_and_every_declared_one_is_taken_somewhere(
-    runtime: Any, workloads: Mapping[str, Workload]
-) -> None:
+def test_accepted_and_declared_options_are_equal(runtime: Any, workloads: Mapping[str, Workload]) -> None:
     declared = {option.name for option in runtime.declared_options}
     assert len(declared) == len(runtime.declared_options)
     assert {option.name for workload in workloads.values() for option in runtime.options(workload)} == declared
@@ -115,7 +113,7 @@ def test_options_have_flags_with_help_that_names_the_runtime(runtime: Any) -> No
         assert not option.has_flag or runtime.name in help_text(by_runtime)
 
 
-def test_an_unknown_value_is_refused_with_those_there_are(runtime: Any, workloads: Mapping[str, Workload]) -> None:
+def test_unknown_option_values_are_errors_with_the_known_ones(runtime: Any, workloads: Mapping[str, Workload]) -> None:
     for workload in workloads.values():
         for option in runtime.options(workload):
             if option.values:
@@ -125,13 +123,13 @@ def test_an_unknown_value_is_refused_with_those_there_are(runtime: Any, workload
                     option.chosen(runtime.name, "colour")
 
 
-def test_an_unknown_option_is_refused_by_name(runtime: Any, workloads: Mapping[str, Workload]) -> None:
+def test_unknown_options_are_errors(runtime: Any, workloads: Mapping[str, Workload]) -> None:
     for workload in workloads.values():
         with pytest.raises(UsageError, match="colour"):
             runtime.mode(support_table.DEVICES[0], workload, {"colour": "red"})
 
 
-def test_optional_parts_of_the_contract_are_whole(runtime: Any) -> None:
+def test_optional_parts_of_the_contract_are_complete(runtime: Any) -> None:
     assert isinstance(runtime.is_compared, bool)
     assert isinstance(runtime.point_per_process, bool)
     assert isinstance(runtime, Runtime)
@@ -167,7 +165,7 @@ def test_the_table_does_not_depend_on_what_is_installed(monkeypatch: pytest.Monk
     assert support_table.table_text() == expected
 
 
-def test_reasons_that_differ_in_a_name_only_are_one_note() -> None:
+def test_reasons_that_differ_only_in_a_name_share_a_note() -> None:
     cpu, cuda = support_table.DEVICES[:2]
     notes = support_table.Notes()
 
@@ -187,7 +185,7 @@ def test_reasons_that_differ_in_a_name_only_are_one_note() -> None:
     assert notes.mark([]) == ""
 
 
-def test_a_runtime_runs_a_family_of_which_it_runs_one_model_and_says_which_it_does_not() -> None:
+def test_partially_supported_families_list_unsupported_models() -> None:
     """Of the two tiny models of decoders, mlx runs Llama only."""
     families, _, notes, _ = support_table.table_text().split("\n\n")
     runtimes = families.splitlines()[0].split(" | ")
@@ -197,13 +195,11 @@ def test_a_runtime_runs_a_family_of_which_it_runs_one_model_and_says_which_it_do
     assert "gpt2" in notes.splitlines()[int(number.removesuffix("</sup>")) - 1]
 
 
-def test_the_readme_has_the_table_as_it_is() -> None:
+def test_the_readme_contains_the_current_table() -> None:
     assert support_table.between_markers(PAGE.read_text(encoding="utf-8")) == support_table.table_text()
 
 
-def test_writing_the_table_leaves_the_rest_of_the_file_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_writing_the_table_keeps_the_rest_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n\n{support_table.START}\nold\n{support_table.END}\n\nafter\n")
     assert support_table.main(["--write", str(page)]) == 0
@@ -216,7 +212,7 @@ def test_writing_the_table_leaves_the_rest_of_the_file_alone(
     assert page.read_text() == "no markers"
 
 
-def test_a_pair_of_a_runtime_and_a_foreign_device_is_refused(workloads: Mapping[str, Workload]) -> None:
+def test_runtimes_refuse_foreign_devices(workloads: Mapping[str, Workload]) -> None:
     """A runtime that takes every device would make the suite above pass without a reason anywhere."""
     null = Device(type="null", selector="null", found=True, precisions=PRECISIONS)
     for name in NAMES:

@@ -77,7 +77,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> dict[tu
     return {(run.cell.runtime, str(run.cell.workload.family)): run for run in found}
 
 
-def test_there_is_a_family_of_every_kind_of_graphs_among_those_that_are_measured() -> None:
+def test_measured_families_cover_every_kind_of_graphs() -> None:
     tiny = support_table.tiny_models_by_family()
     recipes = {family: recipe_of(models[-1]) for family, models in tiny.items()}
     kinds = {family: "none" if isinstance(recipe, str) else recipe.kind for family, recipe in recipes.items()}
@@ -87,7 +87,7 @@ def test_there_is_a_family_of_every_kind_of_graphs_among_those_that_are_measured
 
 @pytest.mark.parametrize("family", MEASURED)
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_pair_is_measured_with_the_reference_s_output_or_skipped_with_its_reason(
+def test_pairs_match_the_reference_or_are_skipped_with_a_reason(
     runs: dict[tuple[str, str], Run], runtime: str, family: str
 ) -> None:
     run = runs[runtime, family]
@@ -109,7 +109,7 @@ def test_a_pair_is_measured_with_the_reference_s_output_or_skipped_with_its_reas
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_the_loaded_build_is_reported_and_was_made_beforehand(runs: dict[tuple[str, str], Run], runtime: str) -> None:
+def test_the_loaded_build_is_reported_and_made_beforehand(runs: dict[tuple[str, str], Run], runtime: str) -> None:
     run = runs[runtime, "encoder-only"]
     (load,) = run.loads
     assert "float32" in load.verified["parameter_dtypes"]

@@ -86,7 +86,7 @@ def test_generative_tasks_are_tasks_and_have_new_tokens_and_caches(plugin: Any, 
     assert plugin.caches or not plugin.generative_tasks
 
 
-def test_a_point_without_an_axis_or_with_a_foreign_one_is_refused(plugin: Any, tiny: Any) -> None:
+def test_points_with_missing_or_foreign_axes_are_errors(plugin: Any, tiny: Any) -> None:
     point = next(points(plugin, tiny))
     foreign = dataclasses.replace(point, axes={**point.axes, "storeys": 3})
     assert "storeys" in plugin.check(tiny, foreign)
@@ -98,7 +98,7 @@ def test_a_point_without_an_axis_or_with_a_foreign_one_is_refused(plugin: Any, t
             assert plugin.check(tiny, dataclasses.replace(point, **{name: None})) is not None
 
 
-def test_model_types_belong_to_one_family_and_a_library_knows_them(plugin: Any) -> None:
+def test_model_types_belong_to_one_family_and_are_known_to_a_library(plugin: Any) -> None:
     import diffusers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -109,11 +109,11 @@ def test_model_types_belong_to_one_family_and_a_library_knows_them(plugin: Any) 
         assert plugin.model_types.isdisjoint(other.unsupported_model_types)
 
 
-def test_tiny_model_is_of_the_family_and_its_default_task(plugin: Any, tiny: Any) -> None:
+def test_tiny_models_have_the_family_and_its_default_task(plugin: Any, tiny: Any) -> None:
     assert (tiny.family, tiny.task) == (plugin.name, plugin.tasks[0])
 
 
-def test_inputs_are_seeded_and_of_the_points_size(plugin: Any, tiny: Any) -> None:
+def test_inputs_are_seeded_and_match_the_point(plugin: Any, tiny: Any) -> None:
     for point in points(plugin, tiny):
         assert plugin.check(tiny, point) is None
         first, again, other = (plugin.inputs(tiny, point, seed) for seed in (1, 1, 2))
@@ -124,7 +124,7 @@ def test_inputs_are_seeded_and_of_the_points_size(plugin: Any, tiny: Any) -> Non
         assert any((first[name] != other[name]).any() for name in first)
 
 
-def test_model_on_the_meta_device_has_the_catalogs_parameters(plugin: Any, tiny: Any) -> None:
+def test_meta_device_models_match_the_parameter_count_of_the_catalog(plugin: Any, tiny: Any) -> None:
     import torch
 
     with torch.device("meta"):
@@ -133,7 +133,7 @@ def test_model_on_the_meta_device_has_the_catalogs_parameters(plugin: Any, tiny:
     assert sum(parameter.numel() for parameter in model.parameters()) == tiny.parameter_count
 
 
-def test_every_task_runs_and_gives_finite_numbers(plugin: Any, tiny: Any) -> None:
+def test_every_task_runs_with_finite_outputs(plugin: Any, tiny: Any) -> None:
     for task in plugin.tasks_of(tiny.config):
         workload = resolve(tiny.model_id, task=task)
         session = open_session(workload)

@@ -116,7 +116,7 @@ def test_a_killed_batch_resumes_to_the_same_results_without_duplicates(tmp_path,
     check_complete(tmp_path)
 
 
-def test_a_batch_ends_at_sigterm_as_at_ctrl_c_and_leaves_no_process(tmp_path):
+def test_sigterm_ends_a_batch_like_ctrl_c_without_leftover_processes(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
     wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)
@@ -133,7 +133,7 @@ def test_a_batch_ends_at_sigterm_as_at_ctrl_c_and_leaves_no_process(tmp_path):
     check_complete(tmp_path)
 
 
-def test_an_interrupted_batch_says_how_to_go_on_and_either_command_does(tmp_path):
+def test_an_interrupted_batch_names_commands_that_resume_it(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
     wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)

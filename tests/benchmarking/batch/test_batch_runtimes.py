@@ -32,7 +32,7 @@ def write(tmp_path, text):
     return str(path)
 
 
-def test_every_option_is_a_key_of_a_list_and_yamls_own_words_are_words(tmp_path):
+def test_every_option_is_a_yaml_key_and_yaml_keywords_are_read_as_words(tmp_path):
     path = tmp_path / "models.yaml"
     path.write_text(
         "models: [{id: tiny-bert, compile_mode: default, dynamic: true, quantization: dynamic, io_mode: host, "
@@ -52,7 +52,7 @@ def test_every_option_is_a_key_of_a_list_and_yamls_own_words_are_words(tmp_path)
     }
 
 
-def test_an_option_of_a_list_goes_to_the_runtimes_that_have_it(capsys, tmp_path):
+def test_an_option_in_a_list_applies_to_the_runtimes_that_declare_it(capsys, tmp_path):
     text = "{models: [tiny-bert], devices: cpu, runtimes: [eager, compiled], dynamic: false, rebuild: always}\n"
     found = plans(capsys, "--model-list", write(tmp_path, text))
     assert "dynamic" not in found["eager"]["cell"]["runtime_mode"]
@@ -70,7 +70,7 @@ def test_an_option_that_no_runtime_has_is_refused(capsys, tmp_path, place):
     assert "none of these runtimes has an option performance_mode" in capsys.readouterr().err
 
 
-def test_an_option_of_one_model_is_not_excused_by_anothers_runtime(capsys, tmp_path):
+def test_an_option_set_for_one_model_needs_a_runtime_of_that_model(capsys, tmp_path):
     text = (
         "{models: [{id: tiny-bert, runtimes: eager, compile_mode: default}, {id: tiny-vit, runtimes: compiled}], "
         "devices: cpu}\n"
@@ -85,7 +85,7 @@ def test_build_flags_do_not_apply_to_user_written_benchmarks(capsys, tmp_path):
     assert "--rebuild applies to models only" in capsys.readouterr().err
 
 
-def test_all_runtimes_are_the_supported_ones_and_others_are_reported(capsys, tmp_path):
+def test_runtimes_all_measures_supported_runtimes_and_reports_the_others(capsys, tmp_path):
     text = "{models: [tiny-bert], devices: cpu, runtimes: all, precisions: float32,\n"
     text += " grids: [{batch_sizes: 2}, {sequence_lengths: 64}]}\n"
     arguments = ["--model-list", write(tmp_path, text), "--iterations", "3", "--dry-run", "--json"]
@@ -100,13 +100,13 @@ def test_all_runtimes_are_the_supported_ones_and_others_are_reported(capsys, tmp
     assert any(line.startswith(f"{why} [") and "]: qnn: " in line for line in said.err.splitlines())
 
 
-def test_a_runtime_next_to_all_is_a_duplicate(capsys):
+def test_a_runtime_named_in_addition_to_all_is_a_duplicate(capsys):
     models = ["--models", "tiny-bert", "--devices", "cpu", "--runtimes", "all,eager"]
     assert main([*models, *SMALL, "--dry-run"]) == 2
     assert "is the same cell" in capsys.readouterr().err
 
 
-def test_a_model_by_several_runtimes_is_compared_at_the_end(capsys, null_script, tmp_path):
+def test_runtimes_of_a_model_are_compared_at_the_end(capsys, null_script, tmp_path):
     null_script(latency_ms={"*": [4.0]})
     models = ["--models", "tiny-bert", "--devices", "null", "--runtimes", "null,eager"]
     arguments = [*models, *SMALL, "--skip-unsupported", "--launches", "1", "--no-save", "--report", "report.md"]

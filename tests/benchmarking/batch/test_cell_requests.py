@@ -25,30 +25,30 @@ def test_defaults_equal_those_of_the_single_command():
     assert (request.settings.profile, request.weights, request.timeout_s) == ("quick", "auto", 600.0)
 
 
-def test_narrower_settings_win_and_flags_win_over_all():
+def test_narrower_settings_override_broader_ones_and_flags_override_all():
     shared, own = {"launches": 2, "batch_sizes": (1,), "weights": "random"}, {"launches": 3, "batch_sizes": (2,)}
     (request,) = requests(entry(shared, own), batch_sizes=(4,))
     assert (request.settings.launches, request.batch_sizes, request.weights) == (3, (4,), "random")
 
 
-def test_options_of_the_runtime_go_to_it():
+def test_runtime_options_are_passed_to_the_request():
     (request,) = requests(entry({"attention": "sdpa"}, {"cache": "static"}), attention="eager")
     assert request.options == {"attention": "eager", "cache": "static"}
 
 
-def test_devices_runtimes_and_precisions_are_multiplied():
+def test_cells_are_the_product_of_devices_runtimes_and_precisions():
     found = requests(entry({"devices": ("cpu", "null")}), precisions=("float32", "float16"), runtimes=("a", "b"))
     cells = [(request.device, request.runtime, request.precision) for request in found]
     assert len(set(cells)) == len(cells) == 8
     assert cells[:2] == [("cpu", "a", "float32"), ("cpu", "a", "float16")]
 
 
-def test_tags_of_all_stay_and_the_nearest_wins_on_the_same_key():
+def test_tags_are_merged_and_the_narrowest_setting_wins():
     (request,) = requests(entry({"tags": {"a": "1", "b": "1"}}, {"tags": {"b": "2"}}), tags={"c": "3"})
     assert request.tags == {"a": "1", "b": "2", "c": "3"}
 
 
-def test_grids_of_a_cell_are_requests_that_differ_in_their_grid_only():
+def test_each_grid_is_a_request_that_differs_only_in_its_grid():
     grids = ({"batch_sizes": (1, 2), "image_sizes": (32,)}, {"sequence_lengths": (512,)})
     (ask,) = cell_requests([entry({"grids": grids, "batch_sizes": (8,), "new_tokens": (4,)})], {}, ())
     first, second = ask.requests
@@ -66,13 +66,13 @@ def test_grids_of_a_cell_are_requests_that_differ_in_their_grid_only():
     )
 
 
-def test_a_flag_also_wins_over_what_the_list_s_grids_say_of_its_axis():
+def test_a_flag_overrides_the_same_axis_in_grids():
     grids = ({"batch_sizes": (1,), "sequence_lengths": (128,)}, {"batch_sizes": (2,), "sequence_lengths": (512,)})
     found = requests(entry({"grids": grids}), sequence_lengths=(32,))
     assert [(request.batch_sizes, request.sequence_lengths) for request in found] == [((1,), (32,)), ((2,), (32,))]
 
 
-def test_an_axis_belongs_to_a_model_unless_it_is_shared_or_set_by_a_flag():
+def test_axes_are_shared_if_set_for_several_models_or_by_a_flag():
     own = {"new_tokens": (4,), "grids": ({"steps": (2,)},)}
     (request,) = requests(entry({"image_sizes": (32,)}, own))
     assert {"new_tokens", "steps"}.isdisjoint(request.shared_axes)
@@ -81,6 +81,6 @@ def test_an_axis_belongs_to_a_model_unless_it_is_shared_or_set_by_a_flag():
     assert "new_tokens" in request.shared_axes
 
 
-def test_a_cell_s_name_has_the_request_and_its_place():
+def test_a_cell_name_includes_the_request_and_its_location():
     (ask,) = cell_requests([entry()], {"devices": ("cpu",)}, ())
     assert ask.name == "m on cpu (float32) [models.yaml:2]"

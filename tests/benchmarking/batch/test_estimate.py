@@ -47,32 +47,32 @@ def measured(plan, batch_size=1, **fields):
     return EarlierPoint(**{**defaults, **fields})
 
 
-def test_a_point_takes_what_it_took_and_every_launch_loads_once(plan):
+def test_a_measured_point_takes_the_same_time_again_plus_one_load_per_launch(plan):
     wanted = plan(1, 2, launches=3)
     found = estimate([wanted], [measured(wanted), measured(wanted, 2, launch_s=9.0)])
     assert found.total_s == 3 * (3.0 + 7.0 + 9.0)
     assert (found.known_points, found.scaled_points, found.unknown_points) == (2, 0, 0)
 
 
-def test_several_runs_of_a_point_count_with_their_median(plan):
+def test_several_runs_of_a_point_are_combined_by_median(plan):
     wanted = plan(1, launches=1)
     runs = [measured(wanted, launch_s=seconds) for seconds in (5.0, 6.0, 100.0)]
     assert estimate([wanted], runs).total_s == 3.0 + 6.0
 
 
-def test_a_process_for_every_point_loads_for_every_point(plan):
+def test_one_process_per_point_loads_once_per_point(plan):
     wanted = plan(1, 2, profile="reference", launches=1)
     runs = [measured(wanted, batch, profile="reference") for batch in (1, 2)]
     assert estimate([wanted], runs).total_s == 2 * 3.0 + 2 * 7.0
 
 
-def test_fixed_counts_that_were_not_measured_so_are_calls_times_latency(plan):
+def test_unmeasured_fixed_counts_take_calls_times_latency(plan):
     wanted = plan(1, launches=1, iterations=50, warmup_iterations=20)
     calls = 50 + 20 + wanted.settings.memory_calls
     assert estimate([wanted], [measured(wanted)]).total_s == pytest.approx(3.0 + calls * 0.010)
 
 
-def test_another_profile_is_calls_times_latency_within_its_limits(plan):
+def test_other_profiles_take_calls_times_latency_within_their_limits(plan):
     wanted = plan(1, profile="quick")
     slow, fast = measured(wanted, latency_ms=100.0), measured(wanted, latency_ms=0.1)
     assert estimate([wanted], [slow]).total_s == 3.0 + wanted.settings.max_time_s
@@ -81,7 +81,7 @@ def test_another_profile_is_calls_times_latency_within_its_limits(plan):
     assert estimate([wanted], [least]).total_s == 3.0 + wanted.settings.min_samples * 2.0
 
 
-def test_an_unknown_point_is_scaled_from_the_nearest_one_and_counted_as_such(plan):
+def test_an_unknown_point_is_scaled_from_the_nearest_one(plan):
     wanted = plan(8, launches=1, iterations=10, warmup_iterations=0)
     how = {"fixed_iterations": 10, "fixed_warmup_iterations": 0}
     runs = [measured(wanted, 1, launch_s=1.0, **how), measured(wanted, 4, launch_s=5.0, **how)]
@@ -90,19 +90,19 @@ def test_an_unknown_point_is_scaled_from_the_nearest_one_and_counted_as_such(pla
     assert (found.known_points, found.scaled_points, found.unknown_points) == (0, 1, 0)
 
 
-def test_a_cell_that_was_never_measured_has_no_estimate(plan):
+def test_unmeasured_cells_have_no_estimate(plan):
     wanted = plan(1, 2)
     found = estimate([wanted], [measured(wanted, cell="another")])
     assert (dict(found.cells_s), found.total_s) == ({}, 0)
     assert (found.known_points, found.scaled_points, found.unknown_points) == (0, 0, 2)
 
 
-def test_a_point_without_times_of_its_launches_falls_back_to_calls_times_latency(plan):
+def test_without_launch_times_a_point_takes_calls_times_latency(plan):
     wanted = plan(1, launches=1)
     assert estimate([wanted], [measured(wanted, launch_s=None, load_s=None)]).total_s == 200 * 0.010
 
 
-def test_the_warehouse_tells_what_was_measured(plan, make_run, tmp_path):
+def test_earlier_points_are_read_from_the_warehouse(plan, make_run, tmp_path):
     wanted = plan(1)
     run = make_run(batch_sizes=(1,), sequence_lengths=(128,), launches=2, iterations=30)
     launches = [{"started_at": f"2026-01-02T03:04:0{i}Z", "finished_at": f"2026-01-02T03:04:1{i * 2}Z"} for i in (0, 1)]

@@ -24,7 +24,7 @@ def ids(entries):
     return [entry.model_id for entry in entries]
 
 
-def test_a_text_list_has_one_id_a_line_and_comments(listed):
+def test_text_lists_have_one_id_per_line_and_comments(listed):
     entries = listed("# small ones\ntiny-bert\n\n  org/model#1  # a remark\n", "models.txt")
     assert [(entry.model_id, entry.where) for entry in entries] == [
         ("tiny-bert", "models.txt:2"),
@@ -32,7 +32,7 @@ def test_a_text_list_has_one_id_a_line_and_comments(listed):
     ]
 
 
-def test_settings_of_all_of_some_and_of_one_are_kept_apart(listed):
+def test_shared_overridden_and_per_model_settings_are_distinct(listed):
     text = """
 defaults: {profile: quick, tags: {suite: nightly}}
 batch_sizes: [8, 1]
@@ -49,11 +49,11 @@ overrides:
     assert (gpt2.shared["launches"], gpt2.own, gpt2.where) == (5, {"batch_sizes": (4,)}, "models.yaml:6")
 
 
-def test_a_yaml_list_may_be_nothing_but_names(listed):
+def test_a_yaml_list_may_consist_of_names_only(listed):
     assert ids(listed("- tiny-bert\n- tiny-t5\n")) == ["tiny-bert", "tiny-t5"]
 
 
-def test_anchors_and_merges_work_and_what_is_written_wins(listed):
+def test_anchors_and_merge_keys_work_and_explicit_keys_win(listed):
     text = (
         "models:\n  - &one {id: tiny-bert, launches: 2, batch_sizes: [1]}\n  - {<<: *one, id: tiny-gpt2, launches: 3}\n"
     )
@@ -61,12 +61,12 @@ def test_anchors_and_merges_work_and_what_is_written_wins(listed):
     assert gpt2.own == {"launches": 3, "batch_sizes": (1,)}
 
 
-def test_patterns_choose(listed):
+def test_include_and_exclude_patterns_select_models(listed):
     text = "models: [tiny-bert, tiny-gpt2, bert-large]\ninclude: ['*bert*']\nexclude: ['*-large']\n"
     assert ids(listed(text)) == ["tiny-bert"]
 
 
-def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
+def test_patterns_without_a_match_or_a_remaining_model_are_errors():
     entries = (Entry(model_id="tiny-bert", where="--models"),)
     assert select_entries(entries, ["tiny*"], ["x*"], "here") == entries
     with pytest.raises(UsageError, match="here: include: no model matches 'gpt2'"):
@@ -108,21 +108,21 @@ def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
         ("models: &m [*m]\n", "models.yaml"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_that_names_the_place(listed, text, message):
+def test_invalid_lists_are_one_line_with_file_line_and_key(listed, text, message):
     with pytest.raises(UsageError) as error:
         listed(text)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_aliases_of_aliases_do_not_explode(listed):
+def test_nested_aliases_do_not_expand_exponentially(listed):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(UsageError, match="alias of an alias"):
         listed("\n".join(lines))
 
 
-def test_a_text_list_without_a_model_and_with_one_twice(listed):
+def test_empty_text_lists_and_duplicate_models_are_errors(listed):
     with pytest.raises(UsageError, match=r"models\.txt: contains no models"):
         listed("# none\n", "models.txt")
     with pytest.raises(UsageError, match=r"models\.txt:3: a is listed twice \(first: models\.txt:1\)"):

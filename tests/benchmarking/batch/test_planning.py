@@ -34,7 +34,7 @@ def counted(monkeypatch, target):
     return calls
 
 
-def test_forty_cells_ask_the_machine_and_each_model_once(monkeypatch):
+def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
     asked = {
         name: counted(monkeypatch, name)
         for name in (
@@ -71,7 +71,7 @@ def test_models_are_looked_up_at_the_same_time(monkeypatch):
     assert len(plan("tiny-bert", "tiny-gpt2", "tiny-t5")) == 3
 
 
-def test_every_problem_is_reported_and_equal_reasons_once():
+def test_every_problem_is_reported_and_equal_reasons_are_merged():
     with pytest.raises(PlanError) as error:
         plan("tiny-bert", "tiny-brt", "tiny-gpt2", devices=("null", "nul"))
     nul, unknown = error.value.reasons
@@ -82,20 +82,20 @@ def test_every_problem_is_reported_and_equal_reasons_once():
     assert (str(error.value), error.value.exit_code) == ("nothing measured: 4 of 6 cells are unsupported or invalid", 2)
 
 
-def test_many_cells_of_one_reason_are_named_in_part():
+def test_long_lists_of_cells_with_the_same_reason_are_shortened():
     troubles = [(f"m{i}", StorageError("no room")) for i in range(6)]
     error = PlanError(troubles, 6)
     assert error.reasons == ("m0, m1, m2, m3 and 2 more: no room",)
     assert error.exit_code == 1
 
 
-def test_an_axis_no_model_has_is_refused_and_one_that_some_have_is_not():
+def test_a_shared_axis_needs_at_least_one_model_with_it():
     assert [len(one.points) for one in plan("tiny-bert", "tiny-gpt2", new_tokens=(2, 4))] == [1, 2]
     with pytest.raises(UsageError, match=r"no model of the batch has the axis new_tokens \(number of new tokens\)"):
         plan("tiny-bert", new_tokens=(2,))
 
 
-def test_an_axis_set_for_a_single_model_that_lacks_it_is_refused():
+def test_an_axis_set_for_one_model_must_be_an_axis_of_it():
     entries = [Entry(model_id="tiny-bert", where="models.yaml:2", own={"new_tokens": (2,)})]
     with pytest.raises(PlanError) as error:
         plan_all(cell_requests(entries, SMALL, ()), "session", Machine())

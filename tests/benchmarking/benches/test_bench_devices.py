@@ -31,7 +31,7 @@ def openvino_cpu():
     return "openvino:CPU"
 
 
-def test_a_benchmark_on_auto_runs_on_a_device_of_torch_and_is_stored_so(write, measure, openvino_cpu):
+def test_device_auto_of_a_benchmark_is_a_torch_device(write, measure, openvino_cpu):
     write("one.py", TORCH_BENCH.format(declared=""))
     (run,) = measure(device="auto")
     assert (run.status, run.cell.requested_device, run.cell.device.selector) == ("ok", "auto", "cpu")
@@ -39,18 +39,18 @@ def test_a_benchmark_on_auto_runs_on_a_device_of_torch_and_is_stored_so(write, m
     assert run.loads[0].verified["torch_device"] == "cpu"
 
 
-def test_a_benchmark_declares_that_it_uses_openvino(write, plan, openvino_cpu):
+def test_a_benchmark_can_declare_openvino(write, plan, openvino_cpu):
     write("one.py", TORCH_BENCH.format(declared=STATES_WORK))
     assert plan(device="auto")[0].cell.device.selector == openvino_cpu
 
 
-def test_a_device_that_torch_lacks_is_refused_to_a_benchmark_that_does_not_declare_it(write, plan, openvino_cpu):
+def test_a_benchmark_must_declare_devices_that_torch_cannot_use(write, plan, openvino_cpu):
     write("one.py", TORCH_BENCH.format(declared=""))
     with pytest.raises(UnsupportedError, match=r"Product does not declare openvino: without `devices` "):
         plan(device=openvino_cpu)
 
 
-def test_calls_that_compute_in_torch_on_another_device_are_a_failed_point(write, measure, openvino_cpu):
+def test_torch_calls_on_another_device_fail_the_point(write, measure, openvino_cpu):
     write("one.py", TORCH_BENCH.format(declared=DECLARES_OPENVINO))
     (run,) = measure(device="auto")
     (result,) = run.results
@@ -58,7 +58,7 @@ def test_calls_that_compute_in_torch_on_another_device_are_a_failed_point(write,
     assert result.error.startswith("Product should run on openvino:CPU, but its calls compute in torch on cpu: put ")
 
 
-def test_a_benchmark_that_states_its_flops_may_use_torch(write, measure, openvino_cpu):
+def test_a_benchmark_with_stated_flops_may_use_torch(write, measure, openvino_cpu):
     write("one.py", TORCH_BENCH.format(declared=STATES_WORK))
     (run,) = measure(device="auto")
     assert (run.status, run.cell.device.selector) == ("ok", openvino_cpu)
@@ -68,7 +68,7 @@ def test_a_benchmark_that_states_its_flops_may_use_torch(write, measure, openvin
     ("options", "device", "runtime"),
     [({"attention": "eager"}, "cpu", "eager"), ({"hint": "latency"}, "openvino:CPU", "openvino")],
 )
-def test_auto_chooses_a_device_whose_runtime_has_the_requested_options(openvino_cpu, options, device, runtime):
+def test_auto_selects_a_device_whose_runtime_has_the_requested_options(openvino_cpu, options, device, runtime):
     request = Request(
         model_id="tiny-bert", weights="random", batch_sizes=(1,), options=options, settings=settings("quick")
     )

@@ -88,7 +88,7 @@ class Own(ModelBenchmark):
 
 
 @pytest.mark.parametrize("device", ["cpu", "null"])
-def test_times_that_a_benchmark_measures_itself_are_stored_unchanged_and_marked(write, measure, device):
+def test_self_measured_times_are_stored_unchanged_with_a_doubt(write, measure, device):
     write("one.py", SELF_TIMED)
     (run,) = measure(device=device)
     (result,) = run.results
@@ -106,7 +106,7 @@ def test_times_that_a_benchmark_measures_itself_are_stored_unchanged_and_marked(
     assert run.cell.runtime_mode == {"timed_by": "bench"}
 
 
-def test_a_benchmark_of_first_tokens_only_ends_with_them(write, measure):
+def test_with_first_tokens_only_latency_is_the_time_to_first_token(write, measure):
     write(
         "one.py",
         "class A(ModelBenchmark):\n def setup_model(self): ...\n def measure_time_to_first_token(self): return 4",
@@ -138,7 +138,7 @@ def test_every_point_is_set_up_and_cleaned_up_once(folder, write, measure):
     assert logged(folder) == ["setup1", "cleanup1", "setup2", "cleanup2"]
 
 
-def test_a_call_that_raises_fails_its_point_with_the_reason_and_is_cleaned_up(folder, write, measure):
+def test_an_exception_in_a_call_fails_its_point_and_cleans_up(folder, write, measure):
     write("one.py", logging("        \n    def run(self):\n        return 1 / (self.config.batch_size - 1)"))
     (run,) = measure()
     assert [(result.status, result.error) for result in run.results] == [
@@ -148,7 +148,7 @@ def test_a_call_that_raises_fails_its_point_with_the_reason_and_is_cleaned_up(fo
     assert logged(folder) == ["setup1", "cleanup1", "setup2", "cleanup2"]
 
 
-def test_a_set_up_that_raises_fails_its_point_and_is_cleaned_up(folder, write, measure):
+def test_an_exception_in_setup_fails_its_point_and_cleans_up(folder, write, measure):
     write(
         "one.py", logging("    def setup_model(self):\n        raise ValueError(f'no model {self.config.batch_size}')")
     )
@@ -157,12 +157,12 @@ def test_a_set_up_that_raises_fails_its_point_and_is_cleaned_up(folder, write, m
     assert logged(folder) == ["cleanup1", "cleanup2"]
 
 
-def test_a_clean_up_that_raises_fails_its_point(write, measure):
+def test_an_exception_in_cleanup_fails_its_point(write, measure):
     write("one.py", logging("    def cleanup_model(self):\n        raise ValueError('stuck')"))
     assert [result.error for result in measure()[0].results] == ["ValueError: stuck"] * 2
 
 
-def test_out_of_memory_is_named_cleaned_up_and_retried_alone(folder, write, measure):
+def test_out_of_memory_is_reported_cleaned_up_and_retried_in_a_fresh_process(folder, write, measure):
     body = "    def run(self):\n        if self.config.batch_size == 2:\n            raise MemoryError('too big')"
     write("one.py", logging(body))
     (run,) = measure()
@@ -186,12 +186,12 @@ def test_a_problem_makes_the_result_invalid(write, measure):
     assert [doubt.evidence["problem"] for doubt in result.doubts if doubt.kind == "wrong_output"] == ["bad"]
 
 
-def test_work_of_an_unknown_name_fails_the_point(write, measure):
+def test_unknown_names_in_work_fail_the_point(write, measure):
     write("one.py", logging("    def work(self):\n        return {'flop': 1}"))
     assert "work() of Logged may declare flops, bytes_accessed: got 'flop'" in measure()[0].results[0].error
 
 
-def test_a_benchmark_on_torch_is_counted(write, measure):
+def test_work_of_a_torch_benchmark_is_counted(write, measure):
     body = """
     class Torch(ModelBenchmark):
         def setup_model(self):
@@ -205,7 +205,7 @@ def test_a_benchmark_on_torch_is_counted(write, measure):
     assert (result.metrics["flops"], result.metrics["bytes_accessed"]) == (2 * 8**3, 2 * 4 * 64)
 
 
-def test_a_file_that_disappeared_before_the_run_is_a_failed_load(write, plan, tmp_path):
+def test_a_deleted_benchmark_file_is_a_failed_load(write, plan, tmp_path):
     from benchmarking.core.provenance import utc_now
     from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
@@ -216,13 +216,13 @@ def test_a_file_that_disappeared_before_the_run_is_a_failed_load(write, plan, tm
     assert "one.py: No such file" in track.run(utc_now()).results[0].error
 
 
-def test_a_config_has_its_own_number_of_calls_and_a_command_overrides_it(write, plan):
+def test_flags_override_the_number_of_calls_in_a_config(write, plan):
     write("one.py", logging("    configs = [BenchmarkConfig(name='a', iterations=7, warmup_iterations=2)]"))
     assert [one.settings.fixed_iterations for one in plan(iterations=None)] == [7]
     assert [one.settings.fixed_iterations for one in plan(iterations=3)] == [3]
 
 
-def test_a_device_that_a_benchmark_does_not_support_is_an_error_or_stored_as_skipped(write, plan):
+def test_unsupported_devices_of_a_benchmark_are_errors_or_skipped(write, plan):
     write("one.py", logging("    devices = ('cuda',)"))
     with pytest.raises(UnsupportedError, match=r"benchmark one.Logged, logged: .*Logged runs on cuda, not on cpu"):
         plan()

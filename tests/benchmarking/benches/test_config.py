@@ -13,7 +13,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Point
 
 
-def test_variants_are_every_combination_and_the_last_field_varies_fastest():
+def test_variants_are_all_combinations_with_the_last_field_fastest():
     base = BenchmarkConfig(name="b", sequence_length=8)
     variants = create_config_variants(base, {"variant": ["x", "y"], "batch_size": [1, 4]})
     assert [(v.variant, v.batch_size) for v in variants] == [("x", 1), ("x", 4), ("y", 1), ("y", 4)]
@@ -31,7 +31,7 @@ def test_an_unknown_field_is_an_error_with_similar_names():
 
 
 @pytest.mark.parametrize("values", ["12", 3, [], {"a": 1}])
-def test_values_that_are_not_a_list_are_an_error(values):
+def test_values_other_than_lists_are_errors(values):
     with pytest.raises(UsageError, match="variant takes a list of values"):
         create_config_variants(BenchmarkConfig(name="b"), {"variant": values})
 
@@ -59,12 +59,12 @@ def test_an_invalid_value_is_an_error(field, value):
         BenchmarkConfig(**{"name": "b", field: value})
 
 
-def test_an_invalid_variant_is_an_error_like_a_config():
+def test_invalid_variants_are_errors_as_in_a_config():
     with pytest.raises(UsageError, match="batch_size of b takes a whole number from 1: got 0"):
         create_config_variants(BenchmarkConfig(name="b"), {"batch_size": [1, 0]})
 
 
-def test_the_point_is_of_the_grid_fields_and_the_axes():
+def test_the_point_of_a_config_has_its_grid_fields_and_axes():
     config = BenchmarkConfig(name="b", batch_size=2, new_tokens=3, axes={"image_size": 32}, options={"x": 1})
     assert config.point == Point(batch_size=2, new_tokens=3, axes={"image_size": 32})
 

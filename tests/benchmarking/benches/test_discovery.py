@@ -25,7 +25,7 @@ def labels(discovery):
     return [bench.label for bench in discovery.benches]
 
 
-def test_files_of_the_folder_and_below_are_found_and_helpers_are_not(folder, write):
+def test_files_are_found_recursively_without_helpers(folder, write):
     write("one.py", plain("A") + plain("B"))
     write("sub/two.py", plain("C"))
     for name in ("_helper.py", ".hidden.py", "_private/three.py", "__init__.py"):
@@ -33,7 +33,7 @@ def test_files_of_the_folder_and_below_are_found_and_helpers_are_not(folder, wri
     assert labels(discover(folder)) == ["one.A", "one.B", "two.C"]
 
 
-def test_base_classes_and_imported_classes_are_not_benchmarks_of_a_file(folder, write):
+def test_base_and_imported_classes_are_not_benchmarks(folder, write):
     write("base.py", plain("Base"))
     write(
         "one.py",
@@ -42,7 +42,7 @@ def test_base_classes_and_imported_classes_are_not_benchmarks_of_a_file(folder, 
     assert labels(discover(folder)) == ["base.Base", "one.A"]
 
 
-def test_a_benchmark_is_described_without_importing_its_file_here(folder, write):
+def test_benchmark_files_are_not_imported_in_this_process(folder, write):
     path = write(
         "one.py",
         """
@@ -104,7 +104,7 @@ def test_mocks_are_listed_as_omitted_unless_they_are_enabled(folder, write):
     assert labels(discover(folder, enable_mock=True)) == ["one.A", "one.B"]
 
 
-def test_the_examples_are_mocks_with_both_ways_of_timing():
+def test_the_examples_are_mocks_with_both_kinds_of_timing():
     with pytest.raises(UsageError, match=r"no benchmark to run \(mock_bench.MockBench: a mock"):
         discover(EXAMPLES)
     assert {bench.timed_by for bench in discover(EXAMPLES, enable_mock=True).benches} == {"benchhouse", "bench"}
@@ -136,7 +136,7 @@ def test_the_examples_are_mocks_with_both_ways_of_timing():
         ),
     ],
 )
-def test_an_error_in_a_file_names_its_line(folder, write, body, why):
+def test_errors_in_a_file_name_its_line(folder, write, body, why):
     write("one.py", body)
     write("two.py", plain("B"))
     with pytest.raises(UsageError, match=why):
@@ -144,7 +144,7 @@ def test_an_error_in_a_file_names_its_line(folder, write, body, why):
     assert labels(discover(folder, exclude=("one",))) == ["two.B"]
 
 
-def test_the_output_of_a_file_is_not_read_as_an_answer(folder, write):
+def test_output_of_a_file_does_not_corrupt_the_listing(folder, write):
     write("one.py", 'print(\'{"error": "x"}\')\n' + plain("A"))
     assert labels(discover(folder)) == ["one.A"]
 
@@ -156,7 +156,7 @@ def test_a_missing_folder_and_one_without_benchmarks_are_errors(folder):
         discover(folder / "none")
 
 
-def test_an_import_that_never_ends_is_stopped(folder, write, monkeypatch):
+def test_imports_have_a_time_limit(folder, write, monkeypatch):
     monkeypatch.setattr("benchmarking.benches.discovery.TIME_LIMIT_S", 2.0)
     write("one.py", "import time\ntime.sleep(600)\n")
     with pytest.raises(UsageError, match=r"one\.py: importing it took longer than 2 s"):

@@ -47,7 +47,7 @@ def options(**fields):
     return BenchPlanning(session_id="s", settings=chosen, **fields)
 
 
-def test_a_function_gets_the_fields_that_it_names_and_its_call_is_timed(write, measure):
+def test_a_timed_function_gets_the_config_fields_it_names(write, measure):
     write(
         "sorting.py",
         """
@@ -70,7 +70,7 @@ def test_a_function_gets_the_fields_that_it_names_and_its_call_is_timed(write, m
         ("def run_one(speed): ...", "parameter 'speed' is not a field of BenchmarkConfig"),
     ],
 )
-def test_functions_are_found_by_their_name_alone(folder, write, body, expected):
+def test_functions_are_found_by_name(folder, write, body, expected):
     write("one.py", body, head="")
     if isinstance(expected, str):
         with pytest.raises(UsageError, match=expected):
@@ -79,7 +79,7 @@ def test_functions_are_found_by_their_name_alone(folder, write, body, expected):
         assert [bench.class_name for bench in discover(folder).benches] == expected
 
 
-def test_a_driver_reports_its_configs_without_measuring(folder, write):
+def test_listing_a_driver_records_its_configs_without_measuring(folder, write):
     write(
         "one.py",
         """
@@ -97,7 +97,7 @@ def test_a_driver_reports_its_configs_without_measuring(folder, write):
     assert (bench.class_name, [config.batch_size for config in bench.configs]) == ("A", [8])
 
 
-def test_a_runner_that_measures_while_its_file_is_imported_is_refused_with_the_line(folder, write):
+def test_measuring_during_an_import_is_an_error_with_the_line(folder, write):
     write(
         "one.py",
         """
@@ -112,7 +112,7 @@ def test_a_runner_that_measures_while_its_file_is_imported_is_refused_with_the_l
         discover(folder)
 
 
-def test_a_config_takes_the_names_of_older_scripts():
+def test_configs_accept_field_names_of_older_scripts():
     config = BenchmarkConfig(
         model_id="gpt2",
         compile_mode="default",
@@ -131,7 +131,7 @@ def test_a_config_takes_the_names_of_older_scripts():
         BenchmarkConfig(name="a", new_tokens=1, num_tokens_to_generate=2)
 
 
-def test_the_models_and_tokens_of_the_command_replace_those_that_configs_have(folder, write):
+def test_flags_replace_models_and_token_counts_of_configs(folder, write):
     write(
         "one.py",
         """
@@ -147,7 +147,7 @@ def test_the_models_and_tokens_of_the_command_replace_those_that_configs_have(fo
     assert found == [("other", "other", 1), ("other", "other", 2), ("plain", None, None)]
 
 
-def test_a_flag_that_no_config_has_is_refused(folder, write):
+def test_flags_without_a_matching_config_are_errors(folder, write):
     write("one.py", "class A(ModelBenchmark):\n def setup_model(self): ...\n def run(self): ...")
     benches = discover(folder).benches
     with pytest.raises(UsageError, match="no config of these benchmarks has a model_id"):
@@ -179,7 +179,7 @@ def test_an_invalid_metric_is_refused_with_the_reason(fields, why):
         ("[CustomMetric(name='setup_s', value=1)]", "setup_s is a built-in reading"),
     ],
 )
-def test_metrics_that_cannot_be_stored_make_the_point_failed(write, measure, metrics, why):
+def test_unstorable_metrics_fail_the_point(write, measure, metrics, why):
     write(
         "one.py",
         f"""
@@ -196,7 +196,7 @@ def test_metrics_that_cannot_be_stored_make_the_point_failed(write, measure, met
     assert why in run.results[0].error
 
 
-def test_a_benchmark_is_measured_in_turns_of_one_launch_each(write, tmp_path, monkeypatch, capsys):
+def test_benchmarks_are_measured_in_alternating_launches(write, tmp_path, monkeypatch, capsys):
     write(
         "one.py",
         """
@@ -235,14 +235,14 @@ def measured(tmp_path_factory):
     return folder, done
 
 
-def test_a_file_with_a_main_is_a_command_and_its_prints_are_shown_under_debug(measured):
+def test_a_file_with_a_main_is_a_command_with_output_at_log_level_debug(measured):
     _, done = measured
     assert "hello from big 4" in done.stderr
     assert "hello from big 8" in done.stderr
     assert "hello" not in done.stdout
 
 
-def test_own_metrics_are_stored_with_unit_and_direction(measured):
+def test_custom_metrics_are_stored_with_unit_and_direction(measured):
     folder, _ = measured
     with Warehouse.open(folder / "own.duckdb", read_only=True) as warehouse:
         rows = warehouse.query("SELECT new_tokens, other_metrics, extra FROM all_results ORDER BY 1").dicts()
@@ -261,7 +261,7 @@ def asked(measured, capsys, *words):
     return code, out, err
 
 
-def test_own_metrics_are_compared_shown_and_followed_by_name(measured, capsys):
+def test_custom_metrics_are_compared_shown_and_tracked_by_name(measured, capsys):
     code, out, _ = asked(measured, capsys, "compare", "new_tokens=4", "new_tokens=8", "--metric", "accepted", "--json")
     (finding,) = json.loads(out)["findings"]
     assert code == 3  # sessions without a history are described
@@ -283,13 +283,13 @@ def test_own_metrics_are_compared_shown_and_followed_by_name(measured, capsys):
         (("regressions", "--metric", "drafts"), "drafts is stored without a direction"),
     ],
 )
-def test_a_metric_that_cannot_be_judged_is_refused_with_the_reason(measured, capsys, words, why):
+def test_metrics_without_a_direction_cannot_be_compared(measured, capsys, words, why):
     code, _, err = asked(measured, capsys, *words)
     assert code == 2
     assert why in err
 
 
-def test_the_folder_benches_is_taken_where_nothing_else_is_named(measured, capsys, monkeypatch):
+def test_the_folder_benches_is_the_default(measured, capsys, monkeypatch):
     folder, _ = measured
     monkeypatch.chdir(folder)
     assert batch_benchmark.main(["--dry-run", "--devices", "null", "--json"]) == 0

@@ -47,13 +47,13 @@ def copying(size_bytes, cache_bytes):
 
 
 @pytest.mark.parametrize(("precision", "size_bytes"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
-def test_a_product_is_correct_and_reports_its_work(precision, size_bytes):
+def test_matrix_products_are_correct_and_report_their_work(precision, size_bytes):
     bench = product(precision)
     assert bench.problem(bench.run()) is None
     assert bench.work() == {"flops": 2 * 96**3, "bytes_accessed": 3 * 96**2 * size_bytes}
 
 
-def test_a_wrong_or_rounded_or_infinite_product_is_a_problem():
+def test_wrong_rounded_and_infinite_products_are_problems():
     bench = product()
     right = bench.run().clone()
     assert "the product has an error of" in bench.problem(torch.zeros_like(right))
@@ -75,26 +75,26 @@ def test_tf32_is_off_for_float32_and_restored_afterwards():
         torch.set_float32_matmul_precision("highest")
 
 
-def test_a_product_that_was_never_set_up_can_be_cleaned_up():
+def test_cleanup_works_without_setup():
     before = torch.get_float32_matmul_precision()
     MatrixProduct(BenchmarkConfig(name="c", axes={"matrix_size": 8})).cleanup_model()
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_a_copy_is_correct_and_counts_bytes_read_and_written():
+def test_copies_are_correct_and_count_bytes_read_and_written():
     bench = copying(4096, 1024)
     assert bench.problem(bench.run()) is None
     assert bench.work() == {"bytes_accessed": 8192}
     assert bench.problem(torch.zeros(1024)) == "the copy differs from the source"
 
 
-def test_a_copy_that_fits_the_cache_is_an_error():
+def test_copies_that_fit_into_the_cache_are_errors():
     with pytest.raises(BenchhouseError, match="a copy of 4095 bytes would fit in the cache of 1024 bytes"):
         copying(4095, 1024)
 
 
 @pytest.mark.usefixtures("known_sizes")
-def test_every_precision_and_the_copy_are_runs_with_one_peak_each(capsys, tmp_path):
+def test_each_precision_and_the_copy_have_a_run_with_one_peak(capsys, tmp_path):
     assert main([*ONCE, "--json", "--quiet"]) == 0
     runs = json.loads(capsys.readouterr().out)
     assert [(run["cell"]["precision"], len(run["results"])) for run in runs] == [("float32", 2), ("float32", 1)]
@@ -108,7 +108,7 @@ def test_every_precision_and_the_copy_are_runs_with_one_peak_each(capsys, tmp_pa
     assert best in [result["metrics"].get("peak_flops_per_sec") for result in runs[0]["results"]]
 
 
-def test_a_dry_run_names_device_and_precisions_and_nothing_runs_on_the_device(monkeypatch, capsys):
+def test_a_dry_run_prints_device_and_precisions_without_using_the_device(monkeypatch, capsys):
     def ran(*_):
         raise AssertionError("a dry run measured")
 
@@ -126,7 +126,7 @@ def test_a_dry_run_names_device_and_precisions_and_nothing_runs_on_the_device(mo
 
 
 @pytest.mark.usefixtures("known_sizes")
-def test_remarks_name_what_is_not_measured_or_is_assumed():
+def test_remarks_list_unmeasured_and_assumed_items():
     from benchmarking.benches.planning import BenchPlanning
     from benchmarking.measure.settings import settings
 
@@ -137,7 +137,7 @@ def test_remarks_name_what_is_not_measured_or_is_assumed():
     assert remarks["last-level cache"] == "size unknown: assuming 0 MB"
 
 
-def test_a_device_with_nothing_to_measure_is_an_error(monkeypatch, capsys):
+def test_a_device_without_measurable_precisions_is_an_error(monkeypatch, capsys):
     none = Sizes(matrices={}, copies_bytes=(), cache_bytes=1, cache_known=True, missing={"copy": "too small"})
     monkeypatch.setattr("benchmarking.calibration.planning.find_sizes", lambda device, precisions: none)
     assert main(ONCE) == 1
@@ -151,6 +151,6 @@ def test_a_device_with_nothing_to_measure_is_an_error(monkeypatch, capsys):
         (["--device", "null"], "calibration needs torch, which runs on cpu, cuda, rocm, mps"),
     ],
 )
-def test_a_device_that_cannot_be_calibrated_is_an_error(capsys, arguments, why):
+def test_devices_that_torch_cannot_use_are_errors(capsys, arguments, why):
     assert main(["--calibrate-device", *arguments]) == 2
     assert why in capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_sizes_are_bounded_by_memory_and_by_one_step():
     assert sizes_for(1.0, largest=1000) == (64,)
 
 
-def test_the_search_stops_where_the_time_has_grown_with_the_work():
+def test_the_search_stops_once_time_grows_with_work():
     tried = []
 
     def seconds_at(size):
@@ -35,7 +35,7 @@ def test_the_search_stops_where_the_time_has_grown_with_the_work():
     assert tried == [128, 256, 512, 1024]  # 0.04, 0.3, 2.7, 21 ms
 
 
-def test_the_search_is_not_stopped_by_a_wait_that_does_not_grow():
+def test_a_constant_delay_does_not_stop_the_search():
     def seconds_at(size):
         return 0.004 + 2 * size**3 / 1e12
 
@@ -63,7 +63,7 @@ def test_the_search_ends_at_the_largest_size_and_at_slow_products():
         (40, 300, ()),
     ],
 )
-def test_copies_are_four_caches_at_least_and_fit_the_budget(monkeypatch, cache_kib, budget_kib, sizes_kib):
+def test_copies_are_at_least_four_times_the_cache_and_fit_the_budget(monkeypatch, cache_kib, budget_kib, sizes_kib):
     monkeypatch.setattr(module, "FIRST_COPY_BYTES", 256 * KIB)
     monkeypatch.setattr(module, "_seconds", lambda handle, call: 1.0)
     found = module._copy_sizes(CpuHandle(), cache_kib * KIB, budget_kib * KIB)
@@ -83,7 +83,7 @@ def test_copies_grow_until_they_take_long_enough(monkeypatch):
     assert sized == [MIB, 2 * MIB, 4 * MIB]
 
 
-def test_a_search_on_this_processor_finds_sizes_and_the_reasons_for_missing_ones(monkeypatch):
+def test_the_search_on_this_cpu_finds_sizes_or_reasons(monkeypatch):
     real = module._product
 
     def product(handle, size, dtype):

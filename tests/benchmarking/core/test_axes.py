@@ -21,7 +21,7 @@ COLUMNS = "SELECT column_name AS name, data_type AS type FROM duckdb_columns() W
 KINDS = {"INTEGER": int, "DOUBLE": float}
 
 
-def test_every_axis_that_is_a_field_is_one_of_points_and_requests_and_no_other():
+def test_field_axes_are_the_fields_of_points_and_requests():
     of_point = {field.name for field in dataclasses.fields(Point)} - {"axes"}
     of_request = {field.name for field in dataclasses.fields(Request)}
 
@@ -37,7 +37,7 @@ def test_every_axis_has_a_column_of_its_kind(tmp_path):
     assert {name: KINDS[columns[name]] for name in AXES} == {name: axis.kind for name, axis in AXES.items()}
 
 
-def test_some_family_has_each_axis_and_none_has_another():
+def test_families_use_exactly_the_axes_of_the_table():
     found = {axis for entry in catalog.entries() if not entry.hub for axis in axes_of(entry.name)}
 
     assert found == {name for name, axis in AXES.items() if not axis.of_every_model}
@@ -55,14 +55,14 @@ def test_every_axis_has_its_flag_and_its_key_in_lists():
     assert BY_KEY.keys() <= model_list.readers().keys()
 
 
-def test_names_are_used_once():
+def test_axis_names_are_unique():
     for names in ("key", "noun", "heading", "title", "value", "help"):
         assert len({getattr(axis, names) for axis in AXES.values()}) == len(AXES), names
     assert len({AXES[name].letter for name in POINT_FIELDS}) == len(POINT_FIELDS)
     assert sorted(AXIS_FIELDS.values()) == sorted(POINT_FIELDS)
 
 
-def test_a_points_label_has_every_axis_except_implied_values():
+def test_point_labels_omit_implied_values():
     point = Point(batch_size=1, sequence_length=2, new_tokens=3, concurrency=4, axes=dict.fromkeys(FURTHER, 5))
 
     assert point.label.startswith("b1 s2 n3 c4 ")
@@ -70,7 +70,7 @@ def test_a_points_label_has_every_axis_except_implied_values():
     assert Point(batch_size=1).label == "b1"
 
 
-def test_a_point_is_read_back_from_its_columns():
+def test_points_round_trip_through_columns():
     row = {"batch_size": 1, "sequence_length": None, "new_tokens": None, "concurrency": 2, "axes": '{"steps":4}'}
 
     assert Point.from_columns(row) == Point(batch_size=1, concurrency=2, axes={"steps": 4})
@@ -79,9 +79,9 @@ def test_a_point_is_read_back_from_its_columns():
 @pytest.mark.parametrize(
     ("name", "value"), [("batch_size", 8), ("sequence_length", None), ("steps", 4), ("top_k", None)]
 )
-def test_a_points_value_is_found_on_every_kind_of_axis(name, value):
+def test_points_have_values_on_every_kind_of_axis(name, value):
     assert Point(batch_size=8, axes={"steps": 4}).value(name) == value
 
 
-def test_only_lengths_of_audio_may_be_fractions():
+def test_only_audio_lengths_are_fractional():
     assert [name for name in (*AXES, "unknown") if is_fractional(name)] == ["audio_seconds"]

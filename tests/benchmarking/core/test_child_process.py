@@ -28,7 +28,7 @@ time.sleep(60)
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no process groups")
 @pytest.mark.parametrize(("where", "last", "code"), [("terminal", "ended with 7\n", 0), ("script", "", -signal.SIGINT)])
-def test_in_a_terminal_the_other_program_handles_an_interrupt(where, last, code):
+def test_in_a_terminal_the_child_handles_an_interrupt(where, last, code):
     with subprocess.Popen(
         [sys.executable, "-c", HANDING_OVER, TAKING_INTERRUPTS, where],
         stdout=subprocess.PIPE,
@@ -89,26 +89,26 @@ def test_no_child_imports_from_the_working_folder(hostile_folder, module):
     assert not (hostile_folder / "mark").exists()
 
 
-def test_without_the_helper_such_a_file_would_run(hostile_folder):
+def test_without_the_helper_a_file_in_the_working_folder_would_run(hostile_folder):
     command = [sys.executable, "-m", "benchmarking.sweep.run.worker"]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(child_process.ROOT)}, stdin=subprocess.DEVNULL)
     assert (hostile_folder / "mark").exists()
 
 
 @pytest.mark.parametrize(("max_bytes", "is_too_long"), [(10, True), (10_000, False)])
-def test_a_child_that_writes_too_much_is_killed(max_bytes, is_too_long):
+def test_a_child_is_killed_at_its_output_limit(max_bytes, is_too_long):
     done = child_process.run_module_within("this", limit_s=60.0, max_bytes=max_bytes)
     assert done.is_too_long is is_too_long
     assert done.stdout.startswith("The Zen of"[:max_bytes])
     assert (len(done.stdout) == max_bytes) is is_too_long
 
 
-def test_a_child_that_writes_nothing_is_killed_at_its_time_limit():
+def test_a_silent_child_is_killed_at_its_time_limit():
     done = child_process.run_module_within("http.server", "0", "--bind", "127.0.0.1", limit_s=0.5, max_bytes=1000)
     assert (done.exit_code, done.is_too_long) == (None, False)
 
 
-def test_a_whole_run_imports_nothing_from_the_working_folder(hostile_folder):
+def test_a_run_imports_nothing_from_the_working_folder(hostile_folder):
     grid = ("--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32")
     where = ("--save", "--db-path", "own.duckdb")
     done = child_process.run_module("benchmarking.run_hardware_benchmark", *grid, *where, limit_s=300.0)
@@ -116,7 +116,7 @@ def test_a_whole_run_imports_nothing_from_the_working_folder(hostile_folder):
     assert not (hostile_folder / "mark").exists()
 
 
-def test_a_program_of_the_system_is_never_one_in_the_working_folder(tmp_path, monkeypatch):
+def test_system_programs_are_not_taken_from_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "tool", tmp_path / "folder" / "tool"):
@@ -167,11 +167,11 @@ def test_one_function_starts_every_child():
         "start([], shell=True)",
     ],
 )
-def test_other_ways_to_start_a_child_are_found(code):
+def test_other_calls_that_start_a_child_are_detected(code):
     assert started_in(ast.parse(code))
 
 
-def test_its_constants_and_errors_start_nothing():
+def test_constants_and_errors_of_subprocess_are_allowed():
     code = (
         "import subprocess\ntry: f(subprocess.PIPE)\nexcept subprocess.TimeoutExpired: pass\np: subprocess.Popen[str]"
     )
@@ -200,7 +200,7 @@ def started_in(tree):
     return found
 
 
-def test_a_child_answers_in_json(monkeypatch):
+def test_json_output_of_a_child_is_parsed(monkeypatch):
     monkeypatch.setattr(child_process, "module_command", lambda *words: (*child_process.OWN_PYTHON, "-c", *words))
     echo = "import sys; print('noise'); print(sys.stdin.read())"
     assert child_process.run_module_json(echo, input_text='{"a": [1, null]}') == {"a": [1, None]}
@@ -216,7 +216,7 @@ def test_a_child_answers_in_json(monkeypatch):
         ("import time; time.sleep(60)", child_process.ChildTimeLimitError, "^no answer within 0.5 s$"),
     ],
 )
-def test_a_child_without_an_answer_is_an_error_that_says_why(monkeypatch, program, kind, words):
+def test_a_child_without_json_output_is_an_error_with_the_reason(monkeypatch, program, kind, words):
     monkeypatch.setattr(child_process, "module_command", lambda *words: (*child_process.OWN_PYTHON, "-c", *words))
     with pytest.raises(kind, match=words):
         child_process.run_module_json(program, limit_s=0.5 if "sleep" in program else None)

@@ -22,19 +22,19 @@ def raised():
                     yield first.value, node.func.id
 
 
-def test_every_kind_that_is_raised_is_in_the_table_and_every_kind_of_the_table_is_raised():
+def test_raised_kinds_and_the_table_are_equal():
     found = list(raised())
 
     assert {kind for kind, _ in found} == KINDS.keys()
     assert {by for _, by in found} == RAISERS
 
 
-def test_a_doubt_has_the_severity_of_its_kind_and_its_evidence():
+def test_doubts_have_the_severity_of_their_kind_and_evidence():
     assert doubt("noisy", share=0.2) == Doubt(kind="noisy", severity="noisy", evidence={"share": 0.2})
     assert doubt("wrong_output", kind="NaN").evidence == {"kind": "NaN"}
 
 
-def test_every_kind_has_one_sentence_with_meaning_and_advice():
+def test_every_kind_has_a_sentence_with_meaning_and_advice():
     for kind in KINDS.values():
         assert kind.severity in SEVERITIES
         assert kind.sentence == sentence(kind.name)
@@ -45,5 +45,5 @@ def test_every_kind_has_one_sentence_with_meaning_and_advice():
     assert len({kind.meaning for kind in KINDS.values()}) == len(KINDS)
 
 
-def test_a_kind_that_is_not_in_the_table_points_to_its_evidence():
+def test_unknown_kinds_refer_to_their_evidence():
     assert sentence("another_tools") == "See the evidence in the run file."

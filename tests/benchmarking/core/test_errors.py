@@ -18,21 +18,21 @@ from benchmarking.core.errors import (
 )
 
 
-def test_it_closes_after_the_body():
+def test_cleanup_runs_after_the_body():
     events = []
     with always_after(lambda: events.append("closed")):
         events.append("body")
     assert events == ["body", "closed"]
 
 
-def test_it_closes_after_an_error_and_raises_that_error():
+def test_cleanup_runs_after_an_error_which_is_raised():
     events = []
     with pytest.raises(ValueError, match="first"), always_after(lambda: events.append("closed")):
         raise ValueError("first")
     assert events == ["closed"]
 
 
-def test_an_error_while_closing_is_a_note_of_the_first_error():
+def test_a_cleanup_error_becomes_a_note_of_the_first_error():
     def close():
         raise KeyError("second")
 
@@ -41,7 +41,7 @@ def test_an_error_while_closing_is_a_note_of_the_first_error():
     assert caught.value.__notes__ == ["during cleanup: KeyError: 'second'"]
 
 
-def test_an_error_while_closing_is_raised_if_it_is_the_only_one():
+def test_a_cleanup_error_alone_is_raised():
     def close():
         raise KeyError("second")
 
@@ -62,7 +62,7 @@ def test_an_error_while_closing_is_raised_if_it_is_the_only_one():
         "RangeError: Array buffer allocation failed",
     ],
 )
-def test_a_failed_allocation_is_recognized_in_any_librarys_words(text):
+def test_out_of_memory_is_recognized_in_messages_of_every_library(text):
     assert is_out_of_memory(text)
     with pytest.raises(OutOfMemoryError, match=r"^out of memory while loading: "), memory_errors("loading"):
         raise RuntimeError(text)
@@ -83,12 +83,12 @@ def test_a_failed_allocation_is_recognized_in_any_librarys_words(text):
         "887A0005: DXGI_ERROR_DEVICE_REMOVED",
     ],
 )
-def test_a_lost_device_is_recognized_in_any_librarys_words(text):
+def test_lost_devices_are_recognized_in_messages_of_every_library(text):
     assert is_device_lost(text)
     assert is_device_lost(RuntimeError(text))
 
 
-def test_a_device_lost_before_an_error_is_found_behind_it():
+def test_a_lost_device_is_recognized_in_the_cause_of_an_error():
     raised = BenchhouseError("running b1 s32: failed")
     raised.__cause__ = RuntimeError("CUDA error: device-side assert triggered")
     assert is_device_lost(raised)
@@ -97,7 +97,7 @@ def test_a_device_lost_before_an_error_is_found_behind_it():
     assert is_device_lost(noted)
 
 
-def test_torchs_own_class_of_gpu_errors_is_read_by_its_message():
+def test_torch_gpu_errors_are_classified_by_message():
     """AcceleratorError is raised for every failed call of CUDA or HIP: also for those that leave the GPU usable."""
     import torch
 
@@ -105,12 +105,12 @@ def test_torchs_own_class_of_gpu_errors_is_read_by_its_message():
     assert not is_device_lost(torch.AcceleratorError("CUDA error: invalid configuration argument"))
 
 
-def test_errors_that_leave_a_device_usable_are_not_those_of_a_lost_one():
+def test_other_device_errors_are_not_a_lost_device():
     for text in ("CUDA out of memory. Tried to allocate 20.00 GiB", "CUDA error: invalid argument", "shapes"):
         assert not is_device_lost(RuntimeError(text))
 
 
-def test_other_errors_are_no_failed_allocation():
+def test_other_errors_are_not_out_of_memory():
     assert not is_out_of_memory("mat1 and mat2 shapes cannot be multiplied")
     with pytest.raises(RuntimeError, match="shapes") as caught, memory_errors("loading"):
         raise RuntimeError("shapes differ")
@@ -118,7 +118,7 @@ def test_other_errors_are_no_failed_allocation():
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_a_place_that_cannot_be_written_is_one_line(capsys, number):
+def test_unwritable_paths_are_one_line_errors(capsys, number):
     def write(argv):
         raise OSError(number, os.strerror(number), "/media/file")
 
@@ -129,7 +129,7 @@ def test_a_place_that_cannot_be_written_is_one_line(capsys, number):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links")
-def test_a_loop_of_links_is_one_line(capsys, tmp_path):
+def test_link_loops_are_one_line_errors(capsys, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
 
     def resolve(argv):
@@ -141,7 +141,7 @@ def test_a_loop_of_links_is_one_line(capsys, tmp_path):
     assert line.endswith("choose another path")
 
 
-def test_any_other_error_of_the_system_keeps_its_traceback():
+def test_other_os_errors_keep_their_traceback():
     def fail(argv):
         raise OSError(errno.EBADF, "Bad file descriptor")
 

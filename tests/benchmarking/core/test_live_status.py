@@ -30,7 +30,7 @@ def gone():
     return dataclasses.replace(this_process(), created_s=1.0)
 
 
-def test_what_is_written_is_read_back_and_belongs_to_this_user_alone(folder):
+def test_statuses_are_read_back_and_private_to_the_user(folder):
     assert read_all().statuses == ()
     file = write_status(done=5, words="a")
     (found,) = read_all().statuses
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_back_and_belongs_to_this_user_alone(folder):
         assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
-def test_a_status_without_its_process_belongs_to_a_crashed_command(folder):
+def test_a_status_of_a_dead_process_is_crashed(folder):
     write_status(owner=gone())
     write_status(owner=gone(), state="finished")
     assert {status.state: status.state_now() for status in read_all().statuses} == {
@@ -50,12 +50,12 @@ def test_a_status_without_its_process_belongs_to_a_crashed_command(folder):
     }
 
 
-def test_commands_of_another_machine_are_not_shown(folder):
+def test_commands_on_other_machines_are_not_shown(folder):
     write_status(owner=dataclasses.replace(this_process(), host="f" * 16))
     assert read_all().statuses == read_all().ignored == ()
 
 
-def test_of_ended_commands_the_newest_few_stay_and_running_ones_always(folder):
+def test_running_and_the_newest_ended_statuses_are_kept(folder):
     running = write_status().path
     os.utime(running, (1e9, 1e9))
     ended = [write_status(owner=gone()).path for _ in range(KEPT_ENDED + 3)]
@@ -65,7 +65,7 @@ def test_of_ended_commands_the_newest_few_stay_and_running_ones_always(folder):
 
 
 @needs_posix
-def test_a_folder_in_which_others_may_write_is_not_used(folder):
+def test_folders_writable_by_others_are_not_used(folder):
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(
@@ -79,7 +79,7 @@ def test_a_folder_in_which_others_may_write_is_not_used(folder):
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
-def test_a_folder_or_file_of_another_user_is_not_read(folder):
+def test_folders_and_files_of_other_users_are_not_read(folder):
     file = write_status().path
     os.chown(file, 65534, 65534)
     assert read_all().statuses == ()
@@ -118,7 +118,7 @@ def changed(path: Path, **changes):
 
 @needs_posix
 @pytest.mark.parametrize("kind", BAD)
-def test_a_file_that_is_no_status_is_named_in_a_line_and_the_others_are_read(folder, kind):
+def test_invalid_status_files_are_reported_and_skipped(folder, kind):
     write_status(words="good")
     BAD[kind](folder / f"x{SUFFIX}")
     found = read_all()
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_status_is_named_in_a_line_and_the_others_are_read(fol
     assert f"x{SUFFIX}" in line
 
 
-def test_a_disk_without_room_is_the_folders_error(folder, monkeypatch):
+def test_a_full_disk_is_an_error_that_names_the_folder(folder, monkeypatch):
     file = write_status()
     monkeypatch.setattr(file, "path", folder / "missing" / "x")
     with pytest.raises(StorageError, match=r"cannot write .*: choose another folder"):

@@ -47,7 +47,7 @@ def test_the_latency_columns_are_the_statistics_that_are_computed():
     }
 
 
-def test_every_metric_that_is_judged_has_a_better_way_a_unit_and_a_value_a_launch():
+def test_every_compared_metric_has_a_direction_a_unit_and_a_value_per_launch():
     assert DEFAULT_METRIC in JUDGED
     for metric in JUDGED.values():
         assert metric.better is not None, metric.column
@@ -61,7 +61,7 @@ def test_a_derived_metric_is_computed_from_an_existing_reading_or_column():
     assert {metric.of for metric in from_source("derived").values()} <= readings | METRICS.keys()
 
 
-def test_a_metric_made_of_bytes_is_in_mb():
+def test_byte_metrics_are_in_mb():
     assert {metric.unit for metric in METRICS.values() if metric.of.endswith("_bytes")} == {"MB"}
     assert all(metric.is_in_bytes for metric in METRICS.values() if metric.unit == "MB")
     assert not METRICS["bytes_accessed"].is_in_bytes
@@ -79,13 +79,13 @@ def test_columns_of_peak_memory_and_energy_are_in_order_of_preference():
     ) == ENERGY
 
 
-def test_every_phase_that_has_a_column_is_timed_under_its_name():
+def test_every_phase_column_has_a_timed_phase_of_that_name():
     assert (
         *("phase_retrieve", "phase_image_encode", "phase_encode", "phase_prefill", "phase_decode", "phase_step"),
     ) == PHASES
 
 
-def test_a_change_is_for_the_worse_by_the_metrics_own_direction():
+def test_worse_changes_follow_the_direction_of_the_metric():
     assert METRICS["latency_median_ms"].is_worse(0.1)
     assert not METRICS["latency_median_ms"].is_worse(-0.1)
     assert METRICS["throughput_tokens_per_sec"].is_worse(-0.1)

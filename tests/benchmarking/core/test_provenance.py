@@ -8,7 +8,7 @@ import uuid
 from benchmarking.core.provenance import uuid7
 
 
-def test_an_id_is_a_version_7_uuid_of_now():
+def test_ids_are_version_7_uuids_with_the_current_time():
     before = time.time_ns() // 1_000_000
     made = uuid.UUID(uuid7())
     after = time.time_ns() // 1_000_000
@@ -17,7 +17,7 @@ def test_an_id_is_a_version_7_uuid_of_now():
     assert before <= made.int >> 80 <= after
 
 
-def test_later_ids_sort_later_and_none_repeats():
+def test_ids_are_unique_and_sort_by_time():
     first = uuid7()
     time.sleep(0.002)
     many = [uuid7() for _ in range(1000)]

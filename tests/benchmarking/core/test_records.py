@@ -23,12 +23,12 @@ from benchmarking.core.records import (
 )
 
 
-def test_a_run_survives_json_unchanged(make_run):
+def test_runs_round_trip_through_json(make_run):
     run = make_run(with_failed=True, with_doubtful=True)
     assert run_from_json(json.loads(dumps(run)), "here") == run
 
 
-def test_whole_numbers_become_floats_in_fields_of_floats():
+def test_integers_become_floats_in_float_fields():
     data = {"launch": 0, "phase": "measure", "metric": "m", "unit": "ms", "started_at": "2026-01-01", "values": [1, 2]}
     values = from_json(Samples, data).values
     assert values == (1.0, 2.0)
@@ -51,18 +51,18 @@ def test_nan_and_infinity_are_errors(bad):
         ({"axes": {"image_size": "big"}}, "Point.axes.image_size: expected int or float"),
     ],
 )
-def test_an_invalid_field_is_named(change, message):
+def test_invalid_fields_are_named(change, message):
     with pytest.raises(FormatError) as error:
         from_json(Point, {"batch_size": 1, **change})
     assert message in str(error.value)
 
 
-def test_a_missing_field_is_named():
+def test_missing_fields_are_named():
     with pytest.raises(FormatError, match="missing field 'batch_size'"):
         from_json(Point, {"sequence_length": 8})
 
 
-def test_a_value_outside_a_closed_set_is_an_error():
+def test_values_outside_a_closed_set_are_errors():
     with pytest.raises(FormatError, match="expected one of info, noisy, throttled, invalid"):
         from_json(Doubt, {"kind": "k", "severity": "mild"})
 
@@ -77,7 +77,7 @@ def test_a_value_outside_a_closed_set_is_an_error():
         ({"format": "benchhouse-run", "format_version": 1}, "missing field"),
     ],
 )
-def test_other_and_newer_files_are_errors(data, message):
+def test_other_formats_and_newer_versions_are_errors(data, message):
     with pytest.raises(FormatError, match=message):
         run_from_json(data, "some.json")
 
@@ -91,13 +91,13 @@ def test_a_family_without_a_plugin_is_an_error(make_run):
     assert run_from_json(data, "some.json").cell.workload.family is None
 
 
-def test_readings_together_keep_values_over_reasons():
+def test_combined_readings_prefer_values_over_reasons():
     one = Readings(values={"a": 1}, missing={"b": "not_supported"})
     two = Readings(values={"b": 2}, missing={"a": "failed", "c": "not_run"})
     assert one | two == Readings(values={"a": 1, "b": 2}, missing={"c": "not_run"})
 
 
-def test_the_hash_does_not_depend_on_the_order_of_keys():
+def test_hashes_do_not_depend_on_key_order():
     assert canonical_hash({"a": 1, "b": [2]}) == canonical_hash({"b": [2], "a": 1})
     assert canonical_hash({"a": 1}) != canonical_hash({"a": 2})
 
@@ -116,7 +116,7 @@ def test_format_of_run_is_current(make_run):
     ("values", "read"),
     [([1.5, 2.5], (1.5, 2.5)), ([1, 2.5], (1.0, 2.5)), ([], ()), ([True, 1.0], None), ([None], None)],
 )
-def test_numbers_of_a_list_are_read_or_are_errors(values, read):
+def test_numbers_in_lists_are_validated(values, read):
     data = {
         "launch": 0,
         "phase": "measure",

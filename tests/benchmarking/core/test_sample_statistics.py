@@ -19,7 +19,7 @@ from benchmarking.core.sample_statistics import (
 )
 
 
-def test_describe_gives_the_textbook_statistics():
+def test_describe_returns_textbook_statistics():
     each = describe([4.0, 1.0, 3.0, 2.0, 5.0])
     assert (each.n, each.mean, each.min, each.max, each.median, each.first) == (5, 3.0, 1.0, 5.0, 3.0, 4.0)
     assert each.sd == pytest.approx(math.sqrt(2.5))
@@ -28,7 +28,7 @@ def test_describe_gives_the_textbook_statistics():
     assert (each.p90, each.p95, each.p99, each.ci_low, each.ci_high) == (None, None, None, None, None)
 
 
-def test_one_sample_has_no_deviation_and_no_interval():
+def test_a_single_sample_has_no_deviation_or_interval():
     each = describe([7.0])
     assert (each.n, each.mean, each.median, each.p25, each.p75, each.mad, each.tau) == (1, 7.0, 7.0, 7.0, 7.0, 0.0, 1.0)
     assert each.sd is None
@@ -52,7 +52,7 @@ def test_tail_quantiles_need_enough_samples(q, enough):
     assert tail_quantile(range(enough), q) == pytest.approx(q * (enough - 1))  # linear between the ranks
 
 
-def test_the_smallest_n_of_a_tail_is_that_which_passes_it_with_95_percent():
+def test_tail_sample_sizes_exceed_the_quantile_with_95_percent_probability():
     assert math.ceil(math.log(0.05) / math.log(0.90)) == 29
     assert math.ceil(math.log(0.05) / math.log(0.95)) == 59
     assert math.ceil(math.log(0.05) / math.log(0.99)) == 299
@@ -82,12 +82,12 @@ def test_autocorrelation_time_is_at_least_one():
     assert autocorrelation_time([3, 1, 2]) == 1.0
 
 
-def test_autocorrelation_time_ties_share_their_rank():
+def test_autocorrelation_time_gives_ties_the_same_rank():
     # ranks 1.5 1.5 3.5 3.5: -1 -1 1 1 about the mean, covariances 4, 1, -2, -1
     assert autocorrelation_time([5, 5, 8, 8]) == pytest.approx(2 * (1 + 0.25) - 1)
 
 
-def test_autocorrelation_time_of_an_autoregressive_series_is_that_of_theory():
+def test_autocorrelation_time_of_an_autoregressive_series_matches_theory():
     rng = np.random.default_rng(1)
     taus = [autocorrelation_time(_autoregressive(rng, 2000, 0.5)) for _ in range(20)]
     assert np.mean(taus) == pytest.approx(3.0, rel=0.15)  # (1 + rho) / (1 - rho), slightly less for ranks
@@ -101,14 +101,14 @@ def test_autocorrelation_time_of_an_autoregressive_series_is_that_of_theory():
         (6, 1.0, 1, 6),  # d = 2.40: floor(0.60) and ceil(5.40) + 1 are kept within 1..6
     ],
 )
-def test_median_interval_takes_the_ranks_of_the_formula(n, tau, low, high):
+def test_median_interval_uses_the_ranks_of_the_formula(n, tau, low, high):
     values = list(range(1, n + 1))[::-1]
     assert median_interval(values, tau) == (low, high)
 
 
 @pytest.mark.parametrize("series", ["normal", "ties", "constant", "correlated", "skewed"])
 @pytest.mark.parametrize("n", [1, 2, 5, 60, 301])
-def test_statistics_are_numpys_to_the_last_bit(series, n):
+def test_statistics_are_bit_identical_to_numpy(series, n):
     values = of_kind(series, n)
     each = describe(values)
     assert (each.p25, each.median, each.p75) == tuple(np.quantile(values, (0.25, 0.5, 0.75)))
@@ -121,7 +121,7 @@ def test_statistics_are_numpys_to_the_last_bit(series, n):
 
 @pytest.mark.parametrize("series", ["normal", "ties", "constant", "correlated", "skewed"])
 @pytest.mark.parametrize("n", [2001, 2048, 5000])
-def test_a_long_series_that_is_read_in_blocks_has_the_statistics_of_the_whole(monkeypatch, series, n):
+def test_statistics_of_long_series_do_not_depend_on_blocks(monkeypatch, series, n):
     values = of_kind(series, n)
     expected = describe(values)
     monkeypatch.setattr(sample_statistics, "BLOCK", 1000)
@@ -151,7 +151,7 @@ def test_median_interval_needs_six_samples():
     assert median_interval([1, 2, 3, 4, 5], 1.0) is None
 
 
-def test_half_width_is_that_of_the_medians_interval():
+def test_half_width_matches_the_median_interval():
     values = [100.0 + (7 * i % 31) - 15 for i in range(31)]  # 85..115, no correlation: ranks 10 and 22
     assert relative_half_width(values) == pytest.approx((106 - 94) / 2 / 100)
     slow = [*values[:-1], 1e9]  # one call does not widen it
@@ -165,7 +165,7 @@ def test_half_width_of_few_constant_and_zero_values():
     assert relative_half_width([0.0] * 20) is None
 
 
-def test_the_error_of_a_median_is_that_of_a_normal_sample():
+def test_median_error_matches_a_normal_sample():
     rng = np.random.default_rng(2)
     medians = [describe(100 + 5 * rng.standard_normal(50)) for _ in range(300)]
     actual = np.std([each.median for each in medians]) / 100
@@ -181,7 +181,7 @@ def test_interval_between_launches_by_hand():
     assert (low, high) == (pytest.approx(math.exp(1 - half), rel=1e-6), pytest.approx(math.exp(1 + half), rel=1e-6))
 
 
-def test_interval_between_equal_launches_has_no_width():
+def test_equal_launches_have_an_interval_without_width():
     assert between_launches_interval([4.0, 4.0, 4.0]) == (pytest.approx(4.0), pytest.approx(4.0))
 
 
@@ -194,7 +194,7 @@ def test_drift_compares_the_medians_and_the_ranks_of_the_thirds():
     assert drift([0.0] * 9) is None
 
 
-def test_the_step_of_a_clock_is_the_smallest_between_values_that_repeat():
+def test_clock_step_is_the_smallest_step_between_repeated_values():
     assert clock_step([1.3, 1.4, 1.3, 1.5, 1.4, 1.4]) == pytest.approx(0.1)
     assert clock_step([1.31, 1.42, 1.33, 1.54, 1.45, 1.46]) is None
     assert clock_step([1.3, 1.4, 1.3, 1.4, 1.4]) is None

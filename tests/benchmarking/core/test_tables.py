@@ -19,7 +19,7 @@ RESULTS = Table(headings=HEADINGS, rows=ROWS, numbers=(1, 2, 3), states=(4,))
 NUMBERS = [cell for row in ROWS for cell in row[1:4]]
 
 
-def test_without_a_width_a_row_is_a_line_however_long_it_is():
+def test_without_a_width_rows_are_single_lines():
     lines = table_text(RESULTS).splitlines()
     assert lines == [
         "point   new tokens  median ms  95 % interval  doubts",
@@ -29,7 +29,7 @@ def test_without_a_width_a_row_is_a_line_however_long_it_is():
     ]
 
 
-def test_a_wide_terminal_shows_what_a_file_has():
+def test_wide_terminals_show_the_same_table_as_a_file():
     in_a_file = table_text(RESULTS, Page(width=100))
     assert table_text(RESULTS, Page(width=200, is_terminal=True)) == in_a_file
     styled = table_text(RESULTS, Page(width=200, is_terminal=True, has_styles=True))
@@ -39,7 +39,7 @@ def test_a_wide_terminal_shows_what_a_file_has():
 
 
 @pytest.mark.parametrize("width", [80, 60, 40, 30, 24])
-def test_a_narrow_terminal_is_never_overrun_and_no_number_is_lost(width):
+def test_narrow_terminals_are_not_overrun_and_keep_all_numbers(width):
     text = table_text(RESULTS, Page(width=width))
     assert max(map(len, text.splitlines())) <= width
     for number in NUMBERS:
@@ -62,12 +62,12 @@ def test_an_empty_column_is_omitted_when_there_is_no_room():
     assert table_text(table, Page(width=16)).splitlines()[2:] == ["b1           1.5", "b2           2.5"]
 
 
-def test_a_number_wider_than_the_terminal_is_whole():
+def test_numbers_wider_than_the_terminal_are_not_cut():
     table = Table(headings=("n",), rows=(("123456789012345678",),), numbers=(0,))
     assert "123456789012345678" in table_text(table, Page(width=10))
 
 
-def test_headings_are_bold_failures_red_and_doubts_yellow_where_styles_are_wanted():
+def test_styled_tables_have_bold_headings_red_failures_and_yellow_doubts():
     text = table_text(RESULTS, Page(width=200, has_styles=True))
     assert re.search(r"\x1b\[1mmedian ms", text)
     assert re.search(r"\x1b\[33mnoisy: drift", text)
@@ -109,18 +109,18 @@ def test_wide_characters_line_up_in_both_forms():
     assert table_text(table, Page(width=80)) == table_text(table)
 
 
-def test_an_encoding_without_lines_gets_hyphens():
+def test_encodings_without_line_characters_use_hyphens():
     table = Table(headings=("a",), rows=(("xyz",),))
     for page in (Page(is_ascii=True), Page(is_ascii=True, width=80)):
         assert table_text(table, page).splitlines()[1] == "---"
         assert table_text(table, page).isascii()
 
 
-def test_a_table_without_rows_is_its_headings():
+def test_an_empty_table_shows_its_headings():
     assert table_text(Table(headings=("a", "b"), rows=())).splitlines() == ["a  b", "────"]
 
 
-def test_columns_without_values_are_omitted_and_kinds_of_columns_are_kept():
+def test_columns_without_values_are_omitted():
     columns = [
         Column[int](heading="n", text=str, is_key=True),
         Column[int](heading="never", text=lambda _: None),
@@ -144,7 +144,7 @@ def wide(*, first="1", spare=(0, 0)):
     ]
 
 
-def test_what_all_rows_share_goes_above_a_table_that_is_too_wide():
+def test_shared_key_values_move_above_a_wide_table():
     table = table_of(wide(), (1, 2), Page(width=100))
     assert table.headings == ("batch", "low", "high")
     assert table.shared == ("sequence 128", "precision float32")
@@ -153,7 +153,7 @@ def test_what_all_rows_share_goes_above_a_table_that_is_too_wide():
     assert table_of(wide()[:4], (1, 2), Page(width=100)).shared == (), "it fits as it is"
 
 
-def test_one_key_column_stays_where_all_rows_are_alike():
+def test_one_key_column_is_kept_if_all_rows_are_equal():
     table = table_of(wide(first="2"), (1, 2), Page(width=100))
     assert (table.headings[0], table.shared) == ("batch", ("sequence 128", "precision float32"))
 
@@ -162,7 +162,7 @@ def test_a_single_row_keeps_its_key_columns():
     assert table_of(wide(spare=(1, 0)), (1,), Page(width=100)).headings == ("batch", "sequence", "precision", "high")
 
 
-def test_spared_columns_go_in_their_order_until_the_table_fits():
+def test_dispensable_columns_are_dropped_in_order_until_the_table_fits():
     columns = [*wide(spare=(1, 2)), Column[int](heading="last", text=lambda _: "3" * 40, is_number=True)]
     table = table_of(columns, (1, 2), Page(width=100))
     assert (table.headings, table.left_out) == (("batch", "low", "last"), ("high",))

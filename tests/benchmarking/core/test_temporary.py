@@ -53,13 +53,13 @@ def test_a_folder_is_deleted_at_the_end_also_after_an_error(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_what_a_living_process_holds_stays(tmp_path, holder):
+def test_files_of_running_processes_are_kept(tmp_path, holder):
     before = names(tmp_path)
     remove_leftovers(tmp_path)
     assert (len(before), names(tmp_path), leftovers(tmp_path)) == (2, before, [])
 
 
-def test_what_a_killed_process_left_is_named_then_removed_by_the_next(tmp_path, holder):
+def test_leftovers_of_killed_processes_are_listed_and_removed(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert [path.name for path in leftovers(tmp_path)] == names(tmp_path)
@@ -68,7 +68,7 @@ def test_what_a_killed_process_left_is_named_then_removed_by_the_next(tmp_path, 
         assert names(tmp_path) == [folder.name]
 
 
-def test_nothing_else_is_ever_removed(tmp_path):
+def test_other_files_are_never_removed(tmp_path):
     """Links, other names, a file with the name of a folder, and what an older version may be writing."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -89,7 +89,7 @@ def test_nothing_else_is_ever_removed(tmp_path):
     assert names(outside) == ["mine"]
 
 
-def test_files_of_older_versions_are_leftovers_after_an_hour_unless_a_database_is_open(tmp_path):
+def test_files_of_older_versions_are_leftovers_after_an_hour_unless_in_use(tmp_path):
     import duckdb
 
     old = time.time() - 2 * 3600
@@ -114,7 +114,7 @@ def test_another_users_leftovers_are_not_touched(tmp_path, monkeypatch):
     assert folder.is_dir()
 
 
-def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_folder_removed_before_it_is_locked_is_created_again(tmp_path, monkeypatch):
     real, removed = os.open, []
 
     def swept(path, *arguments, **named):
@@ -130,7 +130,7 @@ def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again
         assert removed == [folder]
 
 
-def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_file_removed_before_it_is_locked_is_created_again(tmp_path, monkeypatch):
     import fcntl
 
     path, real, swept = tmp_path / ".run.json.tmp", fcntl.flock, []

@@ -53,19 +53,19 @@ def test_a_terminal_shows_a_bar_with_the_time_left_and_the_activity():
     assert "measure 12 calls" in text
 
 
-def test_lines_that_stay_are_written_above_the_bar():
+def test_permanent_lines_are_printed_above_the_bar():
     text = shown(Terminal(), STATE, line="point 3/8 done")
     assert text.index("point 3/8 done\n") < text.rindex("3/8 points")
 
 
-def test_a_bar_is_as_wide_as_the_terminal_at_most(settings):
+def test_bars_are_at_most_as_wide_as_the_terminal(settings):
     settings.setenv("COLUMNS", "40")
     text = shown(Terminal(), State(done=0, total=1, unit="points", text="x" * 100))
     assert "x" * 39 + "…" in text
     assert "x" * 40 not in text
 
 
-def test_no_color_leaves_the_bar_without_colours(settings):
+def test_no_color_removes_colours_from_the_bar(settings):
     assert "\x1b[38" in shown(Terminal(), STATE)
     settings.setenv("NO_COLOR", "1")
     text = shown(Terminal(), STATE)
@@ -75,7 +75,7 @@ def test_no_color_leaves_the_bar_without_colours(settings):
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_elsewhere_and_on_a_dumb_terminal_there_are_plain_lines_only(settings, stream):
+def test_pipes_and_dumb_terminals_get_plain_lines(settings, stream):
     settings.setenv("TERM", "dumb")
     assert shown(stream(), STATE, line="point 3/8  b1\x1b[2J") == "point 3/8  b1\\x1b[2J\n"
 
@@ -86,7 +86,7 @@ def test_a_killed_process_leaves_the_terminal_with_its_cursor():
     assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
 
 
-def test_a_state_that_is_not_news_is_drawn_at_most_five_times_a_second(settings):
+def test_routine_states_are_drawn_at_most_five_times_a_second(settings):
     now_s = [100.0]
     settings.setattr(terminal.time, "monotonic", lambda: now_s[0])
     stream = Terminal()
@@ -102,7 +102,7 @@ def test_a_state_that_is_not_news_is_drawn_at_most_five_times_a_second(settings)
     assert len(drawn[3]) > len(drawn[2])
 
 
-def test_nothing_runs_between_two_drawings():
+def test_nothing_runs_between_redraws():
     before = threading.active_count()
     display = Display(Terminal())
     display.show(STATE)
@@ -110,7 +110,7 @@ def test_nothing_runs_between_two_drawings():
     display.close()
 
 
-def test_a_closed_display_can_be_shown_again_without_erasing_what_came_between():
+def test_a_reopened_display_keeps_lines_printed_in_between():
     stream = Terminal()
     display = Display(stream)
     display.show(STATE)
@@ -133,17 +133,17 @@ def test_a_page_is_as_wide_as_its_terminal(settings):
 
 
 @pytest.mark.parametrize(("width", "text_width"), [(None, None), (80, 80), (100, 100), (240, 100)])
-def test_tables_and_notes_take_100_columns_at_most(width, text_width):
+def test_tables_and_notes_are_at_most_100_columns_wide(width, text_width):
     assert Page(width=width).text_width == text_width
 
 
-def test_an_encoding_without_line_drawing_is_seen():
+def test_encodings_without_line_drawing_are_detected():
     assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) == Page(width=100, is_ascii=True)
     assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == Page(width=100)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
-def test_the_width_is_the_terminal_s_own_unless_columns_says_otherwise(settings):
+def test_columns_overrides_the_terminal_width(settings):
     import fcntl
     import pty
     import struct
@@ -160,7 +160,7 @@ def test_the_width_is_the_terminal_s_own_unless_columns_says_otherwise(settings)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes descriptors")
-def test_closed_streams_lead_nowhere_and_not_into_the_next_file(tmp_path):
+def test_closed_streams_do_not_write_into_the_next_opened_file(tmp_path):
     code = (
         "import sys; from benchmarking.core.command_line import run_command\n"
         "def command(argv):\n"

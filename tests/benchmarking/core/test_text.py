@@ -26,7 +26,7 @@ from benchmarking.core.text import duration, number, relative_error, spreadsheet
         (-math.inf, "-inf"),
     ],
 )
-def test_numbers_have_four_digits_and_an_exponent_only_beyond_reading(value, text):
+def test_numbers_have_four_digits_without_an_exponent(value, text):
     assert number(value) == text
 
 
@@ -48,16 +48,16 @@ def test_errors_have_two_digits():
     assert [relative_error(value) for value in (0.0, 0.00541, 3.21e-7)] == ["0", "0.0054", "3.2e-07"]
 
 
-def test_line_ends_stay_where_lines_are_wanted():
+def test_visible_lines_keeps_line_ends():
     assert visible("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
     assert visible_lines("a\nb\x1b[31m") == "a\nb\\x1b[31m"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "--5"])
-def test_text_that_a_spreadsheet_would_execute_stands_behind_an_apostrophe(text):
+def test_spreadsheet_formulas_are_prefixed_with_an_apostrophe(text):
     assert spreadsheet_safe(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["-1.5", "+1", "-1e300", "-inf", "gpt2", "a=b", "", " =1", "'=1"])
-def test_numbers_and_other_text_stay_as_they_are_in_a_spreadsheet(text):
+def test_numbers_and_other_text_are_unchanged_in_spreadsheets(text):
     assert spreadsheet_safe(text) == text

@@ -64,7 +64,7 @@ def test_statistics_are_medians_over_launches_and_extremes_are_over_all_calls():
     assert result.stop_reason == "target"
 
 
-def test_a_percentile_that_one_launch_has_too_few_calls_for_is_of_the_calls_of_all():
+def test_percentiles_pool_all_launches_if_one_has_too_few_calls():
     result = summarise("id", POINT, [measured(0, around(100)), measured(1, around(200)), measured(2, around(300))], [])
     assert result.metrics["latency_p90_ms"] == 200.0 + 12.0  # 31 calls are enough: the median launch's own
     assert result.metrics["latency_p95_ms"] == pytest.approx(
@@ -75,19 +75,19 @@ def test_a_percentile_that_one_launch_has_too_few_calls_for_is_of_the_calls_of_a
     assert "latency_p99_ms" not in result.metrics
 
 
-def test_one_launch_with_few_calls_is_enough_for_all_to_be_taken_together():
+def test_one_short_launch_pools_all_launches():
     result = summarise("id", POINT, [measured(0, around(100, 41)), measured(1, [100.0] * 20)], [])
     assert result.metrics["latency_p90_ms"] == 114.0  # place 54 of 0..60: 6 below the largest, 120
     assert result.pooled_quantiles == ("latency_p90_ms", "latency_p95_ms")
 
 
-def test_launches_with_enough_calls_are_not_taken_together():
+def test_long_launches_are_not_pooled():
     result = summarise("id", POINT, [measured(0, around(1000, 299)), measured(1, around(2000, 299))], [])
     assert result.metrics["latency_p99_ms"] == pytest.approx(1500 + 149 - 2.98)
     assert result.pooled_quantiles == ()
 
 
-def test_three_launches_have_the_interval_between_them():
+def test_three_launches_have_an_interval_between_launches():
     result = summarise("id", POINT, [measured(i, around(m)) for i, m in enumerate((100, 100 * math.e, 100))], [])
     # logs L, L + 1, L: mean L + 1/3, sd 0.57735, t 4.302653
     half = 4.302653 * 0.5773503 / math.sqrt(3)
@@ -105,7 +105,7 @@ def test_fewer_launches_have_the_hull_of_their_own_intervals():
     assert result.metrics["latency_ci_high_ms"] == 85 + 21 + 1
 
 
-def test_few_calls_have_no_interval_and_one_call_no_deviation():
+def test_few_calls_have_no_interval_and_a_single_call_no_deviation():
     result = summarise("id", POINT, [measured(0, [5.0])], [])
     assert result.ci_scope is None
     assert result.metrics["latency_median_ms"] == 5.0
@@ -114,7 +114,7 @@ def test_few_calls_have_no_interval_and_one_call_no_deviation():
         assert result.missing[name] == "too_few_samples"
 
 
-def test_throughput_is_work_over_wall_per_launch():
+def test_throughput_is_work_per_wall_time_of_a_launch():
     result = summarise(
         "id", POINT, [measured(0, [10, 20, 30]), measured(1, [40, 40, 40]), measured(2, [25, 25, 25])], []
     )
@@ -178,20 +178,20 @@ def scaled(series, factor):
     return {name: [factor * value for value in values] for name, values in series.items()}
 
 
-def test_an_interval_of_token_times_has_the_scope_of_the_latency_or_is_left_out():
+def test_token_intervals_have_the_scope_of_the_latency_or_are_omitted():
     launches = [measured(i, around(100), series={"time_to_first_token": around(50)} if i else {}) for i in range(3)]
     result = summarise("id", POINT, launches, [])
     assert (result.ci_scope, result.metrics["time_to_first_token_ms"]) == ("between", 50.0)
     assert result.missing["time_to_first_token_ci_low_ms"] == "too_few_samples"
 
 
-def test_the_99th_percentile_of_gaps_appears_with_299_of_them():
+def test_the_99th_percentile_of_gaps_needs_299_gaps():
     gaps = {"inter_token_latency": range(299)}
     metrics = summarise("id", POINT, [measured(0, [90, 91], series=gaps)], []).metrics
     assert metrics["inter_token_latency_p99_ms"] == pytest.approx(0.99 * 298)
 
 
-def test_blocks_of_calls_have_a_mean_a_median_and_no_statistic_of_single_calls():
+def test_blocks_have_a_mean_and_median_but_no_statistics_of_single_calls():
     result = summarise("id", POINT, [measured(0, around(1000, 300), inner_loops=12)], [])
     assert (result.metrics["latency_mean_ms"], result.metrics["latency_median_ms"]) == (1000.0, 1000.0)
     assert {"latency_ci_low_ms", "latency_ci_high_ms", "throughput_samples_per_sec"} <= result.metrics.keys()
@@ -230,7 +230,7 @@ def test_phases_are_medians_and_the_real_time_factor_is_latency_over_audio():
     assert metrics["real_time_factor"] == pytest.approx(0.1 / 5)
 
 
-def test_a_real_time_factor_that_a_launch_declares_absent_is_not_computed():
+def test_a_real_time_factor_declared_absent_is_not_computed():
     why = "not_applicable: 3 new tokens"
     one = measured(0, around(100), metrics={"audio_seconds_per_call": 5.0}, missing={"real_time_factor": why})
     result = summarise("id", POINT, [one], [])
@@ -238,7 +238,7 @@ def test_a_real_time_factor_that_a_launch_declares_absent_is_not_computed():
     assert result.missing["real_time_factor"] == why
 
 
-def test_achieved_flops_are_those_of_a_call_over_the_median_latency():
+def test_achieved_flops_are_flops_per_median_latency():
     launches = [measured(0, [90, 100, 180], metrics={"flops": 3e9}), measured(1, [190, 200, 280])]
     assert summarise("id", POINT, launches, []).metrics["achieved_flops_per_sec"] == pytest.approx(3e9 / 0.150)
     without = summarise("id", POINT, [measured(0, around(100), missing={"flops": "not_supported: a kernel"})], [])
@@ -253,7 +253,7 @@ def test_every_column_has_a_value_or_a_reason():
     assert set(summarise("id", POINT, [failed(0)], []).missing) == set(METRICS)
 
 
-def test_validity_is_the_worst_doubts_severity():
+def test_validity_is_the_worst_severity_of_the_doubts():
     steal = Doubt(kind="steal", severity="noisy", evidence={"steal_share": 0.02})
     nan = Doubt(kind="wrong_output", severity="invalid")
     both = [measured(0, around(100), doubts=(steal,)), measured(1, around(100), doubts=(steal, nan))]
@@ -263,13 +263,13 @@ def test_validity_is_the_worst_doubts_severity():
     assert summarise("id", POINT, [measured(0, around(100))], []).validity == "valid"
 
 
-def test_the_runs_own_doubts_are_added():
+def test_doubts_about_the_run_are_added():
     vm = Doubt(kind="vm", severity="info")
     result = summarise("id", POINT, [measured(0, around(100))], [], context=(vm,))
     assert (result.doubts, result.validity) == ((vm,), "valid")
 
 
-def test_launches_that_disagree_raise_a_doubt():
+def test_differing_launches_raise_a_doubt():
     close = [(7 * i % 31 - 15) / 100 for i in range(31)]
     both = [measured(launch, [level + each for each in close]) for launch, level in ((0, 100), (1, 120))]
     result = summarise("id", POINT, both, [])
@@ -283,7 +283,7 @@ def test_device_memory_below_the_weights_is_invalid():
     assert [doubt.kind for doubt in summarise("id", POINT, [one], [load]).doubts] == ["peak_below_weights"]
 
 
-def test_nodes_that_fell_back_to_the_cpu_are_invalid():
+def test_cpu_fallback_is_invalid():
     load = LaunchLoad(launch=0, stages_s={}, verified={"nodes_on_cpu_unasked": 4, "nodes": 90})
     assert summarise("id", POINT, [measured(0, around(100))], [load]).validity == "invalid"
 
@@ -318,7 +318,7 @@ def test_different_stop_reasons_are_mixed():
     assert summarise("id", POINT, both, []).stop_reason == "mixed"
 
 
-def test_a_result_keeps_its_raw_samples_and_goes_to_json_and_back():
+def test_results_with_raw_samples_round_trip_through_json():
     both = [measured(0, around(100), window={"steal_share": 0.0}), measured(1, around(100))]
     result = summarise("id", POINT, both, [])
     assert len(result.samples) == 4

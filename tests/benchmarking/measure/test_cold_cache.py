@@ -48,14 +48,14 @@ def fastest_ms(operation, flush=None):
     return min(watch.calls_ms)
 
 
-def test_a_call_whose_data_fits_into_the_cache_is_slower_with_a_cold_one():
+def test_cache_sized_calls_are_slower_with_a_cold_cache():
     operation = Sum(256 * KIB)
     with CpuHandle().cold_cache() as cold:
         cold_ms = fastest_ms(operation, cold.flush)
     assert cold_ms > 1.5 * fastest_ms(operation)
 
 
-def test_more_than_the_last_level_cache_is_written_and_the_memory_released():
+def test_the_flush_exceeds_the_cache_and_releases_its_memory():
     handle = CpuHandle()
     before = threading.active_count()
     with handle.cold_cache() as cold:
@@ -64,13 +64,13 @@ def test_more_than_the_last_level_cache_is_written_and_the_memory_released():
     assert threading.active_count() == before
 
 
-def test_a_cache_of_unknown_size_is_taken_for_a_large_one():
+def test_caches_of_unknown_size_are_assumed_large():
     with cpu.cold_processor_caches(None, []) as cold:
         assert cold.size_bytes >= cpu.UNKNOWN_CACHE_BYTES
         cold.flush()
 
 
-def test_the_flush_goes_through_all_memory_each_time(monkeypatch):
+def test_every_flush_covers_all_memory(monkeypatch):
     seen = []
     real = np.add
     monkeypatch.setattr(np, "add", lambda memory, one, out: seen.append(real(memory, one, out=out)))
@@ -82,7 +82,7 @@ def test_the_flush_goes_through_all_memory_each_time(monkeypatch):
     assert all((memory == 2).all() for memory in seen)
 
 
-def test_the_flush_ends_before_the_clock_of_the_call_starts_and_counts_as_time_spent(fake):
+def test_the_flush_is_not_timed_but_counts_as_time_spent(fake):
     handle = fake.handle()
 
     def flush():
@@ -118,7 +118,7 @@ class ColdHandle(CpuHandle):
         return counted()
 
 
-def test_every_timed_call_of_a_point_is_flushed_and_none_other():
+def test_only_timed_calls_are_flushed():
     handle = ColdHandle()
     settings = Settings(fixed_iterations=7, fixed_warmup_iterations=2, cold_cache=True)
     (cpu,) = PLUGIN.probe()
@@ -141,7 +141,7 @@ def test_short_calls_are_not_timed_in_blocks_which_would_warm_the_cache():
     assert max(one.inner_loops for one in warm.samples) > 1
 
 
-def test_requests_in_flight_leave_no_moment_for_a_flush():
+def test_a_flush_is_impossible_with_requests_in_flight():
     class AtOnce(Sum):
         requests_in_flight = 4
 
@@ -150,13 +150,13 @@ def test_requests_in_flight_leave_no_moment_for_a_flush():
         measure_point(AtOnce(KIB), CpuHandle(), point, 0, Settings(cold_cache=True))
 
 
-def test_a_device_whose_cache_nothing_empties_refuses():
+def test_devices_without_a_flush_are_refused():
     with pytest.raises(UnsupportedError, match="the cache of this device cannot be flushed"):
         DeviceHandle().cold_cache()
 
 
 @pytest.mark.parametrize(("name", "flushed"), [("CPU", True), ("GPU.0", False), ("NPU", False), ("AUTO", False)])
-def test_openvino_empties_the_cache_of_the_processor_alone(name, flushed):
+def test_openvino_flushes_the_cpu_cache_only(name, flushed):
     device = Device(type="openvino", selector=f"openvino:{name}", found=True)
     assert openvino.PLUGIN.flushes_cache(device, with_torch=True) == flushed
     handle = openvino.OpenVinoHandle(name, core=None)
@@ -195,7 +195,7 @@ class Memory:
         self.emptied += 1
 
 
-def test_apples_gpu_is_flushed_by_a_fill_of_its_memory_which_is_released():
+def test_apple_gpus_are_flushed_by_filling_memory_that_is_released():
     torch = Memory()
     with mps.MpsHandle(torch).cold_cache() as cold:
         cold.flush()

@@ -17,13 +17,13 @@ def bench(fake):
     return lambda compile_count=lambda: 1: fake.bench([1], compile_count=compile_count)
 
 
-def test_the_runtimes_own_clock_is_used(bench):
+def test_compile_times_of_the_runtime_are_preferred(bench):
     result = compile_pass(bench(), 2_000_000_000, 1, STEADY, {"compile_s": 1.25, "graph_count": 2})
     assert result.metrics == {"compile_s": 1.25}
     assert result.extra == {"compile_method": "counter", "verified": {"compile_s": 1.25, "graph_count": 2}}
 
 
-def test_without_a_clock_it_is_the_first_call_minus_a_steady_one(bench):
+def test_otherwise_compile_time_is_the_first_call_minus_a_steady_one(bench):
     """2 s - 0.1 s."""
     result = compile_pass(bench(), 2_000_000_000, 1, STEADY, {})
     assert result.metrics == {"compile_s": pytest.approx(1.9)}
@@ -32,7 +32,7 @@ def test_without_a_clock_it_is_the_first_call_minus_a_steady_one(bench):
 
 @pytest.mark.parametrize("state", ["cold", "warm"])
 @pytest.mark.parametrize(("own", "seconds"), [({"compile_s": 1.25}, 1.25), ({}, 1.9)])
-def test_the_state_of_the_cache_names_the_reading(bench, state, own, seconds):
+def test_cold_and_warm_caches_have_separate_readings(bench, state, own, seconds):
     result = compile_pass(bench(), 2_000_000_000, 1, STEADY, {**own, "compile_cache": state})
     assert result.extra["verified"][f"compile_{state}_s"] == pytest.approx(seconds)
     assert not {"compile_cold_s", "compile_warm_s"} - {f"compile_{state}_s"} & set(result.extra["verified"])
@@ -42,14 +42,14 @@ def test_the_state_of_the_cache_names_the_reading(bench, state, own, seconds):
     ("first_call_ns", "compiles", "verified"),
     [(2_000_000_000, 0, {}), (50_000_000, 1, {}), (2_000_000_000, 1, {"compile_s": 0.0, "compile_cache": "cold"})],
 )
-def test_a_call_that_compiled_nothing_has_no_reading(bench, first_call_ns, compiles, verified):
+def test_calls_without_compilations_have_no_compile_time(bench, first_call_ns, compiles, verified):
     result = compile_pass(bench(), first_call_ns, compiles, STEADY, verified)
     assert result.metrics == {}
     assert result.missing == {"compile_s": "not_applicable: the first call compiled nothing"}
     assert result.extra == ({"verified": verified} if verified else {})
 
 
-def test_a_runtime_that_compiles_nothing_has_a_reason(bench):
+def test_runtimes_without_compilation_have_a_reason(bench):
     result = compile_pass(bench(compile_count=None), 2_000_000_000, 0, STEADY, {"nodes": 3})
     assert result.missing == {"compile_s": "not_applicable: nothing is compiled"}
     assert result.extra == {"verified": {"nodes": 3}}

@@ -38,12 +38,12 @@ def test_for_several_arrays_each_number_is_the_worst():
     assert found.by_array["a"]["relative_l2"] == pytest.approx(0.1)
 
 
-def test_an_array_that_the_reference_lacks_is_not_compared():
+def test_arrays_missing_from_the_reference_are_not_compared():
     found = compare({"logits": array(1), "more": array(9)}, {"logits": array(1)})
     assert (found.relative_l2, set(found.by_array)) == (0.0, {"logits"})
 
 
-def test_equal_tokens_are_counted_place_by_place_beyond_the_first_that_differs():
+def test_equal_tokens_are_counted_by_position_after_a_difference_too():
     reference = {"tokens": np.array([[1, 2, 3, 4], [5, 6, 7, 8]])}
     found = compare({"tokens": np.array([[1, 9, 3, 4], [5, 6, 7, 9]])}, reference)
     assert found.equal_token_share == 0.75
@@ -55,7 +55,7 @@ def test_without_tokens_there_is_no_share():
     assert compare(nothing, nothing).equal_token_share is None
 
 
-def test_two_outputs_of_zeros_are_the_same():
+def test_two_zero_outputs_are_equal():
     found = compare({"x": array(0, 0)}, {"x": array(0, 0)})
     assert (found.max_abs_error, found.relative_l2, found.cosine) == (0.0, 0.0, 1.0)
 
@@ -66,7 +66,7 @@ def test_zeros_instead_of_an_output_are_all_wrong(output, reference):
     assert (found.relative_l2, found.cosine) == (1.0, 0.0)
 
 
-def test_an_empty_array_is_equal_to_an_empty_array():
+def test_empty_arrays_are_equal():
     found = compare({"x": array()}, {"x": array()})
     assert (found.max_abs_error, found.relative_l2, found.cosine) == (0.0, 0.0, 1.0)
 
@@ -85,7 +85,7 @@ def test_sums_over_large_values_do_not_overflow():
         ({"other": array(1, 2)}, "the output has no logits"),
     ],
 )
-def test_outputs_that_cannot_be_compared_differ(output, problem):
+def test_incomparable_outputs_differ(output, problem):
     found = compare(output, {"logits": array(1, 2)})
     assert (found.problem, found.relative_l2) == (problem, None)
     (doubt,) = about_difference(found, "int4")
@@ -96,7 +96,7 @@ def test_outputs_that_cannot_be_compared_differ(output, problem):
     assert set(readings.missing.values()) == {f"not_applicable: {problem}"}
 
 
-def test_readings_are_the_numbers_there_are_and_a_reason_for_the_others():
+def test_readings_are_the_known_numbers_and_reasons_for_the_others():
     readings = Comparison(max_abs_error=0.5, relative_l2=0.1, cosine=0.9).readings()
     assert readings.values == {
         "output_max_abs_error": 0.5,
@@ -133,13 +133,13 @@ def test_tokens_are_compared_at_float32_only(precision):
     assert bool(about_difference(none_equal, precision)) is (precision == "float32")
 
 
-def test_nine_tokens_of_ten_are_enough_at_float32():
+def test_ninety_percent_equal_tokens_are_enough_at_float32():
     assert about_difference(Comparison(equal_token_share=0.9), "float32") == ()
     (doubt,) = about_difference(Comparison(equal_token_share=0.89), "float32")
     assert doubt.evidence["tolerance_equal_token_share"] == 0.9
 
 
-def test_every_precision_has_a_tolerance_and_lower_ones_a_wider_one():
+def test_lower_precisions_have_wider_tolerances():
     assert set(TOLERANCES) == set(PRECISIONS)
     order = ("float32", "tf32", "float16", "bfloat16", "float8_e4m3", "int8", "int4")
     errors = [TOLERANCES[precision].relative_l2 for precision in order]
@@ -148,13 +148,13 @@ def test_every_precision_has_a_tolerance_and_lower_ones_a_wider_one():
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_cosine_of_each_tolerance_is_that_of_its_error(precision):
+def test_cosine_tolerances_match_the_error_tolerances(precision):
     tolerance = TOLERANCES[precision]
     assert 1 - tolerance.cosine == pytest.approx(tolerance.relative_l2**2 / 2, rel=1.1)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_mixture_of_experts_may_take_other_routes_below_float32(precision):
+def test_routed_experts_may_differ_below_float32(precision):
     own = TOLERANCES[precision]
     expected = ROUTED if precision in ("tf32", "float16", "bfloat16", "float8_e4m3", "int8") else own
     assert tolerance_of(precision, "mixture-of-experts") == expected

@@ -104,7 +104,7 @@ def wall_ns(operation: Call) -> float:
     return time.perf_counter_ns() - began
 
 
-def test_the_host_gap_is_the_wall_time_without_the_time_in_which_the_device_worked(device):
+def test_the_host_gap_is_wall_time_minus_device_time(device):
     operation = Call(device, HOST_S)
     call_ns = wall_ns(operation)
     found = host_gap_pass(bench(operation, device), 0, call_ns)
@@ -115,7 +115,7 @@ def test_the_host_gap_is_the_wall_time_without_the_time_in_which_the_device_work
     assert (found.extra["traced_calls"], found.extra["kernels_per_call"]) == (3, 2.0)
 
 
-def test_a_device_that_never_waits_has_no_gap(device):
+def test_a_busy_device_has_no_host_gap(device):
     operation = Call(device)
     assert host_gap_pass(bench(operation, device), 0, 1.0).metrics["host_gap_ms"] == 0.0
 
@@ -132,18 +132,18 @@ def test_only_the_first_launch_is_traced(device):
     assert (operation.calls, found.metrics, found.missing) == (0, {}, {})
 
 
-def test_a_tracer_that_fails_costs_the_gap_and_not_the_point(device, monkeypatch):
+def test_a_failed_tracer_loses_only_the_host_gap(device, monkeypatch):
     monkeypatch.setattr(WorkTracer, "spans", lambda self, work: [][0])
     found = host_gap_pass(bench(Call(device), device), 0, 10 * MS)
     assert found.missing == {"host_gap_ms": "failed: list index out of range"}
 
 
-def test_time_that_several_spans_cover_counts_once():
+def test_overlapping_spans_count_once():
     assert covered_ns([(0, 10), (5, 12), (6, 7), (20, 25), (12, 13)]) == 18
     assert covered_ns([]) == 0
 
 
-def test_queued_calls_hide_the_hosts_time_behind_the_devices(device):
+def test_queued_calls_overlap_host_and_device_time(device):
     operation = Call(device, WORK_S)  # the device waits for the second half of each call
     call_ns = wall_ns(operation)
     found = pipelined_pass(bench(operation, device, fixed_iterations=20), call_ns)
@@ -177,14 +177,14 @@ class OwnClock(Call):
         (Call, {"cold_cache": True}, "with a cold cache the device also works on the flush between calls"),
     ],
 )
-def test_calls_that_cannot_be_queued_have_the_reason(device, kind, settings, why):
+def test_calls_that_cannot_be_queued_have_a_reason(device, kind, settings, why):
     operation = kind(device)
     found = pipelined_pass(bench(operation, device, **settings), 10 * MS)
     assert found.missing == {"throughput_pipelined": f"not_applicable: {why}"}
     assert operation.calls == 0
 
 
-def test_a_processor_has_neither_a_queue_nor_a_gap(device):
+def test_cpus_have_neither_queue_nor_host_gap(device):
     processor = bench(Call(device), CpuHandle())
     assert (
         pipelined_pass(processor, MS)
@@ -194,6 +194,6 @@ def test_a_processor_has_neither_a_queue_nor_a_gap(device):
     assert host_gap_pass(processor, 0, MS).missing == {"host_gap_ms": "not_applicable: the host is the device"}
 
 
-def test_an_accelerator_that_nothing_traces_has_that_reason(device):
+def test_accelerators_without_a_tracer_have_a_reason(device):
     watched = bench(Call(device), DeviceHandle())
     assert host_gap_pass(watched, 0, MS).missing["host_gap_ms"].startswith("not_supported: no kernel tracer")

@@ -36,7 +36,7 @@ def spread(iqr, rounds=4):
         (150, 0.28, ["very_noisy"]),
     ],
 )
-def test_spread_is_a_doubt_beyond_what_so_many_samples_show_by_chance(rounds, iqr, expected):
+def test_spread_beyond_chance_raises_a_doubt(rounds, iqr, expected):
     """10 % and 25 % times exp(2.326 * 1.17 / sqrt(n)): 1.723 for 25 samples, 1.095 for 901."""
     values = [value + place * 7 % 13 * 1e-9 for place, value in enumerate(spread(iqr, rounds))]
     assert kinds(samples(values)) == [(kind, "noisy") for kind in expected]
@@ -54,7 +54,7 @@ def test_fewer_than_20_samples_are_few(n, expected):
     assert kinds(samples(([100.0, 101.0, 99.0, 100.5, 99.5] * 5)[:n])) == expected
 
 
-def test_slow_and_fast_phases_are_a_doubt_when_they_matter():
+def test_relevant_slow_and_fast_phases_raise_a_doubt():
     def phased(change):
         calls = [100.0 + 0.01 * (7 * i % 13) for i in range(120)]
         return [value * (1 + change) if i // 20 % 2 else value for i, value in enumerate(calls)]
@@ -64,7 +64,7 @@ def test_slow_and_fast_phases_are_a_doubt_when_they_matter():
 
 
 @pytest.mark.parametrize(("severe", "expected"), [(5, []), (11, []), (12, ["severe_outliers"])])
-def test_severe_outliers_are_a_doubt_where_five_percent_do_not_explain_them(severe, expected):
+def test_more_severe_outliers_than_five_percent_raise_a_doubt(severe, expected):
     """Of 100 samples with one outlier in 20, 12 or more are less likely than 1 %, 11 are not."""
     calls = [100.0 + 0.01 * (7 * i % 13) for i in range(100)]
     for place in range(severe):
@@ -72,14 +72,14 @@ def test_severe_outliers_are_a_doubt_where_five_percent_do_not_explain_them(seve
     assert [kind for kind, _ in kinds(samples(calls))] == expected
 
 
-def test_two_severe_outliers_of_nineteen_samples_are_no_doubt():
+def test_two_severe_outliers_in_nineteen_samples_raise_no_doubt():
     calls = [100.0 + 0.01 * (7 * i % 13) for i in range(19)]
     calls[4] = calls[11] = 300.0
     assert kinds(samples(calls)) == [("few_samples", "info")]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_drift_in_either_direction_is_a_doubt_when_it_is_more_than_chance(sign):
+def test_drift_beyond_chance_raises_a_doubt_in_either_direction(sign):
     def drifting(change, n, noise=0.01):
         wobble = [100 * (1 + noise * ((7 * i % 13) - 6) / 6) for i in range(n)]
         return [value * (1 + sign * change * (3 * i // n) / 2) for i, value in enumerate(wobble)]
@@ -91,7 +91,7 @@ def test_drift_in_either_direction_is_a_doubt_when_it_is_more_than_chance(sign):
 
 
 @pytest.mark.parametrize(("step_ms", "expected"), [(0.1, ["coarse_clock"]), (0.01, [])])
-def test_a_clock_that_is_coarse_against_the_call_is_a_doubt(step_ms, expected):
+def test_a_clock_too_coarse_for_the_call_raises_a_doubt(step_ms, expected):
     calls = [1.37 * (1 + 0.02 * ((7 * i % 13) - 6) / 6) for i in range(60)]
     read = [math.floor(value / step_ms + (i * 0.618) % 1) * step_ms for i, value in enumerate(calls)]
     found = [one for one in samples(read) if one.kind == "coarse_clock"]
@@ -120,7 +120,7 @@ def test_a_missed_target_is_imprecise_and_leaves_a_result_valid(reason, width, e
 
 
 @pytest.mark.parametrize(("steady", "expected"), [(True, []), (None, []), (False, [("not_steady", "info")])])
-def test_a_warm_up_that_reached_its_limit_is_not_steady(steady, expected):
+def test_a_warm_up_at_its_limit_is_not_steady(steady, expected):
     assert kinds(doubts.about_warm_up(steady, 300)) == expected
 
 
@@ -159,12 +159,12 @@ def test_one_major_fault_or_swapped_page_of_the_machine_raises_no_doubt():
 
 
 @pytest.mark.parametrize(("stolen", "ticks", "is_doubt"), [(2, 100, False), (5, 100, True), (60, 4000, True)])
-def test_stolen_ticks_are_a_doubt_when_one_percent_does_not_explain_them(stolen, ticks, is_doubt):
+def test_more_stolen_ticks_than_one_percent_raise_a_doubt(stolen, ticks, is_doubt):
     found = window({"steal_share": stolen / ticks, "cpu_ticks": ticks})
     assert kinds(found) == ([("steal", "noisy")] if is_doubt else [])
 
 
-def test_a_single_time_slice_in_a_short_window_is_no_wait():
+def test_a_single_time_slice_is_not_a_run_queue_wait():
     assert window({"run_queue_wait_share": 0.08, "busy_threads": 1, "elapsed_s": 0.05}) == ()
     assert kinds(window({"run_queue_wait_share": 0.08, "busy_threads": 1, "elapsed_s": 0.5})) == [
         ("run_queue_wait", "noisy")
@@ -183,13 +183,13 @@ def test_unknown_counters_raise_no_doubt():
     ("threads", "share", "is_doubt"),
     [(1, 0.03, True), (2, 0.03, False), (2, 0.05, False), (2, 0.06, True), (64, 1.6, False), (64, 1.7, True)],
 )
-def test_the_wait_of_several_threads_grows_with_their_number(threads, share, is_doubt):
+def test_the_wait_threshold_grows_with_the_number_of_threads(threads, share, is_doubt):
     found = window({"busy_threads": threads, "run_queue_wait_share": share})
     assert [one.kind for one in found] == (["run_queue_wait"] if is_doubt else [])
     assert all(one.evidence["busy_threads"] == threads for one in found)
 
 
-def test_other_processes_on_the_device_make_it_invalid():
+def test_other_processes_on_the_device_make_a_result_invalid():
     assert window({"foreign_pids": []}) == ()
     (doubt,) = window({"foreign_pids": [12, 13]})
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("foreign_process", "invalid", {"foreign_pids": [12, 13]})
@@ -201,7 +201,7 @@ def test_the_use_by_other_processes_is_kept_as_evidence():
     assert doubt.evidence == {"foreign_pids": [12], "foreign_use": use}
 
 
-def test_a_low_clock_that_the_power_limit_explains_is_not_throttled():
+def test_a_low_clock_explained_by_the_power_limit_is_not_throttling():
     capped = {"throttle_reasons": ["software_power_cap"], "clock_hz_median": 700.0, "clock_default_hz": 1000.0}
     (doubt,) = doubts.about_window(capped, is_accelerator=True)
     assert (doubt.kind, doubt.severity) == ("power_capped", "info")
@@ -222,7 +222,7 @@ def test_a_low_clock_that_the_power_limit_explains_is_not_throttled():
         ("clocks_setting", []),
     ],
 )
-def test_heat_and_the_power_brake_throttle_a_cap_by_software_does_not(reason, expected):
+def test_heat_and_power_brake_throttle_but_a_software_cap_does_not(reason, expected):
     assert kinds(window({"throttle_reasons": [reason]})) == expected
 
 
@@ -236,7 +236,7 @@ def test_a_low_clock_is_throttling_on_an_accelerator_only(clock, is_doubt):
 @pytest.mark.parametrize(
     ("peak", "weights", "is_doubt"), [(99, 100, True), (100, 100, False), (None, 100, False), (1, None, False)]
 )
-def test_weights_larger_than_the_peak_were_not_resident(peak, weights, is_doubt):
+def test_peak_memory_below_the_weights_is_a_doubt(peak, weights, is_doubt):
     found = doubts.about_device_memory(peak, weights)
     assert kinds(found) == ([("peak_below_weights", "invalid")] if is_doubt else [])
 
@@ -248,7 +248,7 @@ def test_a_silent_fallback_to_the_cpu_is_invalid():
     assert doubts.about_placement({}) == ()
 
 
-def test_a_clock_that_was_set_back_raises_a_doubt():
+def test_setting_the_clock_back_raises_a_doubt():
     early, late = "2026-01-02T03:04:05.678Z", "2026-01-02T03:04:06.000Z"
     (doubt,) = doubts.about_end((early, late), (late, early))
     assert (doubt.kind, doubt.severity) == ("clock_set_back", "info")
@@ -284,7 +284,7 @@ def test_launches_differ_by_more_than_the_errors_of_their_medians():
     assert kinds(doubts.about_launches(close, {})) == [("launch_spread", "noisy")]
 
 
-def test_a_failed_launch_next_to_a_good_one_is_noise():
+def test_a_failed_launch_beside_good_ones_is_a_noise_doubt():
     (doubt,) = doubts.about_launches(launches([100.0]), {1: "killed by signal 9"})
     assert (doubt.kind, doubt.severity, doubt.evidence) == (
         "launch_failed",
@@ -352,7 +352,7 @@ def test_validity_is_the_worst_severity():
     assert of("noisy", "invalid", "throttled") == "invalid"
 
 
-def test_the_same_doubt_of_several_launches_is_kept_once_with_the_worst_evidence():
+def test_equal_doubts_of_launches_are_merged_with_the_worst_evidence():
     mild = Doubt(kind="a", severity="info", evidence={"x": 1})
     bad = Doubt(kind="a", severity="noisy", evidence={"x": 2})
     (merged,) = doubts.merge([(0, [mild]), (2, [bad])], launches=3)
@@ -371,13 +371,13 @@ def test_the_same_doubt_of_several_launches_is_kept_once_with_the_worst_evidence
         ("invalid", [4], 5, "invalid"),
     ],
 )
-def test_half_of_the_launches_decide_whether_a_disturbance_marks_the_result(severity, disturbed, launches, expected):
+def test_disturbances_count_if_half_of_the_launches_have_them(severity, disturbed, launches, expected):
     one = Doubt(kind="a", severity=severity)
     (merged,) = doubts.merge([(launch, [one]) for launch in disturbed], launches)
     assert (merged.severity, merged.evidence["launches"]) == (expected, disturbed)
 
 
-def test_threads_off_the_list_make_a_result_invalid():
+def test_threads_outside_the_cpu_list_make_a_result_invalid():
     threads = {"11": {"name": "worker", "cpus_allowed": "0-7", "last_cpu": 5}}
     (doubt,) = doubts.about_window({"escaped_threads": threads}, is_accelerator=False)
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("affinity_escaped", "invalid", {"threads": threads})

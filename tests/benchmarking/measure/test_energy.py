@@ -37,7 +37,7 @@ def test_mean_power_and_energy_per_window_are_stored_with_the_energy_per_call():
     assert result.missing["power_peak_w"] == "not_supported: no power sensor"
 
 
-def test_the_power_of_a_gpu_that_counts_no_energy_is_integrated(fake):
+def test_power_of_gpus_without_an_energy_counter_is_integrated(fake):
     """300 W all the time, and calls of 100 ms, on the device's own clock."""
     handle = fake.handle()
     handle.momentary_power_w = lambda: 300.0
@@ -51,7 +51,7 @@ def test_the_power_of_a_gpu_that_counts_no_energy_is_integrated(fake):
     assert result.missing["energy_cpu_pkg_j_per_call"] == "not_supported"
 
 
-def test_the_mean_of_sampled_power_weighs_each_sample_by_its_time(monkeypatch):
+def test_mean_power_is_weighted_by_time(monkeypatch):
     """100 W falling to 0 W within 1 s, then 3 s at 0 W: 50 J in 4 s. The thread takes no sample of its own here."""
     monkeypatch.setattr(energy, "POWER_INTERVAL_S", 3600.0)
     watts, times = iter([100.0, 0.0, 0.0]), iter([0, 1_000_000_000, 4_000_000_000])
@@ -101,14 +101,14 @@ def test_one_window_has_no_deviation():
     assert "energy_gpu_sd_j_per_call" not in result.metrics
 
 
-def test_a_counter_that_stood_still_is_stale():
+def test_a_constant_counter_is_stale():
     result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0), window(10, 5.0, 0.0)], COUNTER)
     assert result.metrics == {}
     assert result.missing["energy_gpu_j_per_call"].startswith("counter_stale")
     assert result.missing["energy_idle_w"].startswith("counter_stale")
 
 
-def test_an_idle_counter_that_stood_still_gives_neither_idle_power_nor_net_energy():
+def test_a_stale_idle_counter_gives_no_idle_power_or_net_energy():
     result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0)], COUNTER)
     assert result.metrics == {"energy_gpu_j_per_call": 50.0, "power_mean_w": 100.0}
     assert result.missing["energy_idle_w"] == "counter_stale"
@@ -126,7 +126,7 @@ def test_each_of_several_devices_has_its_share():
     assert result.metrics["energy_gpu_j_per_call"] == 52.0
 
 
-def test_the_counters_of_several_devices_are_read_at_both_ends(fake):
+def test_counters_of_several_devices_are_read_at_start_and_end(fake):
     handle = fake.handle(power_w=10.0)
     alone = handle.energy_j
     handle.energy_j = lambda: alone() | Readings(values={"by_device": {"a": {"gpu": alone().values["gpu"]}, "b": {}}})
@@ -147,7 +147,7 @@ def test_nothing_runs_without_a_counter(fake):
     }
 
 
-def test_the_peak_of_a_counter_is_the_steepest_rise_between_two_readings(monkeypatch):
+def test_peak_power_of_a_counter_is_its_steepest_rise(monkeypatch):
     """As of RAPL, which has no power: 20 J in 0.1 s, then 35 J, then 5 J; the last two are 1 ms apart."""
     starts = [0, 100_000_000, 200_000_000, 300_000_000, 301_000_000]
     times = iter([at for start in starts for at in (start, start + 20_000)])
@@ -162,7 +162,7 @@ def test_the_peak_of_a_counter_is_the_steepest_rise_between_two_readings(monkeyp
     assert power.mean_w is None
 
 
-def test_a_reading_that_was_interrupted_is_no_sample():
+def test_interrupted_readings_are_not_samples():
     times = iter([0, 10_000_000])
     power = energy.CounterSamples.__new__(energy.CounterSamples)
     power._read, power._now_ns, power._samples = (lambda: 1.0), (lambda: next(times)), []
@@ -170,7 +170,7 @@ def test_a_reading_that_was_interrupted_is_no_sample():
     assert power._samples == []
 
 
-def test_on_a_processor_the_powers_are_those_of_its_packages():
+def test_cpu_power_is_package_power():
     counted = EnergyWindow(calls=10, seconds=5.0, joules={"cpu_pkg": 300.0, "dram": 50.0}, peak_w=71.0)
     idle = EnergyWindow(calls=0, seconds=5.0, joules={"cpu_pkg": 100.0, "dram": 25.0})
     result = summarise_windows(idle, [counted], Readings(values={"cpu_pkg": 1.0, "dram": 1.0, "method": "counter"}))
@@ -199,7 +199,7 @@ def test_counters_that_wrap_around_are_never_read_by_two_threads_at_once(fake):
     assert together == []
 
 
-def test_the_idle_power_before_the_load_is_that_of_an_open_device_after_a_pause(fake):
+def test_idle_power_before_the_load_is_read_on_an_open_device_after_a_pause(fake):
     handle = fake.handle(power_w=25.0)
     bench = fake.bench([100], handle=handle)
     assert energy.idle_power_w(handle, bench.settings) == {"gpu": pytest.approx(25.0)}
@@ -209,7 +209,7 @@ def test_the_idle_power_before_the_load_is_that_of_an_open_device_after_a_pause(
     assert energy.idle_power_w(fake.handle(power_w=25.0), none) == {}
 
 
-def test_windows_last_long_enough_and_hold_ten_calls(fake):
+def test_windows_have_a_minimum_duration_and_ten_calls(fake):
     handle = fake.handle(power_w=10.0)
     fast = fake.bench([100], handle=handle, energy_windows=3)
     assert energy_pass(fast).extra["energy_calls"] == [50, 50, 50]
@@ -219,12 +219,12 @@ def test_windows_last_long_enough_and_hold_ten_calls(fake):
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(10.0)
 
 
-def test_slow_calls_end_after_the_window_that_passed_the_time_limit(fake):
+def test_slow_calls_stop_after_the_window_at_the_time_limit(fake):
     bench = fake.bench([3000], handle=fake.handle(power_w=10.0), energy_windows=3, max_time_s=20.0)
     assert energy_pass(bench).extra["energy_calls"] == [10]
 
 
-def test_a_counter_that_other_processes_move_is_not_read(fake):
+def test_energy_is_not_measured_with_other_processes_on_the_device(fake):
     states = [Readings(values={"foreign_pids": [77]})]
     bench = fake.bench([5], handle=fake.handle(power_w=10.0, states=states))
     result = energy_pass(bench)
@@ -238,7 +238,7 @@ def test_windows_too_short_for_a_counter_are_not_run(fake):
     assert bench.operation.calls == 0
 
 
-def test_a_process_that_appears_during_the_windows_invalidates_them(fake):
+def test_a_process_that_starts_during_the_windows_invalidates_them(fake):
     states = [Readings(), Readings(values={"foreign_pids": [77]})]
     result = energy_pass(fake.bench([100], handle=fake.handle(power_w=10.0, states=states)))
     assert result.metrics == {}

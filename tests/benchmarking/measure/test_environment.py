@@ -36,7 +36,7 @@ def laptop(root):
     )
 
 
-def test_a_recorded_laptop_is_read_whole(tmp_path):
+def test_a_recorded_laptop_is_read_completely(tmp_path):
     values = capture(laptop(tmp_path), {}).values
     assert values["cpu_governor"] == "performance,powersave"
     assert values["cpu_scaling_driver"] == "intel_pstate"
@@ -75,7 +75,7 @@ def test_turbo_of_other_drivers_is_on_with_one(tmp_path):
     assert capture(tmp_path, {}).values["is_turbo_on"] is True
 
 
-def test_only_variables_that_matter_are_kept_and_never_a_secret():
+def test_only_relevant_variables_are_kept_without_secrets():
     variables = {
         "OMP_NUM_THREADS": "4",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
@@ -94,7 +94,7 @@ def test_only_variables_that_matter_are_kept_and_never_a_secret():
     }
 
 
-def test_this_machine_can_be_captured_without_anything_heavy():
+def test_capturing_this_machine_imports_nothing_heavy():
     code = (
         "import sys\n"
         "from benchmarking.measure.environment import capture\n"

@@ -36,7 +36,7 @@ print(json.dumps({doubt.kind: dict(doubt.evidence) for doubt in result.doubts}))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="run-queue waits are Linux's")
-def test_two_busy_programs_give_the_result_a_noise_doubt():
+def test_two_busy_programs_raise_a_noise_doubt():
     done = subprocess.run([sys.executable, "-c", WORKER, HOG, "2"], capture_output=True, text=True, check=True)
     doubts = json.loads(done.stdout)
     assert "run_queue_wait" in doubts

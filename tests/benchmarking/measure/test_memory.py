@@ -41,7 +41,7 @@ def test_linux_resets_the_mark_by_writing_five(tmp_path):
     assert peak.read() == 2152 * 1024
 
 
-def test_a_refused_reset_is_a_reason_and_not_an_old_peak(tmp_path, monkeypatch):
+def test_a_refused_reset_is_a_reason_for_a_missing_peak(tmp_path, monkeypatch):
     (tmp_path / "status").write_text(STATUS)
     peak = LinuxPeak(tmp_path)
     with pytest.raises(UnreadableError, match="not_run"):
@@ -75,7 +75,7 @@ def test_the_real_peak_follows_an_allocation_and_forgets_it_on_reset():
     assert memory.peak_rss_bytes().values["peak_rss_bytes"] < grown - 70_000_000
 
 
-def test_resident_memory_now_is_read_everywhere():
+def test_current_resident_memory_is_read_on_every_system():
     assert memory.rss_bytes().values["rss_bytes"] > 1_000_000
 
 
@@ -109,7 +109,7 @@ def test_a_sampled_peak_is_the_largest_reading_and_its_sampler_ends_with_it():
         peak.read()
 
 
-def test_a_footprint_that_cannot_be_read_is_a_reason():
+def test_an_unreadable_footprint_is_a_reason():
     def refuse():
         raise UnreadableError("no_permission: proc_pid_rusage")
 
@@ -172,7 +172,7 @@ def test_short_calls_are_repeated_until_there_is_a_mean(fake):
     assert result.extra["memory_calls"] == bench.operation.calls > 5
 
 
-def test_the_sampler_raises_what_a_reading_raised():
+def test_the_sampler_raises_exceptions_of_readings():
     answers = iter([{"a": 1}])
     sampler = PeakSampler(lambda: next(answers), 0.001)
     sampler._thread.join(5)

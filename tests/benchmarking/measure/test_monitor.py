@@ -70,7 +70,7 @@ def bench(operation: Operation, **settings) -> Bench:
     return Bench(operation=operation, handle=CpuHandle(), settings=Settings(monitor_s=0.6, **settings))
 
 
-def test_the_device_may_be_found_by_another_thread_while_it_is_asked_for(cpu):
+def test_a_device_found_by_another_thread_is_used(cpu):
     answers = iter([cpu.selector, cpu])
 
     class Raced(DeviceMonitor):
@@ -113,7 +113,7 @@ def test_the_series_has_a_time_and_a_value_for_every_sample(cpu):
     assert series["memory_resident"].values[-1] == pytest.approx(resident_mb, rel=0.2)
 
 
-def test_sampling_is_done_by_a_process_of_its_own_that_ends_with_the_pass(cpu):
+def test_sampling_runs_in_a_separate_process_that_ends_with_the_pass(cpu):
     seen = []
 
     class Watching(Spin):
@@ -145,7 +145,7 @@ def test_a_slow_call_is_called_once_and_still_sampled(cpu):
     assert "utilization_mean_percent" in found.result.metrics
 
 
-def test_a_processors_memory_and_use_are_of_the_same_calls(cpu):
+def test_cpu_memory_and_use_are_measured_on_the_same_calls(cpu):
     operation = Spin(busy=True, duration_s=0.7)
     memory, usage = memory_and_usage(bench(operation), cpu, 0, TIMED_NS)
     assert memory.extra["memory_calls"] == usage.result.extra["monitored_calls"] == operation.calls
@@ -154,7 +154,7 @@ def test_a_processors_memory_and_use_are_of_the_same_calls(cpu):
     assert "utilization_mean_percent" in usage.result.metrics
 
 
-def test_memory_is_measured_where_use_is_not(cpu):
+def test_memory_is_measured_without_a_usage_pass(cpu):
     operation = Spin(busy=True)
     memory, usage = memory_and_usage(bench(operation, fixed_iterations=3), cpu, 0, 30e6)
     assert memory.extra["memory_calls"] == operation.calls > 0
@@ -168,7 +168,7 @@ def test_memory_is_measured_where_use_is_not(cpu):
         ({"fixed_iterations": 3}, 30e6, "not_run: the 3 requested calls take less than the 0.6 s"),
     ],
 )
-def test_a_pass_that_is_switched_off_starts_nothing_and_has_a_reason(cpu, settings, timed_ns, why):
+def test_a_disabled_usage_pass_starts_no_process_and_has_a_reason(cpu, settings, timed_ns, why):
     operation = Spin(busy=True)
     wanted = bench(operation)
     found = usage_pass(
@@ -179,7 +179,7 @@ def test_a_pass_that_is_switched_off_starts_nothing_and_has_a_reason(cpu, settin
     assert found.samples == ()
 
 
-def test_a_device_that_reports_nothing_has_a_reason(cpu):
+def test_devices_without_readings_have_a_reason(cpu):
     silent = dataclasses.replace(cpu, type="null", selector="null")
     found = usage_pass(bench(Spin(busy=True)), silent, 0, TIMED_NS)
     assert found.result.missing["utilization_mean_percent"] == "not_supported: the use of null cannot be read"
@@ -217,20 +217,20 @@ def test_a_monitor_reports_the_loss_of_its_process(cpu):
         monitor.stop()
 
 
-def test_samples_of_a_stretch_leave_out_the_one_that_began_before_it():
+def test_samples_of_a_period_exclude_those_that_began_before_it():
     monitor = DeviceMonitor(Device(type="cpu", selector="cpu", found=True))
     monitor._samples = [Sample(at_ns=at, values={"utilization_percent": at}) for at in (1, 2, 3, 4, 5)]
     assert monitor.between(2, 4).series("utilization_percent") == (3, 4)
 
 
-def test_readings_that_no_sample_has_keep_the_devices_reason():
+def test_readings_missing_in_all_samples_keep_their_reason():
     sample = Sample(at_ns=1, values={}, missing={"power_w": "not_supported: x"})
     usage = Usage(samples=(sample,))
     assert usage.why_missing("power_w") == "not_supported: x"
     assert usage.summary() == {}
 
 
-def test_the_processors_monitor_has_conditions_of_the_machine_and_the_children(tmp_path):
+def test_the_cpu_monitor_reads_machine_conditions_and_child_processes(tmp_path):
     code = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
     with CPUMonitor(sample_interval=0.05, with_children=True, keep=5) as monitor:
         with subprocess.Popen([sys.executable, "-c", code]) as busy:
@@ -254,6 +254,6 @@ def test_a_machine_without_a_gpu_is_reported_when_the_monitor_starts():
         monitor.start()
 
 
-def test_an_interval_is_longer_than_nothing():
+def test_the_sample_interval_must_be_positive():
     with pytest.raises(UsageError, match="sample_interval takes seconds above 0"):
         GPUMonitor(sample_interval=0)

@@ -107,7 +107,7 @@ def test_throttling_of_version_1_groups_is_in_nanoseconds(tmp_path):
     assert host_linux.throttling(tmp_path) == {"periods": 6, "ns": 1_500}
 
 
-def test_a_group_that_counts_no_throttling_is_a_reason(tmp_path):
+def test_control_groups_without_throttling_counts_are_a_reason(tmp_path):
     write(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "usage_usec 9\n"})
     with pytest.raises(UnreadableError, match="not_supported: no control group"):
         host_linux.throttling(tmp_path)
@@ -144,13 +144,13 @@ def test_a_window_joins_the_hosts_counters_and_the_devices_states(tmp_path):
     assert closed["missing"]["power_w"] == "x"
 
 
-def test_a_thread_that_waits_for_a_cpu_is_busy():
+def test_threads_waiting_for_a_cpu_are_counted():
     before = Readings(values={"run_queue": {"10": [0, 0]}})
     after = Readings(values={"run_queue": {"10": [50_000_000, 900_000_000]}})
     assert noise.differences(before, after, elapsed_s=1.0).values["busy_threads"] == 1
 
 
-def test_a_window_counts_the_processes_that_do_the_work(tmp_path):
+def test_windows_include_worker_processes(tmp_path):
     """A browser's page waits 400 ms of a second and reads 70 pages; the process that drives it does neither."""
 
     def page(root, waited, faults):
@@ -231,7 +231,7 @@ def test_a_device_without_state_adds_nothing():
     assert summarise_states([Readings(), Readings()]).values == {}
 
 
-def test_allowed_cpus_are_a_reason_where_the_system_has_no_such_call(monkeypatch):
+def test_without_cpu_affinity_allowed_cpus_are_missing_with_a_reason(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     with pytest.raises(UnreadableError, match="not_supported"):
         noise.allowed_cpus()

@@ -46,30 +46,30 @@ def test_the_peak_is_the_best_points_work_over_its_median_time():
     assert fast.metrics["peak_flops_per_sec"] == 2e9 / 0.5
 
 
-def test_a_copys_peak_is_bytes_read_and_written():
+def test_the_peak_of_a_copy_counts_bytes_read_and_written():
     (result,) = with_peak(workload(), (copy(4_000_000_000, 2.0),))
     assert result.metrics["peak_copy_bytes_per_sec"] == 8e9 / 0.002
     assert "peak_flops_per_sec" not in result.metrics
 
 
-def test_equal_rates_are_one_peak():
+def test_equal_rates_have_a_single_peak():
     results = with_peak(workload(), (product(100, 1.0), product(100, 1.0)))
     assert ["peak_flops_per_sec" in result.metrics for result in results] == [False, True]
 
 
 @pytest.mark.parametrize("fields", [{"validity": "invalid"}, {"status": "failed", "validity": None, "error": "x"}])
-def test_an_invalid_result_is_no_peak_and_hides_none(fields):
+def test_invalid_results_are_ignored_as_peaks(fields):
     wrong, right = with_peak(workload(), (product(1000, 0.001, **fields), product(100, 1.0)))
     assert "peak_flops_per_sec" not in wrong.metrics
     assert right.metrics["peak_flops_per_sec"] == 2e9
 
 
-def test_results_of_models_are_left_as_they_are():
+def test_results_of_models_are_unchanged():
     results = (product(100, 1.0),)
     assert with_peak(workload("feature-extraction"), results) == results
 
 
-def test_the_table_marks_the_peaks_and_shows_doubts_and_what_was_not_measured(make_run):
+def test_the_table_marks_peaks_and_shows_doubts_and_unmeasured_parts(make_run):
     run = make_run(precision="bfloat16")
     results = (product(1000, 500.0), product(2000, 500.0, validity="noisy"), copy(4_000_000_000, 2.0))
     results = (*with_peak(workload(), results[:2]), *with_peak(workload(), results[2:]))
@@ -87,6 +87,6 @@ def test_the_table_marks_the_peaks_and_shows_doubts_and_what_was_not_measured(ma
     ]
 
 
-def test_a_failed_point_is_in_the_table_with_its_reason(make_run):
+def test_failed_points_are_in_the_table_with_their_reason(make_run):
     failed = product(100, 1.0, status="failed", validity=None, error="out of memory")
     assert "failed: out of memory" in table([dataclasses.replace(make_run(), results=(failed,))])

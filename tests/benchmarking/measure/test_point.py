@@ -51,7 +51,7 @@ def test_a_quiet_operation_is_measured_pass_by_pass(fake):
     ],
     ids=["slow", "slow only at first", "accelerator"],
 )
-def test_slow_calls_of_a_processor_are_warmed_up_by_those_of_memory(fake, first_ms, call_ms, torch_name, phases):
+def test_memory_calls_warm_up_slow_calls_on_a_cpu(fake, first_ms, call_ms, torch_name, phases):
     handle = fake.handle(torch_name=torch_name)
     seen = []
     result = measure_point(
@@ -80,7 +80,7 @@ def test_work_is_counted_in_the_first_launch_only(fake, launch, counted):
     assert ("bytes_accessed" in result.missing) == bool(counted)
 
 
-def test_a_measurement_goes_to_json_and_back(fake):
+def test_measurements_round_trip_through_json(fake):
     handle = fake.handle(has_events=True)
     result = measure(fake.operation(handle, [5, 6]), handle, fixed_iterations=7, fixed_warmup_iterations=2)
     assert from_json(Measurement, to_json(result)) == result
@@ -168,7 +168,7 @@ def test_exceptions_of_the_operation_pass_through(fake):
         ),
     ],
 )
-def test_a_check_that_fails_after_the_point_was_measured_marks_it_and_does_not_lose_it(fake, error, told, ends):
+def test_a_check_that_fails_afterwards_marks_the_point(fake, error, told, ends):
     handle = fake.handle()
     operation = fake.operation(handle, QUIET)
 
@@ -207,7 +207,7 @@ def test_device_times_are_stored_with_wall_times(fake):
     assert "latency_device" not in result.missing
 
 
-def test_a_throttled_pass_is_tried_once_more_after_a_pause_and_both_are_kept(fake):
+def test_a_throttled_pass_is_repeated_once_and_both_are_kept(fake):
     hot = Readings(values={"throttle_reasons": ["hardware_thermal"]})
     handle = fake.handle(states=[hot, hot, Readings(values={"throttle_reasons": []})])
     operation = fake.operation(handle, [100 * factor for factor in QUIET])
@@ -219,14 +219,14 @@ def test_a_throttled_pass_is_tried_once_more_after_a_pause_and_both_are_kept(fak
     assert len(wall(result).values) == 30
 
 
-def test_throttling_that_stays_is_tried_once_only(fake):
+def test_persistent_throttling_is_retried_once(fake):
     handle = fake.handle(states=[Readings(values={"throttle_reasons": ["power_brake"]})])
     result = measure(fake.operation(handle, [100 * factor for factor in QUIET]), handle)
     assert len(handle.slept_s) == 1
     assert [one.kind for one in result.doubts] == ["throttle_reason"]
 
 
-def test_a_compilation_during_the_timed_calls_is_a_doubt(fake):
+def test_compilation_during_timed_calls_raises_a_doubt(fake):
     handle = fake.handle()
     operation = fake.operation(handle, [5, 6])
     settings = Settings(fixed_iterations=4, fixed_warmup_iterations=2)

@@ -29,7 +29,7 @@ def make(fake):
     return make_both
 
 
-def test_samples_are_the_calls_own_times_and_the_time_spent_is_the_clocks(make):
+def test_samples_are_self_measured_and_time_spent_is_wall_time(make):
     handle, operation = make()
     watch = Stopwatch(operation, handle)
     watch.run(3)
@@ -38,14 +38,14 @@ def test_samples_are_the_calls_own_times_and_the_time_spent_is_the_clocks(make):
     assert watch.spent_ns == 300 * MS
 
 
-def test_a_call_that_times_itself_has_no_device_events(make):
+def test_self_timed_calls_have_no_device_events(make):
     handle, operation = make(has_events=True)
     watch = Stopwatch(operation, handle)
     watch.run(1)
     assert watch.device_ms == []
 
 
-def test_a_point_has_its_series_its_reasons_and_the_mark_that_it_timed_itself(fake, make):
+def test_self_timed_points_have_series_reasons_and_a_doubt(fake, make):
     handle, operation = make(has_events=True)
     settings = fake.bench([1], fixed_iterations=3, fixed_warmup_iterations=1, energy_windows=0).settings
     measured = measure_point(operation, handle, Point(batch_size=1), 0, settings)
@@ -58,7 +58,7 @@ def test_a_point_has_its_series_its_reasons_and_the_mark_that_it_timed_itself(fa
     assert [doubt.severity for doubt in measured.doubts if doubt.kind == "timed_by_itself"] == ["info"]
 
 
-def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
+def test_short_self_timed_calls_are_not_timed_in_blocks(fake):
     class Short(fake.operation):
         times_itself = True
 
@@ -71,7 +71,7 @@ def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
     assert {samples.inner_loops for samples in measured.samples} == {1}
 
 
-def test_marks_of_the_call_replace_those_of_the_clock(fake):
+def test_marks_of_self_timed_calls_are_used(fake):
     class MarksItself(fake.operation):
         times_itself = marks_itself = True
 

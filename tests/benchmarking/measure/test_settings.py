@@ -4,7 +4,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, settings
 
 
-def test_profiles_are_those_of_the_specification():
+def test_profiles_match_the_specification():
     def of(name):
         one = PROFILES[name]
         counts = (one.launches, one.min_samples, one.max_samples)

@@ -16,7 +16,7 @@ def looks(settings, until=10_000):
     return seen
 
 
-def test_looks_are_at_geometric_counts_up_to_the_maximum():
+def test_looks_are_at_geometric_counts_up_to_the_maximum_count():
     assert looks(Settings()) == [30, 60, 120, 240, 480, 960]
     assert looks(Settings(min_samples=10, max_samples=200)) == [10, 20, 40, 80, 160, 200]
     assert looks(Settings(fixed_iterations=100)) == [30, 60, 100]
@@ -40,7 +40,7 @@ def test_stops_at_the_maximum_of_samples(fake):
     assert (result.stop_reason, len(result.watch)) == ("max_samples", 60)
 
 
-def test_a_target_met_at_the_maximum_counts_as_met(fake):
+def test_a_target_met_at_the_maximum_is_met(fake):
     bench = fake.bench([1 * factor for factor in QUIET], max_samples=60, min_time_s=9.0)
     assert latency_pass(bench, 1).stop_reason == "target"
 
@@ -56,7 +56,7 @@ def test_slow_calls_are_timed_three_times_despite_the_limit(fake):
     assert len(latency_pass(fake.bench([60_000]), 1).watch) == 3
 
 
-def test_stops_on_a_plateau_when_more_calls_do_not_help(fake):
+def test_stops_on_a_plateau(fake):
     rising = [100 * 1.01**i for i in range(400)]
     result = latency_pass(fake.bench(rising, max_time_s=1e6, max_samples=4800), 1)
     assert (result.stop_reason, len(result.watch)) == ("plateau", 120)
@@ -101,14 +101,14 @@ def test_outliers_that_move_the_mean_only_do_not_delay_the_stop(fake):
     assert (result.stop_reason, len(result.watch)) == ("target", 30)
 
 
-def test_two_equally_long_states_are_not_on_target_although_their_mean_is(fake):
+def test_two_alternating_states_are_not_on_target(fake):
     alternating = [100, 120.3, 119.8, 100.5] * 3
     result = latency_pass(fake.bench(alternating, max_samples=60), 1)
     assert result.stop_reason != "target"
     assert result.relative_half_width == pytest.approx(0.09, abs=0.01)
 
 
-def test_an_accelerator_is_kept_busy_for_a_minimum_time_whatever_the_number_of_samples(fake):
+def test_accelerators_are_measured_for_a_minimum_time(fake):
     calls = [2 * factor for factor in QUIET]
     on_cpu = latency_pass(fake.bench(calls, max_samples=600), 1)
     assert (on_cpu.stop_reason, len(on_cpu.watch)) == ("target", 600)
@@ -117,7 +117,7 @@ def test_an_accelerator_is_kept_busy_for_a_minimum_time_whatever_the_number_of_s
     assert (result.stop_reason, len(result.watch)) == ("target", 4800)  # 600, 1200 and 2400 calls are up to 4.8 s
 
 
-def test_an_accelerator_that_heats_up_is_measured_until_it_settles(fake):
+def test_heating_accelerators_are_measured_until_settled(fake):
     calls = [50 * QUIET[i % 10] * (1 + 0.08 * (1 - math.exp(-i * 0.05 / 5))) for i in range(2000)]
     bench = fake.bench(calls, handle=fake.handle(torch_name="cuda:0"), max_samples=120, max_time_s=60.0)
     assert latency_pass(bench, 1).watch.spent_ns > 15e9

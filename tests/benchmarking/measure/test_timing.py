@@ -32,7 +32,7 @@ def test_a_block_is_synced_call_by_call_and_its_sample_is_the_mean(fake):
     assert watch.calls_ms == [pytest.approx(0.3)]
 
 
-def test_device_time_is_that_of_the_calls_events(fake):
+def test_device_time_is_read_from_the_events_of_a_call(fake):
     handle = fake.handle(has_events=True)
     watch = Stopwatch(fake.operation(handle, [2, 4]), handle)
     watch.run(2)
@@ -51,7 +51,7 @@ def test_marks_are_kept_by_call(fake):
     assert second == (7 * MS, [("token", 11 * MS), ("token", 14 * MS)])
 
 
-def test_the_time_limit_ends_the_calls_but_never_before_three(fake):
+def test_the_time_limit_allows_at_least_three_calls(fake):
     handle = fake.handle()
     watch = Stopwatch(fake.operation(handle, [100]), handle)
     watch.run(50, limit_ns=10 * MS)
@@ -88,7 +88,7 @@ def test_garbage_collection_is_off_inside_and_restored_after_an_exception(is_fro
         gc.freeze()
 
 
-def test_garbage_collection_that_was_off_stays_off():
+def test_disabled_garbage_collection_stays_disabled():
     gc.disable()
     try:
         with quiet_gc():

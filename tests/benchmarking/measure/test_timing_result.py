@@ -12,7 +12,7 @@ def samples(values, **about):
     return Samples(values=values, **(fields | about))
 
 
-def test_percentiles_are_those_of_the_raw_values():
+def test_percentiles_match_the_raw_values():
     result = TimingResult(number / 100 for number in range(101))
     assert result.median_s == result.percentile_s(50) == 0.5
     assert result.mean_s == pytest.approx(0.5)
@@ -21,14 +21,14 @@ def test_percentiles_are_those_of_the_raw_values():
     assert (result.statistics.min, result.statistics.max, result.statistics.n) == (0.0, 1.0, 101)
 
 
-def test_a_percentile_that_there_are_too_few_calls_for_is_none():
+def test_percentiles_with_too_few_calls_are_none():
     assert TimingResult([1.0] * 28).percentile_s(90) is None
     assert TimingResult([1.0] * 29).percentile_s(90) == 1.0
     assert TimingResult([1.0] * 298).percentile_s(99) is None
     assert TimingResult([1.0] * 299).percentile_s(1) == 1.0
 
 
-def test_the_calls_of_a_result_are_those_of_all_its_launches():
+def test_a_result_combines_the_calls_of_all_launches():
     parts = (samples((1.0, 2.0)), samples((3.0,), launch=1), samples((99.0,), phase="warmup"))
     result = Result(result_id="r", point=Point(batch_size=1), status="ok", samples=parts)
     assert TimingResult.of(result).values_s == (0.001, 0.002, 0.003)
@@ -36,7 +36,7 @@ def test_the_calls_of_a_result_are_those_of_all_its_launches():
         TimingResult.of(result, "decode")
 
 
-def test_of_calls_timed_in_blocks_there_are_no_raw_values():
+def test_calls_timed_in_blocks_have_no_raw_values():
     result = Result(result_id="r", point=Point(batch_size=1), status="ok", samples=(samples((1.0,), inner_loops=8),))
     with pytest.raises(UsageError, match="timed in blocks"):
         TimingResult.of(result)
@@ -49,12 +49,12 @@ def test_an_invalid_time_is_refused(values):
 
 
 @pytest.mark.parametrize("percent", [0, 100, -3, 200])
-def test_a_percentile_lies_between_0_and_100(percent):
+def test_percentiles_are_between_0_and_100(percent):
     with pytest.raises(UsageError, match="between 0 and 100"):
         TimingResult([1.0]).percentile_s(percent)
 
 
-def test_flushing_memory_collects_garbage_and_leaves_alone_what_is_not_used():
+def test_flushing_memory_collects_garbage():
     import weakref
 
     class Cycle:

@@ -27,7 +27,7 @@ def test_token_times_by_hand(fake):
     assert series["inter_token_latency"] == (10.0, 12.0, 8.0) * 2
 
 
-def test_a_call_that_does_not_stream_has_every_token_time_but_the_gaps(fake):
+def test_calls_without_streaming_have_all_token_times_but_the_gaps(fake):
     # the first token at 50 ms, the other three together at 80 ms, the call ends at 83 ms: tpot (83 - 50) / 3
     timed = watch(fake, [[("token", 50), ("token", 30), 3]], 2, 4)
     check_tokens(timed, 4, streams=False)
@@ -61,7 +61,7 @@ def test_a_call_with_the_wrong_number_of_tokens_is_an_error(fake, marks):
         check_tokens(timed, 2)
 
 
-def test_phases_are_timed_from_the_mark_before_and_decode_from_the_first_token_to_the_last(fake):
+def test_phases_start_at_the_previous_mark_and_decode_spans_the_tokens(fake):
     timed = watch(fake, [[("embed", 4), ("retrieve", 6), ("token", 20), ("token", 1), ("token", 2), 5]], 2, 3)
     assert phase_series(timed) == {
         "phase_embed": (4.0, 4.0),
@@ -77,12 +77,12 @@ def test_a_single_token_is_all_prefill(fake):
     assert phase_series(watch(fake, [[("token", 50), 3]], 1, 1)) == {"phase_prefill": (50.0,)}
 
 
-def test_a_repeated_phase_gives_a_value_each_time(fake):
+def test_repeated_phases_have_one_value_per_occurrence(fake):
     timed = watch(fake, [[("step", 4), ("step", 6), ("step", 5)]], 2, None)
     assert phase_series(timed) == {"phase_step": (4.0, 6.0, 5.0) * 2}
 
 
-def test_a_phase_ends_when_the_device_is_done_and_a_token_when_it_is_marked(fake):
+def test_phases_end_with_the_device_and_tokens_at_their_mark(fake):
     handle = fake.handle()
     watch = Stopwatch(fake.operation(handle, [[("encode", 4), ("token", 6)]], new_tokens=1), handle)
     watch.run(1)
@@ -90,7 +90,7 @@ def test_a_phase_ends_when_the_device_is_done_and_a_token_when_it_is_marked(fake
     assert handle.events == ["reset", "sync", "now", "run", "sync", "now", "now", "sync", "now"]
 
 
-def test_phases_that_a_call_lacks_are_not_applicable():
+def test_missing_phases_are_not_applicable():
     reasons = phase_reasons({"phase_encode"})
     assert "phase_encode" not in reasons
     assert reasons["phase_step"] == "not_applicable: the call does not have this phase"

@@ -12,7 +12,7 @@ def warm(bench, may_block=True, first_call_ns=0):
     return warm_up(bench, may_block=may_block, first_call_ns=first_call_ns)
 
 
-def test_decaying_calls_become_steady_in_the_first_two_windows_that_are_alike(fake):
+def test_decaying_calls_are_steady_after_two_similar_windows(fake):
     settled = [50 * factor for factor in JITTER]
     bench = fake.bench([500 - 30 * i for i in range(10)] + settled * 100)
     result = warm(bench)
@@ -27,7 +27,7 @@ def test_a_first_value_that_is_an_outlier_is_not_steady(fake):
     assert warm(bench).calls == 30  # 20 would do for the medians
 
 
-def test_the_minimum_time_applies_although_calls_are_alike(fake):
+def test_the_minimum_time_applies_to_similar_calls(fake):
     calls_ms = [2 * factor for factor in JITTER]
     assert warm(fake.bench(calls_ms)).calls == 250  # 0.5 s on a CPU
     accelerator = fake.handle(torch_name="cuda:0")
@@ -47,7 +47,7 @@ def test_the_maximum_of_time_ends_the_warm_up(fake):
     assert 16_000 <= sum(result.values_ms) < 16_000 + max(result.values_ms)
 
 
-def test_calls_too_slow_for_two_windows_leave_it_open_whether_they_are_steady(fake):
+def test_calls_too_slow_for_two_windows_have_unknown_steadiness(fake):
     result = warm(fake.bench([12_000]))
     assert (result.steady, result.calls) == (None, 3)
 
@@ -93,17 +93,17 @@ def test_without_warm_up_the_first_call_sets_the_block(fake):
     assert (result.calls, result.values_ms, result.next_inner_loops) == (0, (), 10)
 
 
-def test_the_warm_up_ends_on_a_clock_that_stands_still(fake):
+def test_the_warm_up_ends_on_a_stopped_clock(fake):
     assert warm(fake.bench([0.0], warmup_max_calls=20), may_block=False).steady is False
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, True), (1.05, True), (1.06, False), (0.94, False)])
-def test_windows_are_alike_up_to_five_percent(factor, expected):
+def test_windows_are_similar_up_to_five_percent(factor, expected):
     window = [100.0, 101.0, 99.0, 100.0, 100.0]
     assert alike(window + [value * factor for value in window]) is expected
 
 
-def test_windows_with_other_quartiles_are_not_alike():
+def test_windows_with_different_quartiles_are_not_similar():
     assert not alike([100, 100, 100, 100, 100, 80, 80, 100, 120, 120])
 
 
@@ -130,24 +130,24 @@ def test_steady_windows_of_other_profiles_are_warm_up_only(fake):
     assert (result.pass_start, result.calls) == (None, 20)
 
 
-def test_windows_that_count_are_shorter_for_slow_calls(fake):
+def test_counted_windows_are_shorter_for_slow_calls(fake):
     assert [warm(counting(fake, [ms])).extra["warmup_samples_counted"] for ms in (70, 140, 600)] == [20, 10, 6]
 
 
-def test_calls_too_slow_for_windows_that_count_are_warmed_up_once(fake):
+def test_calls_too_slow_for_counted_windows_are_warmed_up_once(fake):
     bench = counting(fake, [2_000])
     result = warm(bench)
     assert (result.calls, result.steady, result.pass_start) == (1, None, None)
     assert len(latency_pass(bench, 1, result.pass_start).watch) == 3
 
 
-def test_calls_that_never_become_steady_count_none_of_their_windows(fake):
+def test_unsteady_calls_count_none_of_their_windows(fake):
     result = warm(counting(fake, [100, 200]))
     assert (result.steady, result.pass_start) == (False, None)
 
 
 @pytest.mark.parametrize(("iterations", "counted"), [(30, 20), (20, 20), (15, 10), (9, None)])
-def test_windows_that_count_are_never_more_than_a_fixed_number_of_calls(fake, iterations, counted):
+def test_counted_windows_do_not_exceed_a_fixed_number_of_calls(fake, iterations, counted):
     bench = counting(fake, [50], fixed_iterations=iterations)
     result = warm(bench, may_block=False)
     assert result.extra.get("warmup_samples_counted") == counted

@@ -54,19 +54,19 @@ def eight_processors_on_four_cores(monkeypatch):
     monkeypatch.setattr(binding, "physical_cores", lambda cpus, root: len({cpu % 4 for cpu in cpus}))
 
 
-def test_a_bound_cell_has_the_list_in_its_one_form_and_a_thread_to_each_core(plan, eight_processors_on_four_cores):
+def test_bound_cells_have_a_canonical_cpu_list_and_one_thread_per_core(plan, eight_processors_on_four_cores):
     cell = plan(device="cpu", cpu_list="5,0-1").cell
     assert (cell.cpu_list, cell.num_threads) == ("0-1,5", 2)
     assert plan(device="cpu", cpu_list="0-7", num_threads=8).cell.num_threads == 8
     assert plan(device="cpu").cell.num_threads is None
 
 
-def test_where_a_process_runs_is_no_part_of_the_hardware(plan, eight_processors_on_four_cores):
+def test_cpu_binding_is_not_part_of_the_hardware(plan, eight_processors_on_four_cores):
     bound, free = plan(device="cpu", cpu_list="0-1", num_threads=2), plan(device="cpu")
     assert bound.hardware.hardware_id == free.hardware.hardware_id
 
 
-def test_processors_that_cannot_be_had_are_refused_or_skipped(plan, eight_processors_on_four_cores):
+def test_unavailable_processors_are_errors_or_skipped(plan, eight_processors_on_four_cores):
     with pytest.raises(UnsupportedError, match="--cpu-list 6-9: processors 8-9"):
         plan(device="cpu", cpu_list="6-9")
     with pytest.raises(UsageError, match="takes a list such as"):
@@ -75,7 +75,7 @@ def test_processors_that_cannot_be_had_are_refused_or_skipped(plan, eight_proces
     assert "processors 8-9" in why
 
 
-def test_several_devices_are_one_cell_with_hardware_of_its_own(plan):
+def test_several_devices_are_one_cell_with_their_own_hardware(plan):
     both, one = plan(device="cuda:0,cuda:1"), plan(device="cuda:0")
     assert both.cell.device.selector == "cuda:0,cuda:1"
     assert both.cell.runtime_mode["placement"] == "replicas"
@@ -84,12 +84,12 @@ def test_several_devices_are_one_cell_with_hardware_of_its_own(plan):
     assert both.hardware.hardware_id != one.hardware.hardware_id
 
 
-def test_a_runtime_for_one_device_refuses_several(plan):
+def test_single_device_runtimes_refuse_several_devices(plan):
     with pytest.raises(UnsupportedError, match="runtime compiled uses a single device, not cuda:0,cuda:1"):
         plan(device="cuda:0,cuda:1", runtime="compiled")
 
 
-def test_a_batch_that_cannot_be_split_is_refused_or_skipped(plan):
+def test_indivisible_batches_are_errors_or_skipped(plan):
     with pytest.raises(UsageError, match="cannot split a batch of 1 over 2 devices"):
         plan(device="cuda:0,cuda:1", batch_sizes=(1, 4))
     assert list(plan(device="cuda:0,cuda:1", batch_sizes=(1, 4), skip_unsupported=True).skipped) == ["b1 s16"]
@@ -117,7 +117,7 @@ def test_outputs_of_another_memory_format_are_compared_with_the_default_one(plan
     assert reference_cell(other).runtime_mode == cell.runtime_mode
 
 
-def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):
+def test_outputs_of_several_devices_are_compared_with_a_single_device(plan):
     both, one = plan(device="cuda:0,cuda:1").cell, plan(device="cuda:0").cell
     assert is_reference(one)
     assert not is_reference(both)
@@ -125,7 +125,7 @@ def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):
     assert "placement" not in reference_cell(both).runtime_mode
 
 
-def test_each_of_several_devices_is_locked_in_one_order(tmp_path, monkeypatch):
+def test_several_devices_are_locked_in_a_fixed_order(tmp_path, monkeypatch):
     monkeypatch.delenv("BENCHHOUSE_LOCK_DIR")
     monkeypatch.setattr("benchmarking.sweep.run.lock.BASE", tmp_path)
     names = lock_names(combine_devices(GPUS[::-1]))

@@ -50,7 +50,7 @@ def on_a_terminal(columns, **environment):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
-def test_on_a_terminal_there_is_a_bar_with_the_time_left_and_a_table_that_fits():
+def test_terminals_show_a_bar_with_the_time_left_and_a_fitting_table():
     text = on_a_terminal(60)
     assert re.search("━+.*0/4 points", text)
     assert re.search(r"4/4 points", text)
@@ -71,7 +71,7 @@ def test_no_color_is_no_color_on_a_terminal():
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text)
 
 
-def test_in_a_pipe_there_is_a_plain_line_a_finished_point():
+def test_pipes_get_one_plain_line_per_finished_point():
     done = subprocess.run(COMMAND, capture_output=True, text=True, check=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("point ")]
     assert [line.split("  ")[:4] for line in lines] == [
@@ -84,7 +84,7 @@ def test_in_a_pipe_there_is_a_plain_line_a_finished_point():
     assert max(map(len, done.stdout.splitlines())) > 80
 
 
-def test_a_machine_too_slow_for_its_budget_measures_every_point_with_fewer_calls_and_says_so(tmp_path, null_script):
+def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_script):
     """Calls of 0.15, 0.3, 0.6 and 1.2 s: four of each point take 9 s, and the budget is 4."""
     null_script(real_time=True, latency_ms={f"b{batch} s32": [150.0 * batch] for batch in BATCHES})
     request = Request(

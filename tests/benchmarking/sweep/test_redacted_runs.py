@@ -52,7 +52,7 @@ def model_at_home(folder):
     return home
 
 
-def test_a_run_and_its_database_hold_no_secret(tmp_path, capsys):
+def test_runs_and_their_database_contain_no_secrets(tmp_path, capsys):
     tags = ["--tag", "HF_TOKEN=s3cr3tvalue", "--tag", f"note={TOKEN}", "--tag", "suite=night"]
     asked = [*tags, "--description", "password=hunter2hunter2 of the mirror", "--save"]
     assert run_hardware_benchmark.main([*GIVEN, *asked, "--json"]) == 0
@@ -69,14 +69,14 @@ def test_a_run_and_its_database_hold_no_secret(tmp_path, capsys):
     assert "--model-id tiny-bert" in str(row["command"]).replace("', '", " ")
 
 
-def test_a_batch_its_summary_report_and_log_hold_no_secret(tmp_path, capsys):
+def test_batch_summary_report_and_log_contain_no_secrets(tmp_path, capsys):
     asked = ["--models", "tiny-bert", "--devices", "null", *GIVEN[4:], "--tag", "HF_TOKEN=s3cr3tvalue"]
     assert batch_benchmark.main([*asked, "--description", TOKEN, "--report", "report.md"]) == 0
     assert_has_none("".join(capsys.readouterr()))
     assert_has_none(kept(tmp_path))
 
 
-def test_a_failed_point_s_error_and_traceback_hold_no_secret(null_track):
+def test_errors_and_tracebacks_contain_no_secrets(null_track):
     track = null_track()
     track.begin()
     point = track.plan.runnable[0]
@@ -101,7 +101,7 @@ def test_paths_at_home_are_stored_with_a_tilde_and_a_run_continues_from_them(nul
     assert track.file.read().plan.cell.workload.path == str(home)
 
 
-def test_a_model_at_home_is_named_and_compared_with_a_tilde(tmp_path, capsys):
+def test_models_in_the_home_folder_are_named_with_a_tilde(tmp_path, capsys):
     home = model_at_home(tmp_path)
     asked = ["--model-id", str(home), *GIVEN[2:], "--weights", "random", "--save", "--quiet"]
     assert run_hardware_benchmark.main([*asked, "--json"]) == 0
@@ -111,7 +111,7 @@ def test_a_model_at_home_is_named_and_compared_with_a_tilde(tmp_path, capsys):
     assert "people" not in json.dumps(run)
 
 
-def test_an_anonymous_run_names_neither_host_nor_user_and_is_of_the_same_series(tmp_path, capsys, monkeypatch):
+def test_anonymous_runs_omit_host_and_user_and_keep_their_series(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "anns-own-laptop")
     monkeypatch.setenv("LOGNAME", "ann-of-the-lab")
     asked = [*GIVEN, "--save", "--description", "on anns-own-laptop by ann-of-the-lab", "--json"]
@@ -129,7 +129,7 @@ def test_an_anonymous_run_names_neither_host_nor_user_and_is_of_the_same_series(
     assert row == {"series": 1, "machines": 1, "runs": 2}
 
 
-def test_a_manifest_finds_its_paths_again(null_track, tmp_path):
+def test_manifest_paths_are_restored(null_track, tmp_path):
     about = BatchInfo(
         session_id="s",
         command=("batch", "--tag", "HF_TOKEN=s3cr3tvalue"),
@@ -143,6 +143,6 @@ def test_a_manifest_finds_its_paths_again(null_track, tmp_path):
     assert '"db_path": "~/results.duckdb"' in text
 
 
-def test_a_run_without_secrets_stays_as_it_is(make_run):
+def test_runs_without_secrets_are_unchanged(make_run):
     run = make_run(with_failed=True, with_doubtful=True)
     assert stored_record(run) == run

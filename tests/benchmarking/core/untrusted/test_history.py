@@ -49,7 +49,7 @@ def subjects(history, commits):
     return [history.text(one).subject for one in commits]
 
 
-def test_revisions_are_what_git_says(repository, history):
+def test_revisions_match_git(repository, history):
     for revision in ("HEAD", "@~2", "main", "v1", "refs/heads/side", "main^1~1", "main~1^2"):
         assert history.commit(revision) == repository.git("rev-parse", f"{revision}^{{commit}}"), revision
     four = history.commit("HEAD")
@@ -57,12 +57,12 @@ def test_revisions_are_what_git_says(repository, history):
 
 
 @pytest.mark.parametrize("revision", ["none", "main~9", "--all", "main:a.txt", "HEAD^{tree}", "", "../x", "deadbeef"])
-def test_what_is_no_commit_is_refused(history, revision):
+def test_names_of_no_commit_are_errors(history, revision):
     with pytest.raises(UsageError):
         history.commit(revision)
 
 
-def test_suspects_are_in_the_order_of_git_bisect(repository, history):
+def test_suspects_are_in_git_bisect_order(repository, history):
     bad, good = history.commit("main"), history.commit("v1")
     listed = repository.git("rev-list", "--bisect-all", "main", "^v1").splitlines()
     assert list(history.suspects(bad, (good,))) == [line.split()[0] for line in listed]
@@ -77,7 +77,7 @@ def test_parents_and_common_ancestors(history):
     assert history.merge_bases(merge, side) == (side,)
 
 
-def test_a_tree_is_at_its_commit_and_nothing_of_the_repository_ran_or_changed(repository, history, tmp_path):
+def test_checkouts_match_their_commit_and_leave_the_repository_unchanged(repository, history, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in repository.folder.rglob("*")}
     commit = history.commit("main~1")
     tree = history.check_out(commit, tmp_path / "tree")
@@ -89,7 +89,7 @@ def test_a_tree_is_at_its_commit_and_nothing_of_the_repository_ran_or_changed(re
     assert not (repository.folder.parent / "mark").exists()
 
 
-def test_a_clone_without_the_oldest_commits_is_read_as_far_as_it_goes(repository, tmp_path):
+def test_shallow_clones_are_read_to_their_boundary(repository, tmp_path):
     repository.git("clone", "-q", "--depth", "2", f"file://{repository.folder}", str(tmp_path / "clone"))
     (tmp_path / "own").mkdir()
     shallow = History(tmp_path / "clone", tmp_path / "own")
@@ -98,6 +98,6 @@ def test_a_clone_without_the_oldest_commits_is_read_as_far_as_it_goes(repository
     assert shallow.parents(shallow.commit("HEAD~1")) == ()
 
 
-def test_outside_a_repository_it_says_so(tmp_path):
+def test_outside_a_repository_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="is not in a git repository"):
         History(tmp_path, tmp_path)

@@ -43,7 +43,7 @@ LARGE = 512 * 1024**2
         (b'{"a": "b', "not JSON, or truncated"),
     ],
 )
-def test_json_beyond_a_limit_is_one_line_that_names_the_limit(content, problem):
+def test_json_beyond_a_limit_is_one_line_with_the_limit(content, problem):
     with pytest.raises(FormatError, match=problem) as caught:
         parse_json(content, "x.json")
     assert str(caught.value).startswith("x.json: ")
@@ -59,7 +59,7 @@ def test_json_at_its_limits_and_brackets_in_text_are_read():
     assert parse_json(b"\xef\xbb\xbf[NaN]", "x", constant=lambda _: None) == [None]
 
 
-def test_only_regular_files_are_opened_and_nothing_waits(tmp_path):
+def test_only_regular_files_are_opened_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "dangling.json").symlink_to(tmp_path / "gone.json")
@@ -74,12 +74,12 @@ def test_only_regular_files_are_opened_and_nothing_waits(tmp_path):
         assert opened.read() == b"{}"
 
 
-def test_no_more_of_a_text_file_is_read_than_its_limit(tmp_path):
+def test_text_files_are_read_up_to_their_limit(tmp_path):
     with pytest.raises(FormatError, match=r"/dev/zero: larger than 1 MB"):
         read_text(Path("/dev/zero"), 1_000_000)
 
 
-def test_a_gzip_file_that_expands_without_end_is_refused_in_little_memory(tmp_path):
+def test_gzip_bombs_are_refused_in_little_memory(tmp_path):
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb") as packed:
         for _ in range(100):
@@ -99,7 +99,7 @@ def test_a_gzip_file_that_expands_without_end_is_refused_in_little_memory(tmp_pa
     assert int(peak_kb) < 250_000  # 314 MB unpacked
 
 
-def test_gzip_files_of_tools_are_unpacked(tmp_path):
+def test_gzip_files_are_unpacked(tmp_path):
     path = tmp_path / "small.json.gz"
     path.write_bytes(gzip.compress(b"0" * (ALWAYS_UNPACKED_BYTES - 1)))
     with open_regular(path) as opened:

@@ -43,7 +43,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_X
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
     ],
 )
-def test_published_formats_of_tokens_are_left_out_wherever_they_stand(secret):
+def test_known_token_formats_are_redacted_everywhere(secret):
     assert without_secrets(f"cannot load '{secret}' twice") == "cannot load '***' twice"
 
 
@@ -63,7 +63,7 @@ def test_published_formats_of_tokens_are_left_out_wherever_they_stand(secret):
         ("passwd: known", "passwd: ***"),
     ],
 )
-def test_secrets_in_texts_are_left_out_by_name(text, left):
+def test_named_secrets_in_text_are_redacted(text, left):
     assert without_secrets(text) == left
 
 
@@ -86,7 +86,7 @@ def test_secrets_in_texts_are_left_out_by_name(text, left):
         "run 0199aa00-0000-7000-8000-000000000000 of org/sk-model",
     ],
 )
-def test_words_of_language_models_and_benchmarks_stay(text):
+def test_terms_of_language_models_are_not_redacted(text):
     assert without_secrets(text) == text
 
 
@@ -97,13 +97,13 @@ def test_names_of_secrets_are_recognised_in_every_spelling():
     assert [name for name in other if is_secret_name(name)] == []
 
 
-def test_arguments_of_a_command_lose_the_values_of_secrets():
+def test_secret_command_line_arguments_are_redacted():
     given = ["run", "--tag", "HF_TOKEN=a b", "--api-key", "abc", "--hf-token=abc", "--batch-sizes", "1,2"]
     left = ["run", "--tag", "***", "--api-key", "***", "--hf-token=***", "--batch-sizes", "1,2"]
     assert without_secret_arguments(given) == left
 
 
-def test_tags_and_variables_are_left_out_by_name_and_metrics_are_not():
+def test_tags_and_variables_are_redacted_by_name_and_metrics_are_not():
     value = {
         "tags": {"HF_TOKEN": "abc", "suite": "night"},
         "environment_variables": {"OV_KEY": "abc"},
@@ -120,7 +120,7 @@ def test_tags_and_variables_are_left_out_by_name_and_metrics_are_not():
     }
 
 
-def test_paths_in_the_home_folder_begin_with_a_tilde_and_find_back(monkeypatch):
+def test_home_paths_round_trip_through_a_tilde(monkeypatch):
     monkeypatch.setenv("HOME", "/people/ann")
     assert from_home("cannot read /people/ann/models/x: denied") == "cannot read ~/models/x: denied"
     assert from_home("/people/ann") == "~"
@@ -147,7 +147,7 @@ def test_a_pseudonym_stays_the_same_and_needs_the_key_of_this_machine(monkeypatc
         pseudonym("x")
 
 
-def test_an_anonymous_text_names_neither_host_nor_user(monkeypatch):
+def test_anonymous_text_omits_host_and_user(monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "ann-laptop")
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
     assert without_names("ann-laptop: /home/bob/x /scratch/ann/y") == "host: ~/x /scratch/user/y"
@@ -156,7 +156,7 @@ def test_an_anonymous_text_names_neither_host_nor_user(monkeypatch):
 
 
 @pytest.mark.parametrize("part", ["a-", "sk-", "eyJ-", "://", "x=", "-----BEGIN PRIVATE KEY-----", '"', "token:", '="'])
-def test_long_texts_take_no_longer_than_their_length(part):
+def test_redaction_time_is_linear_in_text_length(part):
     start = time.perf_counter()
     without_secrets(part * (200_000 // len(part)))
     assert time.perf_counter() - start < 5
@@ -177,7 +177,7 @@ def test_long_texts_take_no_longer_than_their_length(part):
         ("on \\\\server\\share\\x.txt today", "on …/x.txt today"),
     ],
 )
-def test_folders_of_absolute_paths_are_left_out(text, left):
+def test_folders_of_absolute_paths_are_redacted(text, left):
     assert without_folders(text) == left
 
 
@@ -194,5 +194,5 @@ def test_folders_of_absolute_paths_are_left_out(text, left):
         "/data",
     ],
 )
-def test_other_slashes_stay(text):
+def test_other_slashes_are_unchanged(text):
     assert without_folders(text) == text

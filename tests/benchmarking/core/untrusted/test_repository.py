@@ -66,7 +66,7 @@ def touched(path, content):
     os.utime(path, (time.time() + 100, time.time() + 100))
 
 
-def test_the_state_is_what_git_says(repository):
+def test_the_state_matches_git(repository):
     commit = git(repository, "rev-parse", "HEAD")
     clean = RepositoryState(commit=commit, branch="main", is_dirty=False, commit_time="2023-11-14T22:13:20Z")
     (repository / "sub").mkdir()
@@ -81,7 +81,7 @@ def test_outside_a_repository_nothing_is_known(tmp_path):
     assert repository_state(tmp_path) == RepositoryState()
 
 
-def test_without_git_the_commit_is_known_and_the_state_is_not(repository, monkeypatch, tmp_path):
+def test_without_git_only_the_commit_is_known(repository, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     found = repository_state(repository)
     assert (len(found.commit), found.branch, found.is_dirty, found.commit_time) == (40, "main", None, None)
@@ -110,20 +110,20 @@ def test_a_change_of_a_tracked_file_is_seen(repository, change):
     assert repository_state(repository).is_dirty is True
 
 
-def test_a_file_that_was_only_touched_is_no_change_and_the_index_is_not_written(repository):
+def test_touched_files_are_unchanged_and_the_index_is_not_written(repository):
     touched(repository / "one.txt", "content\n")
     before = (repository / ".git" / "index").stat().st_mtime_ns
     assert repository_state(repository).is_dirty is False
     assert (repository / ".git" / "index").stat().st_mtime_ns == before
 
 
-def test_settings_of_the_file_system_hold(repository):
+def test_file_system_settings_of_git_are_respected(repository):
     git(repository, "config", "core.filemode", "false")
     executable(repository)
     assert repository_state(repository).is_dirty is False
 
 
-def test_references_are_found_wherever_git_keeps_them(repository, tmp_path):
+def test_loose_and_packed_references_are_found(repository, tmp_path):
     commit = git(repository, "rev-parse", "HEAD")
     git(repository, "pack-refs", "--all")
     git(repository, "gc", "-q")
@@ -220,7 +220,7 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
-def test_no_program_that_a_repository_names_runs(repository, mark, program, trap):
+def test_programs_named_in_a_repository_do_not_run(repository, mark, program, trap):
     trap(repository, program)
     mark.unlink(missing_ok=True)  # setting it up may have run it
     assert len(provenance((), {}, None).git_commit) == 40
@@ -228,7 +228,7 @@ def test_no_program_that_a_repository_names_runs(repository, mark, program, trap
 
 
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
-def test_git_itself_would_run_it(repository, mark, program, trap):
+def test_git_itself_would_run_the_program(repository, mark, program, trap):
     trap(repository, program)
     mark.unlink(missing_ok=True)
     for arguments in (("status", "--porcelain", "--untracked-files=no"), ("show", "-s", "HEAD")):
@@ -236,7 +236,7 @@ def test_git_itself_would_run_it(repository, mark, program, trap):
     assert mark.exists()
 
 
-def test_no_program_that_a_variable_names_runs(repository, mark, program, monkeypatch):
+def test_programs_named_in_variables_do_not_run(repository, mark, program, monkeypatch):
     for name, value in {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "core.fsmonitor",
@@ -257,7 +257,7 @@ def test_a_program_named_git_in_the_working_folder_does_not_run(repository, mark
     assert not mark.exists()
 
 
-def test_a_changed_file_with_a_filter_leaves_the_state_unknown_but_others_do_not(repository):
+def test_only_changed_files_with_a_filter_make_the_state_unknown(repository):
     (repository / ".gitattributes").write_text("one.txt filter=lfs\n")
     git(repository, "add", ".gitattributes")
     git(repository, "commit", "-q", "-m", "attributes")
@@ -268,7 +268,7 @@ def test_a_changed_file_with_a_filter_leaves_the_state_unknown_but_others_do_not
     assert repository_state(repository).is_dirty is True
 
 
-def test_the_working_tree_is_the_folder_whatever_the_configuration_says(repository, tmp_path):
+def test_a_configured_working_tree_is_ignored(repository, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     git(repository, "config", "core.worktree", str(tmp_path / "elsewhere"))
     assert repository_state(repository).is_dirty is False
@@ -277,7 +277,7 @@ def test_the_working_tree_is_the_folder_whatever_the_configuration_says(reposito
 @pytest.mark.parametrize(
     "head", ["ref: ../secret\n", "ref: refs/../../secret\n", "no commit\n", "ref: refs/heads/none\n", ""]
 )
-def test_a_reference_that_leads_elsewhere_is_no_commit(repository, tmp_path, head):
+def test_references_outside_the_repository_are_not_followed(repository, tmp_path, head):
     for folder in (repository, repository / ".git"):
         (folder / "secret").write_text(git(repository, "rev-parse", "HEAD"))
     (repository / ".git" / "HEAD").write_text(head)
@@ -285,7 +285,7 @@ def test_a_reference_that_leads_elsewhere_is_no_commit(repository, tmp_path, hea
 
 
 @pytest.mark.parametrize("name", ["HEAD", "config", "packed-refs", "commondir"])
-def test_a_pipe_in_the_place_of_a_file_does_not_block(repository, name):
+def test_a_pipe_instead_of_a_file_does_not_block(repository, name):
     (repository / ".git" / name).unlink(missing_ok=True)
     os.mkfifo(repository / ".git" / name)
     started_s = time.monotonic()

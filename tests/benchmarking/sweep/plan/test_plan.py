@@ -9,7 +9,7 @@ from benchmarking.core.records import Point
 from benchmarking.sweep.plan.plan import check_points, grid
 
 
-def test_the_grid_is_every_combination_smallest_work_first():
+def test_the_grid_has_every_combination_with_the_least_work_first():
     points = grid({"batch_size": (1, 4), "sequence_length": (32, 128)})
     assert [point.label for point in points] == ["b1 s32", "b1 s128", "b4 s32", "b4 s128"]
 
@@ -50,7 +50,7 @@ def test_audio_may_have_fractions_of_a_second():
         ("batch_size", True, "batch_size takes numbers: got True"),
     ],
 )
-def test_values_that_are_no_place_on_an_axis_are_refused(name, value, message):
+def test_invalid_axis_values_are_errors(name, value, message):
     with pytest.raises(UsageError, match=message):
         grid({"batch_size": (1,), name: (value,)})
 
@@ -59,19 +59,19 @@ def too_long(point: Point) -> str | None:
     return f"{point.sequence_length} tokens are too long" if (point.sequence_length or 0) > 64 else None
 
 
-def test_a_point_that_cannot_be_refuses_the_grid():
+def test_an_unsupported_point_is_an_error():
     points = grid({"batch_size": (1,), "sequence_length": (32, 128, 256)})
     with pytest.raises(UsageError) as error:
         check_points(points, too_long, skip_unsupported=False)
     assert "point b1 s128: 128 tokens are too long (and 1 more such points)" in str(error.value)
 
 
-def test_points_that_cannot_be_may_be_left_out():
+def test_unsupported_points_can_be_skipped():
     points = grid({"batch_size": (1,), "sequence_length": (32, 128)})
     assert check_points(points, too_long, skip_unsupported=True) == {"b1 s128": "128 tokens are too long"}
 
 
-def test_a_grid_without_any_possible_point_is_refused_even_so():
+def test_a_grid_without_supported_points_is_an_error():
     points = grid({"batch_size": (1,), "sequence_length": (128,)})
     with pytest.raises(UsageError, match="no supported point to measure"):
         check_points(points, too_long, skip_unsupported=True)

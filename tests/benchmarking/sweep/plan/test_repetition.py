@@ -97,7 +97,7 @@ def test_concurrency_1_is_a_flag_only_with_other_values():
     assert parsed(repeat_command(RUN, [everywhere(1), everywhere(2)])).concurrency == (1, 2)
 
 
-def test_request_and_command_line_are_the_same():
+def test_the_request_and_its_command_line_are_equivalent():
     request = repeated_request(RUN, POINTS, {"suite": "nightly", "confirms": RUN.run_id})
     arguments = parsed(request.command)
 
@@ -115,7 +115,7 @@ def test_request_and_command_line_are_the_same():
         ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
     ],
 )
-def test_a_run_that_no_command_measured_cannot_be_repeated(fields, why):
+def test_imported_runs_cannot_be_repeated(fields, why):
     run = replace(RUN, **fields)
     assert why in run.why_not_repeatable
     with pytest.raises(UnsupportedError, match=why):
@@ -136,7 +136,7 @@ def test_a_run_that_no_command_measured_cannot_be_repeated(fields, why):
         ({"settings": {"profile": "quick", "launches": "1 --save"}}, "its launches is not a number"),
     ],
 )
-def test_what_a_stored_run_names_beyond_the_measurement_is_not_run(fields, why):
+def test_code_named_in_a_stored_run_does_not_run(fields, why):
     """The file of a stored run may be anybody's."""
     with pytest.raises(UnsupportedError, match=why):
         repeated_command([replace(RUN, points=tuple(POINTS), **fields)])
@@ -156,7 +156,7 @@ def test_cold_caches_are_requested_again():
     assert not parsed(repeat_command(RUN, POINTS)).cold_cache
 
 
-def test_runs_that_differ_in_their_runtime_only_are_one_command():
+def test_runs_that_differ_only_in_runtime_are_one_command():
     run = replace(RUN, points=tuple(POINTS), has_skipped_points=True)
     eager = replace(run, runtime="eager", runtime_mode={"attention": "sdpa", "cache": "static"})
     arguments = parsed(repeated_command([run, eager, run]))
@@ -177,7 +177,7 @@ def test_runs_that_differ_in_their_runtime_only_are_one_command():
         {"runtime": "eager", "runtime_mode": {"attention": "eager"}},
     ],
 )
-def test_runs_that_differ_otherwise_are_refused(fields):
+def test_runs_that_differ_otherwise_are_errors(fields):
     run = replace(RUN, points=tuple(POINTS))
     with pytest.raises(UsageError, match="these runs need 2 different commands: choose one run"):
         repeated_command([run, replace(run, **fields)])

@@ -49,7 +49,7 @@ def test_a_launch_stays_within_the_budget(monkeypatch, call_s):
     assert clock.now_s <= QUICK.budget_s
 
 
-def test_a_shortened_point_says_so_and_others_do_not(monkeypatch):
+def test_only_shortened_points_record_the_cut(monkeypatch):
     fast = run(Clock(monkeypatch), 0.01)
     assert all(now == QUICK and "budget" not in one.extra for now, one in fast)
     slow = run(Clock(monkeypatch), 0.2)
@@ -62,7 +62,7 @@ def test_a_shortened_point_says_so_and_others_do_not(monkeypatch):
         assert all(limit < getattr(QUICK, name) for name, limit in cut.items())
 
 
-def test_a_slow_point_with_time_to_spare_gets_more_than_the_fewest_calls(monkeypatch):
+def test_a_slow_point_with_spare_time_gets_more_calls(monkeypatch):
     """75 units of work: at 0.15 s nine calls of each fit into 150 s, at 0.18 s eight of the largest, at 0.22 s 7."""
     for call_s, of_the_largest in ((0.15, 5), (0.18, 4), (0.22, 3)):
         clock = Clock(monkeypatch)
@@ -72,7 +72,7 @@ def test_a_slow_point_with_time_to_spare_gets_more_than_the_fewest_calls(monkeyp
         assert clock.now_s <= QUICK.budget_s
 
 
-def test_where_four_calls_a_point_do_not_fit_there_are_fewer_and_no_warm_up(monkeypatch):
+def test_without_room_for_four_calls_the_warm_up_is_dropped(monkeypatch):
     """75 units of work, seven calls of each, of which three are timed: 0.22 s a call fit into 150 s, 0.4 s do not."""
     for call_s, least in ((0.22, 3), (0.4, 1)):
         clock = Clock(monkeypatch)
@@ -95,7 +95,7 @@ def test_an_exhausted_budget_leaves_one_call_of_each_point(monkeypatch):
     assert (now.max_time_s, now.fixed_warmup_iterations, now.min_calls) == (0.0, 0, 1)
 
 
-def test_what_does_not_grow_with_the_work_is_not_taken_for_calls(monkeypatch):
+def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
     """Five seconds of energy windows at the first point are five at the others, not 75 times as many."""
     assert Overhead.of(5.0, 0.01) == Overhead(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)
     assert Overhead.of(0.02, 0.01) == Overhead(2.0, 0.0)
@@ -104,7 +104,7 @@ def test_what_does_not_grow_with_the_work_is_not_taken_for_calls(monkeypatch):
 
 
 @pytest.mark.parametrize(("room_s", "calls"), [(100.0, 3), (30.0, 3), (29.0, 2), (10.0, 1), (0.0, 1), (-50.0, 1)])
-def test_as_many_timed_calls_as_fit_at_least_one_and_at_most_three(room_s, calls):
+def test_between_one_and_three_timed_calls_fit(room_s, calls):
     assert fewest_calls(room_s, 10.0) == calls
 
 

@@ -18,7 +18,7 @@ GRID = [
 ]
 
 
-def test_an_absent_device_has_no_name_and_its_reason_is_printed_once(capsys):
+def test_absent_devices_have_no_name_and_a_single_reason(capsys):
     assert run_hardware_benchmark.main(["--model-id", "tiny-bert", "--device", "qnn", *GRID]) == 0
     out = capsys.readouterr().out
     assert "None" not in out
@@ -27,7 +27,7 @@ def test_an_absent_device_has_no_name_and_its_reason_is_printed_once(capsys):
     assert out.count("is not available") == 1
 
 
-def test_a_reason_of_some_points_names_them_once(capsys):
+def test_a_reason_for_some_points_lists_them_once(capsys):
     assert run_hardware_benchmark.main(["--model-id", "tiny-bert", "--device", "cpu", *GRID]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line for line in out if line.startswith("  ")] == ["  b1 s8", "  b2 s8"]

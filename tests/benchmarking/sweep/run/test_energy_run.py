@@ -10,7 +10,7 @@ from db.warehouse import Warehouse
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
-def test_powers_are_columns_and_the_idle_power_before_the_load_is_read_once(null_script, measured):
+def test_power_columns_are_stored_and_idle_power_is_read_once(null_script, measured):
     """40 W all the time; calls of 100 ms take 4 J."""
     null_script(power_w=40.0, latency_ms={"*": [100.0]})
     code, run = measured("--launches", "2", "--batch-sizes", "1")

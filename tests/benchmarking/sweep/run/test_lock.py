@@ -88,7 +88,7 @@ def holder(start):
     return hold
 
 
-def test_the_second_waits_and_names_the_holder_since_when_it_holds_the_lock_and_the_limit(holder, monkeypatch):
+def test_the_second_process_waits_and_names_holder_and_limit(holder, monkeypatch):
     monkeypatch.setenv("HOLD_AFTER_S", "3")
     process = holder("cpu")
     started_s, held_s = psutil.Process(process.pid).create_time(), time.time()
@@ -137,7 +137,7 @@ def test_a_killed_holder_leaves_no_lock(holder):
         assert said == []
 
 
-def test_no_name_needs_no_lock_and_two_names_do_not_meet():
+def test_no_name_needs_no_lock_and_different_names_are_independent():
     said, held = [], []
     with device_lock(None, said.append), device_lock(None, said.append):
         held.append("none")
@@ -148,7 +148,7 @@ def test_no_name_needs_no_lock_and_two_names_do_not_meet():
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_two_users_exclude_each_other_whoever_comes_first(holder, start, umask):
+def test_locks_exclude_other_users_in_either_order(holder, start, umask):
     before = os.umask(umask)
     try:
         with device_lock("cpu", print):
@@ -203,7 +203,7 @@ def test_a_folder_prepared_by_another_user_cannot_make_a_lock_overwrite_files(fo
     assert victim.read_text() == "precious"
 
 
-def test_a_pipe_or_a_dangling_link_in_the_place_of_a_lock_is_refused_at_once(folder):
+def test_pipes_and_dangling_links_instead_of_a_lock_are_refused(folder):
     folder.mkdir()
     os.mkfifo(folder / "cpu.lock")
     (folder / "gpu.lock").symlink_to(folder.parent / "made")
@@ -213,7 +213,7 @@ def test_a_pipe_or_a_dangling_link_in_the_place_of_a_lock_is_refused_at_once(fol
     assert not (folder.parent / "made").exists()
 
 
-def test_a_link_in_the_place_of_the_folder_is_refused(folder):
+def test_a_link_instead_of_the_lock_folder_is_refused(folder):
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()
     folder.symlink_to(elsewhere)
@@ -224,7 +224,7 @@ def test_a_link_in_the_place_of_the_folder_is_refused(folder):
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_another_users_folder_in_which_anyone_may_remove_locks_is_refused(folder):
+def test_folders_of_other_users_without_sticky_bit_are_refused(folder):
     folder.mkdir()
     os.chown(folder, NOBODY, NOBODY)
     folder.chmod(0o777)
@@ -248,7 +248,7 @@ def test_another_folder_can_be_named(folder, monkeypatch, tmp_path):
     assert not folder.exists()
 
 
-def test_a_lock_removed_while_it_is_waited_for_is_made_again(folder, holder):
+def test_a_lock_removed_while_waiting_is_created_again(folder, holder):
     process = holder("cpu")
     (folder / "cpu.lock").unlink()
     with device_lock("cpu", print, 0.0):  # nobody holds the file that has the name now

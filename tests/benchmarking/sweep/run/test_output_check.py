@@ -27,7 +27,7 @@ def evidence(result, kind):
     return next(doubt["evidence"] for doubt in result["doubts"] if doubt["kind"] == kind)
 
 
-def test_the_first_output_is_compared_with_the_reference_s_to_the_digit(null_script, measured, doubts_of):
+def test_the_first_output_is_compared_with_the_reference_exactly(null_script, measured, doubts_of):
     null_script(outputs=OFF_BY_A_TENTH)
     code, run = measured()
     assert code == 0
@@ -42,9 +42,7 @@ def test_the_first_output_is_compared_with_the_reference_s_to_the_digit(null_scr
     assert run["preparation"]["missing"] == {}
 
 
-def test_an_output_that_differs_makes_the_result_invalid_in_the_file_and_in_every_view(
-    null_script, capsys, sweep_arguments
-):
+def test_a_different_output_makes_the_result_invalid_everywhere(null_script, capsys, sweep_arguments):
     null_script(outputs=WRONG)
     assert main([*sweep_arguments, "--save"]) == 0
     out = capsys.readouterr().out
@@ -65,7 +63,7 @@ def test_an_output_that_differs_makes_the_result_invalid_in_the_file_and_in_ever
         assert shown == [{"is_ranked": False, "speedup": None}] * 2
 
 
-def test_the_reference_itself_is_compared_with_nothing_and_needs_no_preparation(null_script, measured, doubts_of):
+def test_the_reference_itself_is_not_compared(null_script, measured, doubts_of):
     null_script(outputs=OFF_BY_A_TENTH)
     _, run = measured("--precision", "float32")
     assert run["preparation"] is None
@@ -73,7 +71,7 @@ def test_the_reference_itself_is_compared_with_nothing_and_needs_no_preparation(
     assert doubts_of(run["results"][0]) == []
 
 
-def test_without_outputs_there_is_nothing_to_compare_and_no_doubt_about_it(null_script, measured, doubts_of):
+def test_operations_without_outputs_are_not_compared(null_script, measured, doubts_of):
     null_script()
     _, run = measured()
     assert run["preparation"] is None
@@ -81,7 +79,7 @@ def test_without_outputs_there_is_nothing_to_compare_and_no_doubt_about_it(null_
     assert doubts_of(run["results"][0]) == []
 
 
-def test_a_deleted_or_damaged_reference_is_the_reason_for_no_comparison(null_script, null_track):
+def test_deleted_and_damaged_references_are_reasons_for_a_missing_comparison(null_script, null_track):
     null_script(outputs=OFF_BY_A_TENTH)
     plan = null_track().plan
     points = plan.points
@@ -111,7 +109,7 @@ def test_a_deleted_or_damaged_reference_is_the_reason_for_no_comparison(null_scr
     assert Check.of(job, points[1])(arrays).result.missing["output_error"] == "not_run"
 
 
-def test_nodes_that_fell_back_to_the_cpu_make_their_point_invalid_and_no_other(null_script, measured, doubts_of):
+def test_cpu_fallback_makes_only_its_point_invalid(null_script, measured, doubts_of):
     null_script(verified={"b1 s32": {"nodes": 40, "nodes_on_cpu_unasked": 3}, "*": {"nodes": 40}})
     _, run = measured()
     first, second = run["results"]
@@ -131,7 +129,7 @@ def test_a_recompilation_in_the_window_makes_the_result_invalid(null_script, mea
     assert [first["metrics"][name] for name in ("graph_count", "graph_break_count", "recompile_count")] == [1, 2, 1]
 
 
-def test_the_work_of_a_call_is_the_reference_s_where_the_runtime_cannot_count(null_script, measured):
+def test_work_is_taken_from_the_reference_if_the_runtime_cannot_count(null_script, measured):
     null_script(outputs=OFF_BY_A_TENTH, flops=1e6, latency_ms={"*": [2.0, 2.0]})
     _, run = measured()
     for result in run["results"]:

@@ -36,7 +36,7 @@ def evidence(result, kind):
     return next(doubt["evidence"] for doubt in result["doubts"] if doubt["kind"] == kind)
 
 
-def test_the_build_is_made_once_and_its_facts_are_in_columns(null_script, capsys, sweep_arguments):
+def test_the_build_is_made_once_and_described_in_columns(null_script, capsys, sweep_arguments):
     null_script(build={"exporter": "scripted"})
     for _ in range(2):
         assert main([*sweep_arguments, "--save"]) == 0
@@ -52,7 +52,7 @@ def test_the_build_is_made_once_and_its_facts_are_in_columns(null_script, capsys
         assert sizes == [{"model_size_mb": 0.001, "memory_weights_mb": None}]
 
 
-def test_rebuild_always_makes_build_and_references_anew_and_never_makes_none(null_script, measured):
+def test_rebuild_always_and_never_apply_to_builds_and_references(null_script, measured):
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
     code, run = measured("--rebuild", "never")
     assert (code, run["status"]) == (1, "failed")
@@ -65,7 +65,7 @@ def test_rebuild_always_makes_build_and_references_anew_and_never_makes_none(nul
     assert all(path.stat().st_mtime_ns > time_ns for path, time_ns in times.items())
 
 
-def test_a_build_that_cannot_be_made_fails_the_points_with_its_reason(null_script, measured):
+def test_a_failed_build_fails_the_points_with_its_reason(null_script, measured):
     null_script(build={"exporter": "scripted"}, faults={"prepare": "raise"})
     code, run = measured()
     assert (code, run["status"], run["loads"]) == (1, "failed", [])
@@ -83,16 +83,14 @@ def test_a_build_that_cannot_be_made_fails_the_points_with_its_reason(null_scrip
         ("hang", "preparation failed: not finished within the time limit of 10 s"),
     ],
 )
-def test_a_preparation_that_dies_or_hangs_fails_the_points_and_leaves_no_half_of_a_build(
-    null_script, measured, fault, error
-):
+def test_a_killed_or_hanging_preparation_fails_the_points_without_partial_builds(null_script, measured, fault, error):
     null_script(build={"exporter": "scripted"}, faults={"prepare": fault})
     code, run = measured("--timeout", "10")
     assert (code, [result["error"] for result in run["results"]]) == (1, [error, error])
     assert list(Path("cache").rglob(RECORD)) == []
 
 
-def test_the_cells_after_one_that_could_not_be_prepared_are_measured(null_script, null_track):
+def test_cells_after_a_failed_preparation_are_measured(null_script, null_track):
     null_script(build={"exporter": "scripted"}, faults={"prepare": "raise"}, outputs=OFF_BY_A_TENTH)
     lost, sound = null_track("int8"), null_track("float32")
     done = []
@@ -106,9 +104,7 @@ def test_the_cells_after_one_that_could_not_be_prepared_are_measured(null_script
 @pytest.mark.parametrize(
     ("fault", "why"), [("kill", "killed by SIGKILL"), ("hang", "not finished within the time limit")]
 )
-def test_a_reference_that_dies_costs_the_comparison_and_not_the_measurement(
-    null_script, measured, fault, why, doubts_of
-):
+def test_a_crashing_reference_loses_only_the_comparison(null_script, measured, fault, why, doubts_of):
     null_script(outputs=OFF_BY_A_TENTH, faults={"reference b2 s32": fault})
     code, run = measured("--timeout", "10")
     assert code == 0
@@ -122,7 +118,7 @@ def test_a_reference_that_dies_costs_the_comparison_and_not_the_measurement(
     assert evidence(second, "not_compared")["why"] == reason == run["preparation"]["missing"]["b2 s32"]
 
 
-def test_a_reference_that_raises_or_is_wrong_itself_is_a_reason_of_its_point_alone(null_script, measured, doubts_of):
+def test_a_failed_or_wrong_reference_affects_only_its_point(null_script, measured, doubts_of):
     null_script(outputs=OFF_BY_A_TENTH, faults={"reference b1 s32": "nan", "reference b2 s32": "oom"})
     _, run = measured()
     assert run["preparation"]["missing"] == {
@@ -133,9 +129,7 @@ def test_a_reference_that_raises_or_is_wrong_itself_is_a_reason_of_its_point_alo
 
 
 @pytest.mark.parametrize(("fault", "why"), [("lost", "device-side assert triggered"), ("oom", "out of memory")])
-def test_references_after_one_that_lost_the_device_are_made_in_a_fresh_process(
-    null_script, measured, doubts_of, fault, why
-):
+def test_a_lost_device_moves_later_references_to_a_fresh_process(null_script, measured, doubts_of, fault, why):
     """A process without its device fails every further call: the second reference would have the first one's reason.
     The build is not made again."""
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH, faults={"reference b1 s32": fault})
@@ -149,7 +143,7 @@ def test_references_after_one_that_lost_the_device_are_made_in_a_fresh_process(
     assert run["results"][1]["metrics"]["output_error"] == pytest.approx(0.1)
 
 
-def test_a_reference_that_does_not_fit_is_not_tried(null_script, null_track, monkeypatch):
+def test_references_that_exceed_memory_are_not_attempted(null_script, null_track, monkeypatch):
     null_script(outputs=OFF_BY_A_TENTH)
     plan = null_track().plan
     few = Readings(values={"free_memory_bytes": 1_000_000})
@@ -162,7 +156,7 @@ def test_a_reference_that_does_not_fit_is_not_tried(null_script, null_track, mon
     assert list(Path("cache").rglob(RECORD)) == []
 
 
-def test_a_run_that_is_resumed_is_prepared_again_and_the_last_preparation_counts(null_script, null_track, tmp_path):
+def test_resumed_runs_are_prepared_again(null_script, null_track, tmp_path):
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
     track = null_track()
     track.begin()

@@ -96,9 +96,7 @@ def resume_batch(capsys, folder, *arguments, code=2):
     return refused(capsys, batch_benchmark.main, "--resume", "--output-dir", str(folder), *arguments, code=code)
 
 
-def test_an_unfinished_run_of_a_benchmark_runs_its_file_only_where_the_command_names_it(
-    theirs, mark, bench_plan, tmp_path, capsys
-):
+def test_resuming_a_benchmark_requires_its_file_on_the_command_line(theirs, mark, bench_plan, tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     partial = PartialRun.create(theirs, bench_plan)
     disown(partial)
@@ -114,9 +112,7 @@ def test_an_unfinished_run_of_a_benchmark_runs_its_file_only_where_the_command_n
     assert mark.exists()
 
 
-def test_an_unfinished_batch_of_benchmarks_runs_their_files_only_where_the_command_names_them(
-    theirs, mark, bench_plan, capsys
-):
+def test_resuming_a_batch_of_benchmarks_requires_their_folder_on_the_command_line(theirs, mark, bench_plan, capsys):
     disown(batch_of(theirs, bench_plan))
     assert "so it was not started: if you trust the code, add" in resume_batch(capsys, theirs)
     assert not mark.exists()
@@ -125,14 +121,14 @@ def test_an_unfinished_batch_of_benchmarks_runs_their_files_only_where_the_comma
     assert mark.exists()
 
 
-def test_a_turn_runs_no_file_that_its_command_does_not_name(theirs, mark, bench_plan, capsys):
+def test_a_turn_runs_only_files_named_by_its_command(theirs, mark, bench_plan, capsys):
     disown(PartialRun.create(theirs, bench_plan))
     assert "add" in refused(capsys, run_hardware_benchmark.main, *SWEEP[:-1], "--turn", str(theirs))
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("path", ["{mine}/../theirs/bench.py", "{mine}/linked/bench.py", "", "bench.py"])
-def test_a_path_that_leads_out_of_the_named_folder_is_not_in_it(theirs, bench_plan, tmp_path, path):
+def test_paths_that_leave_the_named_folder_are_refused(theirs, bench_plan, tmp_path, path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "linked").symlink_to(theirs)
@@ -142,7 +138,7 @@ def test_a_path_that_leads_out_of_the_named_folder_is_not_in_it(theirs, bench_pl
         check_loaded_plan(plan, {"benches": str(mine)}, "x")
 
 
-def test_an_unfinished_run_with_kernels_loads_them_only_where_the_command_names_their_folder(theirs, capsys):
+def test_resuming_with_local_kernels_requires_their_folder_on_the_command_line(theirs, capsys):
     (theirs / "build").mkdir()
     plan = null_plan()
     mode = {"attention": "sdpa", "kernel_repo": str(theirs)}
@@ -161,7 +157,7 @@ def test_benches_are_named_for_a_resumed_run_only(capsys):
 
 @pytest.mark.parametrize(("field", "flag"), [("db_path", "--db-path"), ("report", "--report")])
 @pytest.mark.parametrize("place", ["{tmp}/out.md", "{theirs}/../out.md", "{theirs}/linked/out.md"])
-def test_a_manifest_writes_outside_its_folder_only_where_the_command_says(theirs, tmp_path, capsys, field, flag, place):
+def test_a_manifest_writes_outside_its_folder_only_with_flags(theirs, tmp_path, capsys, field, flag, place):
     (theirs / "linked").symlink_to(tmp_path)
     path = place.format(tmp=tmp_path, theirs=theirs)
     disown(batch_of(theirs, null_plan(), **{field: path}))
@@ -201,7 +197,7 @@ def test_the_log_of_a_batch_stays_in_its_folder(theirs, tmp_path, capsys):
     assert not (tmp_path / "profile.log").exists()
 
 
-def test_no_file_of_a_folder_leads_a_command_to_write_elsewhere(theirs, tmp_path, capsys):
+def test_files_in_a_folder_cannot_redirect_writes(theirs, tmp_path, capsys):
     """Links with the names of everything that is written while a run is resumed."""
     victim = tmp_path / "profile"
     victim.write_text("precious")
@@ -257,7 +253,7 @@ def test_a_damaged_file_of_an_unfinished_run_is_one_line(theirs, capsys, make, c
         (lambda cell: cell["device"].update(type="../x"), "'../x' is none of"),
     ],
 )
-def test_a_plan_loads_only_runtimes_and_devices_that_exist(theirs, capsys, change, reason):
+def test_plans_with_unknown_runtimes_and_devices_are_refused(theirs, capsys, change, reason):
     data = to_json(null_plan())
     change(data["cell"])
     header = {"format": spool.PARTIAL_FORMAT, "version": spool.PARTIAL_VERSION, "plan": data}
@@ -266,11 +262,11 @@ def test_a_plan_loads_only_runtimes_and_devices_that_exist(theirs, capsys, chang
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 10**30])
-def test_an_owner_that_cannot_be_a_process_is_not_alive(pid):
+def test_impossible_process_ids_are_not_alive(pid):
     assert not dataclasses.replace(this_process(), pid=pid).is_alive()
 
 
-def test_what_a_file_says_was_prepared_is_not_loaded(monkeypatch, tmp_path):
+def test_preparations_in_a_file_are_not_loaded(monkeypatch, tmp_path):
     """A digest may be any path."""
     track = Track(null_plan(), tmp_path, preparation=Preparation(references={"b1 s32": "../../../secret"}))
     jobs = []
@@ -305,7 +301,7 @@ def ids(path):
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 @pytest.mark.parametrize("ingests_first", [False, True])
-def test_a_run_that_has_its_file_is_not_written_again(tmp_path, ingests_first):
+def test_a_finished_run_is_not_written_again(tmp_path, ingests_first):
     from db import setup_benchmark_db
 
     killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)

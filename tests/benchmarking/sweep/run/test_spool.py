@@ -53,7 +53,7 @@ def test_the_file_name_has_model_device_runtime_and_precision(tmp_path, plan):
     assert path.name == "bert-base-uncased_cpu_eager_float32_20260102T030405Z.partial.jsonl"
 
 
-def test_two_runs_of_one_second_get_two_names_even_when_one_is_finished(tmp_path, plan, make_run):
+def test_runs_of_the_same_second_get_different_names(tmp_path, plan, make_run):
     first = PartialRun.create(tmp_path, plan)
     second = PartialRun.create(tmp_path, plan)
     first.finish(make_run())
@@ -61,7 +61,7 @@ def test_two_runs_of_one_second_get_two_names_even_when_one_is_finished(tmp_path
     assert len({first.final_path, second.final_path, third.final_path}) == 3
 
 
-def test_a_line_cut_off_by_a_crash_does_not_count_and_is_mended(tmp_path, plan):
+def test_truncated_last_lines_are_ignored_and_repaired(tmp_path, plan):
     partial = PartialRun.create(tmp_path, plan)
     partial.append(measurement())
     whole = partial.path.read_bytes()
@@ -75,7 +75,7 @@ def test_a_line_cut_off_by_a_crash_does_not_count_and_is_mended(tmp_path, plan):
     assert partial.read().measurements == (measurement(), measurement(launch=2))
 
 
-def test_finishing_leaves_the_run_file_alone(tmp_path, plan, make_run):
+def test_finishing_leaves_only_the_run_file(tmp_path, plan, make_run):
     partial, run = PartialRun.create(tmp_path, plan), make_run()
     path = partial.finish(run)
     assert os.listdir(tmp_path) == [path.name]
@@ -98,7 +98,7 @@ def test_a_foreign_file_is_refused(tmp_path, content):
         PartialRun(path).read()
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_clear_error(tmp_path):
+def test_a_file_instead_of_the_output_folder_is_one_clear_error(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="cannot write to output folder"):
         spool.prepare(tmp_path / "taken")

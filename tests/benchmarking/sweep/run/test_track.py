@@ -59,7 +59,7 @@ def test_every_point_is_open_once_per_launch_until_it_is_measured(track):
     assert one.points_finished == 1
 
 
-def test_a_point_that_only_ever_failed_is_not_tried_again(track):
+def test_points_without_a_success_are_not_retried_in_later_launches(track):
     one = track(launches=3)
     one.begin()
     one.keep(measurement(POINTS[0], 0, "failed"))
@@ -69,7 +69,7 @@ def test_a_point_that_only_ever_failed_is_not_tried_again(track):
     assert labels(one.next_points(2)) == ["b2 s32"]
 
 
-def test_the_file_of_a_run_is_made_when_it_begins(track, tmp_path):
+def test_the_partial_file_is_created_at_the_start(track, tmp_path):
     one = track()
     assert list(tmp_path.iterdir()) == []
     one.begin()
@@ -91,7 +91,7 @@ def test_a_released_track_keeps_its_finished_points(track, tmp_path):
     assert store_run(finished.path, None) is None
 
 
-def test_each_track_is_done_as_soon_as_its_last_launch_is_over(track):
+def test_done_is_called_right_after_the_last_launch(track):
     """Skipped points need no worker, so that this is the order alone."""
     everything = labels(POINTS)
     short, long = track(launches=1, skipped=everything), track(launches=3, skipped=everything)
@@ -100,7 +100,7 @@ def test_each_track_is_done_as_soon_as_its_last_launch_is_over(track):
     assert done == [short, long]
 
 
-def test_a_journal_is_whole_from_birth_and_its_name_is_never_taken_from_another(tmp_path):
+def test_journals_appear_complete_and_never_replace_a_file(tmp_path):
     paths = [tmp_path / name for name in ("a", "b", "c")]
     first = journal.create(paths, {"format": "x", "version": 1}, lambda path: True)
     second = journal.create(paths, {"format": "x", "version": 1}, lambda path: path.name != "b")
@@ -124,7 +124,7 @@ def test_a_file_system_without_links_gets_the_same_file(tmp_path, monkeypatch):
     assert paths[0].read_text().count("\n") == 2
 
 
-def test_a_run_that_ends_before_it_started_is_doubted_and_stored(track, tmp_path):
+def test_a_run_that_ends_before_its_start_is_stored_with_a_doubt(track, tmp_path):
     one = track()
     one.begin()
     for point in POINTS:

@@ -39,7 +39,7 @@ def faster(make_run):
     return changed(changed(run, 0, metrics={"output_error": 2e-7}), 1, metrics={"latency_median_ms": 8.0})
 
 
-def test_speedup_is_over_eager_in_any_row(eager, faster):
+def test_speedups_are_relative_to_eager_in_any_order(eager, faster):
     comparison = compare([faster, eager])
     assert comparison.baseline == "eager"
     entry = of(comparison, "b1 s32", "onnxruntime")
@@ -68,7 +68,7 @@ def test_without_eager_the_first_runtime_is_the_baseline(make_run, faster):
     assert of(compare([faster, slower]), "b1 s32", "openvino").speedup.ratio == 0.5
 
 
-def test_an_invalid_result_is_shown_and_neither_a_speedup_nor_the_fastest(eager, faster):
+def test_invalid_results_are_shown_but_not_ranked(eager, faster):
     wrong = changed(faster, 0, validity="invalid", doubts=(DIFFERS,))
     comparison = compare([eager, wrong])
     entry = of(comparison, "b1 s32", "onnxruntime")
@@ -98,7 +98,7 @@ def test_an_emulator_is_never_ranked(eager, faster, seen):
     assert (entry.speedup, entry.is_fastest) == (None, False)
 
 
-def test_runtimes_as_fast_as_the_fastest_are_marked_too(eager, make_run):
+def test_runtimes_tied_with_the_fastest_are_marked(eager, make_run):
     """Ratios of the launches' medians 1.1, 0.9 and 1.1 have 1 in their interval."""
     other = make_run(batch_sizes=(1,), sequence_lengths=(32,), runtime="onnxruntime")
     samples = tuple(
@@ -111,7 +111,7 @@ def test_runtimes_as_fast_as_the_fastest_are_marked_too(eager, make_run):
     assert of(comparison, "b1 s32", "onnxruntime").is_fastest
 
 
-def test_a_runtime_that_was_skipped_is_one_line_with_the_reason(eager, faster):
+def test_skipped_runtimes_are_one_line_with_the_reason(eager, faster):
     skipped = dataclasses.replace(
         faster,
         status="skipped",
@@ -128,7 +128,7 @@ def test_a_runtime_that_was_skipped_is_one_line_with_the_reason(eager, faster):
     assert "qnn: not measured: not installed" in lines
 
 
-def test_a_failed_point_says_why_and_the_others_are_compared(eager, faster):
+def test_failed_points_show_their_reason_and_the_others_are_compared(eager, faster):
     failed = Result(result_id="f", point=faster.results[0].point, status="failed", error="it broke")
     comparison = compare([eager, dataclasses.replace(faster, results=(failed, faster.results[1]))])
     assert of(comparison, "b1 s32", "onnxruntime").median_ms is None
@@ -145,7 +145,7 @@ def test_runs_are_compared_within_a_model_device_and_precision(make_run, eager, 
     assert comparisons([eager, half]) == ()
 
 
-def test_a_condensed_run_compares_as_the_whole_one(eager, faster):
+def test_condensed_runs_compare_like_complete_ones(eager, faster):
     runs = [condensed(eager), condensed(faster)]
     assert compare(runs) == compare([eager, faster])
     assert all(len(samples.values) == 1 for run in runs for one in run.results for samples in one.samples)
@@ -165,7 +165,7 @@ def test_the_table_has_speedups_over_eager_and_their_mean(eager, faster):
     assert "equal tokens" not in lines[1]
 
 
-def test_an_interval_of_calls_is_marked(make_run):
+def test_intervals_within_launches_are_marked(make_run):
     runs = [
         make_run(batch_sizes=(1,), sequence_lengths=(32,), launches=1, runtime=runtime)
         for runtime in ("eager", "openvino")
@@ -175,13 +175,13 @@ def test_an_interval_of_calls_is_marked(make_run):
     assert "fewer than 3 launches" in text.splitlines()[-1]
 
 
-def test_a_comparison_is_json(eager, faster):
+def test_comparisons_serialize_to_json(eager, faster):
     document = to_json(compare([eager, faster]))
     assert document["points"][0]["entries"][1]["speedup"]["ratio"] == 2.0
     assert document["summaries"][0]["best_point"] == "b1 s128"
 
 
-def test_doubts_are_one_word_a_row(eager, faster):
+def test_each_row_shows_doubts_as_one_word(eager, faster):
     noisy = tuple(Doubt(kind=kind, severity="noisy") for kind in ("drift", "steal", "noisy"))
     wrong = changed(faster, 0, validity="invalid", doubts=(*noisy, DIFFERS))
     comparison = compare([eager, wrong])
@@ -190,7 +190,7 @@ def test_doubts_are_one_word_a_row(eager, faster):
     assert "output_differs" not in comparison_text(comparison)
 
 
-def test_a_device_without_a_name_has_its_selector(eager, faster):
+def test_devices_without_a_name_show_their_selector(eager, faster):
     nameless = Device(type="cpu", selector="cpu", found=True)
     runs = [dataclasses.replace(run, cell=dataclasses.replace(run.cell, device=nameless)) for run in (eager, faster)]
     assert " on cpu, float32:" in comparison_text(compare(runs))

@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_finished_sweep_leaves_what_it_measured_and_what_failed_without_secrets(folder, null_script):
+def test_a_finished_status_has_results_and_failures_without_secrets(folder, null_script):
     null_script(faults={"b2 s32": "raise"})
     assert main([*SWEEP, "--launches", "2", "--anonymous", "--tag", "api_key=hunter2000"]) == 1
     (status,) = read_all().statuses
@@ -50,7 +50,7 @@ def test_a_finished_sweep_leaves_what_it_measured_and_what_failed_without_secret
     assert "hunter2000" not in next((folder / "live").iterdir()).read_text()
 
 
-def test_without_a_usable_folder_a_sweep_says_so_once_and_goes_on(folder, null_track, capsys):
+def test_without_a_usable_folder_a_sweep_warns_once_and_continues(folder, null_track, capsys):
     (folder / "live").write_text("a file")
     with observed([null_track()], quiet=False) as observer:
         observer.waiting("the device is in use")
@@ -60,7 +60,7 @@ def test_without_a_usable_folder_a_sweep_says_so_once_and_goes_on(folder, null_t
     assert second == "the device is in use"
 
 
-def test_a_sweep_of_many_cells_writes_its_status_less_often_and_whole_at_its_end(folder, null_track, monkeypatch):
+def test_large_sweeps_write_their_status_less_often(folder, null_track, monkeypatch):
     written = []
     monkeypatch.setattr(StatusFile, "write", lambda self, content: written.append(content))
     monkeypatch.setattr(progress, "SCAN_INTERVAL_FACTOR", 1e9)
@@ -78,14 +78,14 @@ def test_a_sweep_of_many_cells_writes_its_status_less_often_and_whole_at_its_end
     ("error", "state", "activity"),
     [(KeyboardInterrupt, "interrupted", "interrupted"), (StorageError("no room"), "failed", "no room")],
 )
-def test_a_sweep_that_is_ended_says_how(folder, null_track, error, state, activity):
+def test_a_status_records_how_its_sweep_ended(folder, null_track, error, state, activity):
     with pytest.raises((KeyboardInterrupt, StorageError)), observed([null_track()], quiet=True):
         raise error
     (status,) = read_all().statuses
     assert (status.state, status.activity, status.words[:17]) == (state, activity, "bert-base-uncased")
 
 
-def test_a_running_sweep_shows_progress_and_a_killed_one_is_crashed(folder):
+def test_running_sweeps_show_progress_and_killed_ones_are_crashed(folder):
     watch = Watch(sample_interval=0.1)
     with running_sweep(folder, "--save", "--db-path", "x.duckdb", call_ms=50, calls=200) as process:
         sight = wait_for(lambda: (now := watch.look()).running and now.running[0].status.current and now)

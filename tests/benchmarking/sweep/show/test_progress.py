@@ -105,7 +105,7 @@ SLOW = 0.7
     [(profile, call_s) for profile in ("quick", "standard") for call_s in (0.005, 0.05, 0.12, 0.15)]
     + [("quick", SLOW), ("quick", 10.0)],
 )
-def test_the_time_left_is_right_within_thirty_percent(monkeypatch, profile, call_s):
+def test_the_time_left_is_accurate_within_thirty_percent(monkeypatch, profile, call_s):
     pairs, _ = sweep(monkeypatch, PROFILES[profile], call_s)
     for left_s, really_s in pairs[:-1]:
         assert left_s == pytest.approx(really_s, rel=0.3)
@@ -113,21 +113,21 @@ def test_the_time_left_is_right_within_thirty_percent(monkeypatch, profile, call
 
 
 @pytest.mark.parametrize(("call_s", "is_said"), [(0.05, False), (0.15, False), (SLOW, True), (10.0, True)])
-def test_a_machine_too_slow_for_the_budget_says_how_long_it_takes(monkeypatch, call_s, is_said):
+def test_exceeding_the_budget_prints_the_expected_time(monkeypatch, call_s, is_said):
     _, text = sweep(monkeypatch, PROFILES["quick"], call_s)
     said = [line for line in text.splitlines() if line.startswith("slow: ")]
     assert len(said) == is_said
     assert all("more than the time budget of 150 s: measure fewer or smaller points" in line for line in said)
 
 
-def test_the_slowest_machine_says_so_before_its_first_point_is_finished(monkeypatch):
+def test_exceeding_the_budget_is_reported_before_the_first_point(monkeypatch):
     pairs, text = sweep(monkeypatch, PROFILES["quick"], 10.0)
     first, *_ = text.splitlines()
     assert first.startswith("slow: the remaining 8 points need about 50 min even with the minimum of calls")
     assert pytest.approx(pairs[0][1], rel=0.3) == 50 * 60
 
 
-def test_the_end_says_how_much_of_the_time_were_timed_calls(monkeypatch):
+def test_the_summary_shows_the_share_of_timed_calls(monkeypatch):
     _, text = sweep(monkeypatch, PROFILES["quick"], 0.05)
     assert re.fullmatch(r"8 points in \d+ s, \d\d% of it timed calls", text.splitlines()[-1])
 
@@ -137,7 +137,7 @@ def test_a_fixed_number_of_calls_is_scaled_with_the_work(monkeypatch):
     assert all(left_s == pytest.approx(really_s, rel=0.05) for left_s, really_s in pairs)
 
 
-def test_every_finished_point_is_a_line_with_the_time_left(monkeypatch):
+def test_finished_points_are_lines_with_the_time_left(monkeypatch):
     _, text = sweep(monkeypatch, PROFILES["quick"], 0.05)
     *lines, _ = text.splitlines()
     assert len(lines) == len(POINTS)

@@ -53,7 +53,7 @@ def test_columns_are_the_axes_and_the_numbers_of_the_family(make_run, family, ax
 
 
 @pytest.mark.parametrize("family", family_names())
-def test_no_family_s_table_is_too_wide(make_run, family):
+def test_tables_of_every_family_fit(make_run, family):
     doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS)
     run = make_run(model_id="mistralai/Mixtral-8x7B-Instruct-v0.1", family=family, runtime="onnxruntime")
     run = replace(run, results=tuple(long_result(one, doubts) for one in run.results), cell=long_names(run.cell))
@@ -78,7 +78,7 @@ def long_names(cell):
     return replace(cell, device=replace(cell.device, name="NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"))
 
 
-def test_a_wide_table_has_what_all_points_share_above_it_and_names_what_it_leaves_out(make_run):
+def test_wide_tables_move_shared_values_up_and_list_dropped_columns(make_run):
     run = make_run(family="decoder-only", batch_sizes=(1, 4))
     run = replace(run, results=tuple(long_result(one, ()) for one in run.results))
     text = table(run, Page(width=100))
@@ -100,7 +100,7 @@ def test_fewer_than_three_launches_have_no_interval_in_the_table(make_run):
     assert "95 % interval" not in table(make_run(launches=2))
 
 
-def test_a_point_that_failed_has_dashes_and_its_reason_below(make_run):
+def test_failed_points_have_dashes_and_a_reason_below(make_run):
     run = make_run(family="vision", with_failed=True)
     *_, row = [line for line in table(run).splitlines() if line.strip().startswith("64 ")]
     assert row.split() == ["64", "384", *["-"] * 5, "failed"]
@@ -122,7 +122,7 @@ def test_the_load_is_a_line_below_with_the_number_of_processes(make_run):
     assert "load:" not in table(replace(run, loads=()))
 
 
-def test_a_percentile_of_all_processes_together_is_named_below(make_run):
+def test_pooled_percentiles_are_noted_below(make_run):
     run = make_run()
     first, *others = run.results
     run = replace(run, results=(replace(first, pooled_quantiles=("latency_p90_ms", "latency_p99_ms")), *others))
@@ -130,7 +130,7 @@ def test_a_percentile_of_all_processes_together_is_named_below(make_run):
     assert "together" not in table(make_run())
 
 
-def test_the_time_with_tokenizing_has_a_column_where_something_is_tokenized(make_run):
+def test_tokenizing_time_has_a_column_if_anything_is_tokenized(make_run):
     run = make_run()
     assert "total ms" not in headings(run)
     metrics = {**run.results[0].metrics, "tokenize_ms": 1.5, "total_ms": 33.25}
@@ -145,7 +145,7 @@ def test_a_run_without_results_is_its_title_and_weights(make_run):
     assert "weights: random" in table(run)
 
 
-def test_requests_in_flight_show_only_where_there_are_several(make_run):
+def test_requests_in_flight_are_shown_if_several(make_run):
     run = make_run()
     assert not {"in flight", "request ms"} & set(headings(run))
     point, metrics = replace(run.results[0].point, concurrency=4), {"latency_request_median_ms": 1.5}
@@ -158,7 +158,7 @@ def test_requests_in_flight_show_only_where_there_are_several(make_run):
 
 
 @pytest.mark.parametrize("family", ["encoder-only", "rag"])
-def test_doubts_are_one_word_a_row_and_a_sentence_each_below(make_run, family):
+def test_each_row_shows_doubts_as_one_word_with_sentences_below(make_run, family):
     doubts = tuple(Doubt(kind=kind, severity="noisy", evidence={"share": 0.25}) for kind in KINDS)
     text = table(first_only(make_run(family=family), validity="noisy", doubts=doubts))
     assert text.splitlines()[3].endswith("  noisy")
@@ -167,7 +167,7 @@ def test_doubts_are_one_word_a_row_and_a_sentence_each_below(make_run, family):
         assert line.endswith(sentence(kind))
 
 
-def test_a_doubt_of_many_points_names_the_first(make_run):
+def test_a_doubt_about_many_points_lists_the_first(make_run):
     run, doubts = make_run(), (Doubt(kind="drift", severity="noisy"),)
     (one,) = run.results[:1]
     points = [replace(one.point, batch_size=batch) for batch in (1, 2, 4, 8, 16)]
@@ -175,7 +175,7 @@ def test_a_doubt_of_many_points_names_the_first(make_run):
     assert any(line.startswith("drift (b1 s32, b2 s32, b4 s32 and 2 more): ") for line in unwrapped(table(run)))
 
 
-def test_evidence_is_shown_where_a_result_does_not_count_and_for_unknown_kinds(make_run):
+def test_evidence_is_shown_for_invalid_results_and_unknown_kinds(make_run):
     evidence = {"relative_l2": 0.5, "launch": 0, "launches": [0]}
     doubts = (
         Doubt(kind="output_differs", severity="invalid", evidence=evidence),
@@ -195,7 +195,7 @@ def test_every_line_below_the_table_fits_100_columns(make_run):
         assert max(map(len, table(run, Page(width=width)).splitlines())) <= width
 
 
-def test_a_run_of_the_default_profile_says_what_a_longer_one_adds_and_what_its_budget_cut(make_run):
+def test_default_profile_runs_mention_longer_profiles_and_budget_cuts(make_run):
     quick = replace(first_only(make_run()), settings={"profile": "quick", "launches": 1, "budget_s": 150.0})
     quick = replace(quick, results=(replace(quick.results[0], launches=1),))
     assert unwrapped(table(quick))[-1] == (
@@ -208,7 +208,7 @@ def test_a_run_of_the_default_profile_says_what_a_longer_one_adds_and_what_its_b
     assert "--profile standard" not in table(make_run())
 
 
-def test_informing_doubts_are_no_doubts(make_run):
+def test_doubts_of_severity_info_are_not_shown(make_run):
     run = first_only(make_run(), doubts=(Doubt(kind="coarse_clock", severity="info"),))
     assert "coarse_clock" not in table(run)
 
@@ -231,7 +231,7 @@ def test_memory_of_the_device_comes_before_memory_of_the_process(make_run):
 @pytest.mark.parametrize(
     ("error", "text"), [(0.0, "0"), (0.00541, "0.0054"), (3.21e-7, "3.2e-07"), (0.28284, "0.28"), (1.0, "1")]
 )
-def test_the_error_of_the_output_has_a_column_where_there_is_one(make_run, error, text):
+def test_output_error_has_a_column_if_known(make_run, error, text):
     run = first_only(make_run())
     assert "error" not in headings(run)
     compared = first_only(run, metrics={**run.results[0].metrics, "output_error": error})
@@ -247,7 +247,7 @@ def test_the_error_of_the_output_has_a_column_where_there_is_one(make_run, error
         ({"compile_s": 6.5, "compile_warm_s": 6.5}, "6.5 warm"),
     ],
 )
-def test_compile_time_has_a_column_where_something_is_compiled(make_run, seconds, text):
+def test_compile_time_has_a_column_if_anything_is_compiled(make_run, seconds, text):
     run = first_only(make_run())
     assert "compile s" not in headings(run)
     compiled = first_only(run, metrics={**run.results[0].metrics, **seconds})

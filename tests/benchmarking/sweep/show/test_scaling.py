@@ -42,7 +42,7 @@ def test_one_number_of_threads_has_no_scaling(make_run):
         (batch_benchmark.main, ["--models", "tiny-bert", "--devices", "null"]),
     ],
 )
-def test_each_number_of_threads_is_planned_as_a_run_of_its_own(command, words, capsys):
+def test_each_number_of_threads_is_a_separate_run(command, words, capsys):
     assert command([*words, *COMMON, "--num-threads", "4,1,2", "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     plans = document if isinstance(document, list) else document["cells"]
@@ -50,7 +50,7 @@ def test_each_number_of_threads_is_planned_as_a_run_of_its_own(command, words, c
     assert len({plan["session_id"] for plan in plans}) == 1
 
 
-def test_they_are_measured_in_turns_and_the_table_below_has_the_scaling(capsys, tmp_path, monkeypatch):
+def test_thread_counts_are_interleaved_and_followed_by_the_scaling(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--model-id", "tiny-bert", "--device", "null", *COMMON, "--num-threads", "1,2", "--launches", "1"]
     assert run_hardware_benchmark.main([*words, "--quiet"]) == 0
