@@ -1,4 +1,4 @@
-"""Two commands measured in turns: who has each turn, what a side is, and what becomes of its launches."""
+"""Two commands in alternating launches: the order of turns, parsing of sides, and their runs."""
 
 from __future__ import annotations
 

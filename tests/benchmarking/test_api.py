@@ -1,4 +1,4 @@
-"""`benchmark_model` gives the same record as the command."""
+"""`benchmark_model` returns the same record as the command."""
 
 from __future__ import annotations
 

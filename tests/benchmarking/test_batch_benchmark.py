@@ -1,4 +1,4 @@
-"""The batch command end to end on the null device: what it measures, keeps, refuses and says."""
+"""The batch command end to end on the null device: measuring, storing, errors and messages."""
 
 from __future__ import annotations
 

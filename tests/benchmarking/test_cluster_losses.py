@@ -1,4 +1,4 @@
-"""What a batch on a cluster does when workers are lost, on a cluster whose events are scripted and come at once.
+"""Lost workers during a batch on a cluster with scripted, immediate events.
 
 tests/benchmarking/test_cluster.py loses workers of a real one."""
 

@@ -1,4 +1,4 @@
-"""Workers as jobs of Slurm: a real one of Debian's packages, on this machine."""
+"""Workers as Slurm jobs, with a real Slurm from Debian's packages on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers on other machines: a real sshd on loopback, and the command lines that start benchhouse there."""
+"""Workers over SSH: a real sshd on loopback, and the command lines that start benchhouse remotely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored run measured again, in turns with this command: which ones can be."""
+"""`--compare-to --interleave`: which stored runs can be measured again."""
 
 from __future__ import annotations
 

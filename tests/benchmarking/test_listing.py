@@ -1,4 +1,4 @@
-"""What `--list-devices` shows."""
+"""Output of `--list-devices`."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `--list-runtimes` and `--list-models` show."""
+"""Output of `--list-runtimes` and `--list-models`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that lists and clears the build cache: exact sizes, and nothing deleted that was not meant."""
+"""Listing and clearing the build cache: exact sizes, and no unintended deletion."""
 
 from __future__ import annotations
 

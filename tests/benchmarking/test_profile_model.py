@@ -1,4 +1,4 @@
-"""The command and the Python API, under the supervisor, on the null device, whose script divides a call exactly."""
+"""Profiling by command and from Python on the null device, with a scripted breakdown of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real weights and their tokenizer through the main command, and every way in which a checkpoint can be broken."""
+"""Real weights and their tokenizer through the main command, and broken checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills, interruptions and crowds: no finished point is lost, and nothing is left running."""
+"""Kills, interruptions and concurrent commands lose no finished point and leave nothing running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main command end to end on the null device: exact numbers, faults, and everything that was measured kept."""
+"""The main command end to end on the null device: exact numbers, faults, and stored results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts that know nothing of this program are run, and the models that they call are found and measured."""
+"""Unmodified scripts are run, and the models that they call are found and measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trouble at the edges of the main command: one clear line, a documented exit code, nothing lost."""
+"""Errors of the main command: one clear line, a documented exit code, no lost results."""
 
 from __future__ import annotations
 

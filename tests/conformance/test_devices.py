@@ -1,4 +1,4 @@
-"""One suite over every device plugin that is found by listing the folder."""
+"""One suite for all device plugins found in the folder."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Every family's tiny model through the shipped command, on this machine's CPU: what was asked is what was counted."""
+"""The tiny model of every family through the command on this machine's CPU: counts match the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of a device, runtime or family is written in its own file alone; other code asks the plugin for its traits.
+"""Names of devices, runtimes and families occur only in their own files; other code uses traits of the plugin.
 
 Importers and exporters translate the words of other formats, which is what they are for: they are left out. Elsewhere
 some names are words of something else too (a package, a file format, a vendor's interface): `HOMONYMS` says what each

@@ -1,4 +1,4 @@
-"""One suite over every runtime there is, with every family and every device that is found here; nothing is measured."""
+"""One suite for all runtimes, with every family and every device found here, without measuring."""
 
 from __future__ import annotations
 

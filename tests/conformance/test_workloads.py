@@ -1,4 +1,4 @@
-"""One suite over every family there is: a new file in benchmarking/workloads is tested by being there."""
+"""One suite for all families, which includes new files in benchmarking/workloads automatically."""
 
 from __future__ import annotations
 

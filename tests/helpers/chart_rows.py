@@ -1,4 +1,4 @@
-"""Rows made by hand, as the query of a chart gives them."""
+"""Hand-made rows, as returned by the query of a chart."""
 
 from __future__ import annotations
 

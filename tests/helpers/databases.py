@@ -1,4 +1,4 @@
-"""Databases as tests need them: in use by another process, of an older version, with a history of runs."""
+"""Databases for tests: in use by another process, of an older version, or with a history of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in inference engines, opened and called as a worker does; and eager's tokens beside them."""
+"""Models in inference engines, opened and called as by a worker, and the tokens of eager for comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python code run in a process of its own that starts at once: forked from a server that has the warehouse imported.
+"""Python code in separate processes that start quickly, forked from a server with the warehouse imported.
 
 For tests that kill a process, signal it or limit its files many times. What a shell would start, with the imports that
 come with it, is for `subprocess`.

@@ -1,4 +1,4 @@
-"""Durations of calls as machines make them, and what measuring makes of them: doubts, stops and intervals.
+"""Simulated call durations, and the doubts, stops and intervals that measuring derives from them.
 
 Durations are relative to a level of 1. A launch draws an effect of its own; the calls in it vary around that.
 """

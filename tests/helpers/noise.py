@@ -1,4 +1,4 @@
-"""Noise as histories of benchmarks have it: what the error rates of the judges are stated for.
+"""Simulated noise of benchmark histories, for which error rates are stated.
 
 Each function gives n values around 1, one a run, without any true change; multiply them by a level to make a history.
 `cv` is the standard deviation of the logarithms, which is the coefficient of variation where it is small.

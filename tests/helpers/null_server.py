@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server whose times are a script, and an event loop whose clock jumps to the next event.
+"""An OpenAI-compatible server with scripted times, and an event loop whose clock jumps to the next event.
 
 On that loop an hour of load takes as long as its events, and every time is exactly that of the script: nothing in a
 test waits, and nothing depends on how busy the machine is.

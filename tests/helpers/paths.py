@@ -1,4 +1,4 @@
-"""Where the tests find files, wherever in the tree a test stands."""
+"""Paths of files that tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's packages on loopback, in a folder of its own, that dies with this process."""
+"""A PostgreSQL server from Debian's packages on loopback, in its own folder, that ends with this process."""
 
 from __future__ import annotations
 

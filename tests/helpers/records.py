@@ -1,4 +1,4 @@
-"""Records made by hand, so that tests of storing and drawing need no measuring."""
+"""Hand-made records for tests of storage and charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to runs made by hand: another device, another workload, failed or doubtful points."""
+"""Changes to hand-made runs: other devices, other workloads, failed or doubtful points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps on the null device that take real time, and live statuses of commands that never ran."""
+"""Sweeps on the null device in real time, and hand-made live statuses."""
 
 from __future__ import annotations
 

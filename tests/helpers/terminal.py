@@ -1,4 +1,4 @@
-"""Runs a command as somebody sees it: its output on a terminal of a known width."""
+"""Runs a command on a terminal of a known width, and returns the visible output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often `benchhouse compare` and `ab` call equal sides changed, and how often they find a change, by noise.
+"""Error rates of `benchhouse compare` and `ab` by kind of noise: false changes and detected changes.
 
 Sides are made of launches on one time line, as machines make them: a launch has an effect of its own, a session has
 one that all its launches share, and levels drift.

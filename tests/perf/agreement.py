@@ -1,4 +1,4 @@
-"""Does the harness report what a bare loop sees, and does it stay out of the way?
+"""Compares the reported times with those of a bare loop.
 
 The median latency of bert-base-uncased at batch 1, sequence 128, against a bare loop: in fresh processes, interleaved,
 which holds on a quiet machine only, since processes of their own differ; and call by call in one process, which noise

@@ -1,4 +1,4 @@
-"""Prints how often the intervals of the median cover what they speak of, by kind of noise and profile.
+"""Prints the coverage of the median intervals by kind of noise and profile.
 
     python tests/perf/coverage.py [RESULTS]
 

@@ -1,4 +1,4 @@
-"""Prints how often the change point detector cries wolf, and what it sees, with three other rules beside it.
+"""Prints false alarms and detections of the change point detector, and of three other rules.
 
     python tests/perf/detector.py [--histories 2000] [--replays 100]
 

@@ -1,4 +1,4 @@
-"""Prints how often each doubt about samples is raised on a healthy machine, and how often it finds what it is for.
+"""Prints false alarms and detections of each doubt about samples.
 
     python tests/perf/doubts.py [REPLAYS]
 

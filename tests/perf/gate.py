@@ -1,4 +1,4 @@
-"""Prints how often `benchhouse check` calls a change where there is none, and how often it finds one that is there.
+"""Prints false alarms and detections of `benchhouse check`.
 
     python tests/perf/gate.py [REPLAYS]
 

@@ -1,4 +1,4 @@
-"""What the generator of loads can do on this machine: `python -m tests.perf.load`, nothing else running.
+"""Limits of the load generator on this machine: `python -m tests.perf.load`, on an idle machine.
 
 It prints requests per second of short streams, a thousand streams at once, and the memory of both. It runs on the first
 of its processors, and the servers, which are children of their own, on the others.

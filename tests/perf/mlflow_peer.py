@@ -1,4 +1,4 @@
-"""The warehouse's results in MLflow's tracking store on SQLite, for the warehouse to be timed beside.
+"""The warehouse's results in MLflow's tracking store on SQLite, for comparison of times.
 
 A result is a run of MLflow, its place in parameters: searching runs by parameters is what its interface has for the
 questions. To be quick at a million results, only the first result goes through MLflow's client; the others are written

@@ -1,4 +1,4 @@
-"""Prints what a 90th percentile of few calls is worth when the calls of all launches are taken together.
+"""Prints the error of 90th percentiles of few calls, pooled over launches.
 
     python tests/perf/percentiles.py [RESULTS]
 

@@ -1,4 +1,4 @@
-"""What other tools would say to the same history: three rules, each written from its published description.
+"""Three change detection rules of other tools, written from their published descriptions.
 
 Each takes the values of a history, lower is better, and gives the places where it would report a regression.
 """

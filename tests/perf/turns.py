@@ -1,4 +1,4 @@
-"""Runs commands in turns, a slice of a second each, so that a machine's ups and downs are in all of them alike.
+"""Runs commands in alternating slices of a second, so that machine drift affects all alike.
 
 Processes that run one after the other differ by 20 % on a noisy machine, whatever they measure. Here all are started
 together and all but one are stopped (SIGSTOP, the children too), turn by turn, until each has come to its end. A call

@@ -1,4 +1,4 @@
-"""Prints how often equal sides are called changed, and how often a change is found, in turns and with a history.
+"""Prints false changes and detected changes, for alternating launches and with a history.
 
     python tests/perf/verdicts.py [PAIRS]
 

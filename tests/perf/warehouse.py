@@ -1,4 +1,4 @@
-"""Prints how the warehouse fares at size: what ingest takes, what a sample costs, how long four questions take.
+"""Prints the cost of a large warehouse: ingest time, bytes per sample, and the time of four queries.
 
     python tests/perf/warehouse.py [--results 10000,100000,1000000] [--ingest-runs 1000]
         [--peers-results 10000,1000000] [--questions newest,compared,series,regressed] [--folder DIR]

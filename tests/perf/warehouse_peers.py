@@ -1,4 +1,4 @@
-"""The same results in a folder of run files, for the warehouse to be timed beside, and what every such peer is asked.
+"""The same results in a folder of run files, for comparison of times, and the queries for every such peer.
 
 Four questions, answered the way the peer's interface has them answered: the newest result of every point and place of a
 model; the results of one series since a date, oldest first; which series regressed since, by a rule of thumb, since a

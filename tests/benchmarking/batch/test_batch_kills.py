@@ -1,4 +1,4 @@
-"""A batch that is killed or interrupted goes on where it was: the same set of results, none twice."""
+"""Killed and interrupted batches resume where they stopped: the same results, without duplicates."""
 
 from __future__ import annotations
 

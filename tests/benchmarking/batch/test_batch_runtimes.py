@@ -1,4 +1,4 @@
-"""Several runtimes in a batch: their options by YAML and flag, the builds' flags, and the comparison at the end."""
+"""Several runtimes in a batch: options in YAML and as flags, flags of builds, and the final comparison."""
 
 from __future__ import annotations
 

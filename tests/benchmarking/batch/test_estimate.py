@@ -1,4 +1,4 @@
-"""How long a plan takes, learnt from what was measured: each rule with a worked example."""
+"""Estimates of plan durations from earlier runs: a worked example of each rule."""
 
 from __future__ import annotations
 

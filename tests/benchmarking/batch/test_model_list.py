@@ -1,4 +1,4 @@
-"""Lists of models: what they mean, and one line that names file, line and key for what they cannot."""
+"""Lists of models: their settings, and one-line errors with file, line and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning many cells asks every question once, and finds everything that cannot be."""
+"""Planning many cells looks everything up once and reports all problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of benchmarks, written by a test, and runs of them on real workers."""
+"""Folders of benchmarks written by tests, and their runs on real workers."""
 
 from __future__ import annotations
 

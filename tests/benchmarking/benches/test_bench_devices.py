@@ -1,4 +1,4 @@
-"""The device of a benchmark: what `auto` chooses for it, and that the record is what its calls ran on."""
+"""Devices of benchmarks: the choice of `auto`, and the recorded device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People's benchmarks, run by real workers: what they measure, and what becomes of what they raise."""
+"""User-written benchmarks on real workers: their measurements and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs of people's benchmarks, and every combination of their values."""
+"""Configs of user-written benchmarks, and variants of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks are found in a folder; their files are imported in child processes, and errors name the line."""
+"""Discovery of benchmarks in a folder, with imports in child processes and errors that name the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks that are functions, metrics of their own, and measuring them from Python and by flags."""
+"""Function benchmarks, custom metrics, and measuring them from Python and by flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of axes is complete, and is what flags, keys, records, columns and labels are made of."""
+"""The table of axes is complete; flags, keys, records, columns and labels derive from it."""
 
 from __future__ import annotations
 

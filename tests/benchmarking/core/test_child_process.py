@@ -1,4 +1,4 @@
-"""Child processes: what they may import, what they answer, and how they end."""
+"""Child processes: their imports, output and limits."""
 
 from __future__ import annotations
 

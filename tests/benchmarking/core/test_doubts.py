@@ -1,4 +1,4 @@
-"""The table of doubts is complete: every kind that measuring raises is in it, and nothing else is."""
+"""The table of doubts contains exactly the kinds that measuring raises."""
 
 from __future__ import annotations
 

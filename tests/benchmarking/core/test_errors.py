@@ -1,4 +1,4 @@
-"""Errors while cleaning up (the first is raised, the second is its note), and failed allocations of every library."""
+"""Errors during cleanup, and out-of-memory errors of every library."""
 
 from __future__ import annotations
 

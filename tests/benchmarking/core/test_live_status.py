@@ -1,4 +1,4 @@
-"""Live statuses: who may write them, what is read of a folder, and what stays of ended commands."""
+"""Live statuses: permissions, reading a folder, and retention of ended commands."""
 
 from __future__ import annotations
 

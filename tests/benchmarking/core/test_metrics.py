@@ -1,4 +1,4 @@
-"""The table of metrics is complete: it has the warehouse's columns and the source of each."""
+"""The table of metrics covers the columns of the warehouse, each with its source."""
 
 from __future__ import annotations
 

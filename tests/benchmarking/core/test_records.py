@@ -1,4 +1,4 @@
-"""Records survive JSON, and what does not fit is refused by name."""
+"""Records round-trip through JSON; invalid fields are errors that name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary files and folders: deleted at the end, and after a kill by the next command, but never one in use."""
+"""Temporary files and folders are deleted at the end, or by the next command after a kill, unless in use."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The progress display: a bar on a terminal, plain lines elsewhere; and what a stream can show."""
+"""The progress display (a bar on a terminal, plain lines elsewhere) and the capabilities of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, durations and foreign text as people read them."""
+"""Formatting of numbers and durations, and escaping of untrusted text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device and an operation whose time only a script moves, so that everything measured is exact."""
+"""A device and an operation with a scripted clock, for exact measurements."""
 
 from __future__ import annotations
 

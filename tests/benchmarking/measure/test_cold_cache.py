@@ -1,4 +1,4 @@
-"""Calls with cold caches: on this machine's processor, and as GPUs are asked for them."""
+"""Calls with cold caches: on this machine's CPU, and through GPU interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiling cost: the runtime's own clock, or an upper bound; cold and warm."""
+"""Compile time: reported by the runtime or an upper bound, with cold and warm caches."""
 
 from __future__ import annotations
 

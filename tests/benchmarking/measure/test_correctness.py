@@ -1,4 +1,4 @@
-"""How far an output is off, worked out by hand, and when that is too far."""
+"""Differences from the reference, computed by hand, and the tolerances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host gap and queued throughput on a device that works through a real queue, on a thread."""
+"""Host gap and queued throughput on a device with a real queue, in a thread."""
 
 from __future__ import annotations
 

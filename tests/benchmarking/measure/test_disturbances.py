@@ -1,4 +1,4 @@
-"""A healthy machine raises hardly a doubt; a disturbed one does; intervals cover what they speak of."""
+"""Quiet machines raise few doubts, disturbed ones do, and intervals have their stated coverage."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A busy machine, for real: everything on one core, so that it is as busy on any machine."""
+"""A really busy machine: everything on one core, for the same load everywhere."""
 
 import json
 import subprocess

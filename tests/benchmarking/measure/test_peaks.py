@@ -1,4 +1,4 @@
-"""The peak is the best point's rate at its median, and only of results that came out right."""
+"""The peak is the best point's rate at its median, among valid results."""
 
 from __future__ import annotations
 

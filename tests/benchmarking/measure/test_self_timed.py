@@ -1,4 +1,4 @@
-"""Calls that take their own time: what they say are the samples, and the clock still bounds the effort."""
+"""Self-timed calls: samples are the reported times, and the wall clock limits the effort."""
 
 from __future__ import annotations
 

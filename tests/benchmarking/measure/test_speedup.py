@@ -1,4 +1,4 @@
-"""Ratios of medians and their intervals, against examples worked out by hand."""
+"""Ratios of medians and their intervals, against examples computed by hand."""
 
 from __future__ import annotations
 

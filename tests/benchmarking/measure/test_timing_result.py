@@ -1,4 +1,4 @@
-"""Times that anybody took, worked by hand."""
+"""Statistics of times from any source, against examples computed by hand."""
 
 import pytest
 

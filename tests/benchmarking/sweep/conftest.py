@@ -1,4 +1,4 @@
-"""Runs on the null device for tests of what is prepared and compared: scripted to exact numbers."""
+"""Runs on the null device with scripted numbers, for tests of preparation and comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that are bound to processors, or that take several devices as one."""
+"""Plans with CPU binding, and plans for several devices as one."""
 
 import dataclasses
 

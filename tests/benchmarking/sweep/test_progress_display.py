@@ -1,4 +1,4 @@
-"""A run on a terminal shows a bar; its tables fit the terminal. In a pipe it writes plain lines."""
+"""Progress and tables of a run: a bar and fitting tables on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, partial runs, batches and what is printed of them: without secrets, with `~`, and on request without names."""
+"""Redaction of runs, partial runs, batches and their output: no secrets, `~`, and no names on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits are found and checked out as git does, and neither the repository nor what it names is touched or run."""
+"""Commits are found and checked out as by git, without changing the repository or running its programs."""
 
 from __future__ import annotations
 

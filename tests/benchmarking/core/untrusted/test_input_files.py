@@ -1,4 +1,4 @@
-"""Files of others are read within limits, which hold before anything is parsed or unpacked."""
+"""Untrusted files are read within limits that apply before parsing and unpacking."""
 
 import gzip
 import os

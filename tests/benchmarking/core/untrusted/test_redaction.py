@@ -1,4 +1,4 @@
-"""What is left out of everything that is stored or printed."""
+"""Redaction of everything stored or printed."""
 
 from __future__ import annotations
 

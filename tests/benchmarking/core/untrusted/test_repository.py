@@ -1,4 +1,4 @@
-"""The state of a repository is what git says, and nothing that the repository holds runs to find it out."""
+"""Repository states match git, and nothing in the repository runs."""
 
 from __future__ import annotations
 

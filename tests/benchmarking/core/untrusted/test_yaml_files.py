@@ -1,4 +1,4 @@
-"""YAML of others is read within limits: aliases, merge keys, depth and numbers."""
+"""Untrusted YAML is read within limits: aliases, merge keys, depth and numbers."""
 
 import time
 

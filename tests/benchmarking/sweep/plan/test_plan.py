@@ -1,4 +1,4 @@
-"""The grid in order, and refused as a whole before anything runs."""
+"""The order of a grid, and its validation before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored run measured again: the request and the command line that its stored fields make."""
+"""Repeating a stored run: the request and command line from its stored fields."""
 
 from __future__ import annotations
 

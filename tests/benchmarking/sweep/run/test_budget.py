@@ -1,4 +1,4 @@
-"""The budget of a launch: limits shrink for slow points, never below the fewest calls, and what was cut is stored."""
+"""The budget of a launch: limits shrink for slow points down to a minimum of calls, and cuts are stored."""
 
 import math
 from dataclasses import replace

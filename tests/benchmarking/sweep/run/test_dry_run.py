@@ -1,4 +1,4 @@
-"""What `--dry-run` prints for points that cannot be measured: no placeholder for an absent device, no reason twice."""
+"""Output of `--dry-run` for unsupported points: no placeholder for absent devices, no repeated reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy and power through the shipped command: what is stored of a device that counts energy."""
+"""Energy and power through the command, on a device with an energy counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker at a time on a device, whoever starts it, and nothing of anybody is overwritten for it."""
+"""Device locks: one worker at a time across users, without overwriting files."""
 
 from __future__ import annotations
 

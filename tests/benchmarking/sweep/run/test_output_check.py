@@ -1,4 +1,4 @@
-"""What an output is compared with and what calls read back, through the shipped command, to exact numbers."""
+"""Output comparison and read-back values through the command, with exact numbers."""
 
 from __future__ import annotations
 

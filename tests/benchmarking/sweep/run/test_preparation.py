@@ -1,4 +1,4 @@
-"""What is prepared before a cell's launches, and whatever goes wrong with it, through the shipped command."""
+"""Preparation before a cell's launches and its failures, through the command."""
 
 from __future__ import annotations
 

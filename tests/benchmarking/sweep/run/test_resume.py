@@ -1,4 +1,4 @@
-"""Unfinished runs and batches of anybody: they run no code, write nowhere else, and are never written twice."""
+"""Untrusted unfinished runs and batches: they run no code, write nowhere else, and are not stored twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured is on disk, whole, whatever happens next."""
+"""Measurements are on disk, complete, whatever happens next."""
 
 from __future__ import annotations
 

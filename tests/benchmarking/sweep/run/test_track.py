@@ -1,4 +1,4 @@
-"""What is still to do of a cell, and when its run is over."""
+"""The remaining work of a cell, and the end of its run."""
 
 from __future__ import annotations
 

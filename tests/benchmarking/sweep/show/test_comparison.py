@@ -1,4 +1,4 @@
-"""Runs of several runtimes beside each other: who is ranked, who is fastest, and how the table reads."""
+"""Comparison of several runtimes: ranking, the fastest, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live status of real sweeps on the null device, and the monitors of who watches them."""
+"""Live status of real sweeps on the null device, and monitoring by watchers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time left is right within 30 %, from the first finished point on."""
+"""The time left is accurate within 30 % from the first finished point."""
 
 import io
 import re

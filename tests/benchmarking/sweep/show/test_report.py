@@ -1,4 +1,4 @@
-"""The table people read: its columns follow the run."""
+"""The result table, whose columns depend on the run."""
 
 from dataclasses import replace
 

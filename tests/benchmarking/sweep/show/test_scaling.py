@@ -1,4 +1,4 @@
-"""Several numbers of threads in one command: a run of each, and the scaling over them."""
+"""Several numbers of threads in one command: a run for each, and their scaling."""
 
 from __future__ import annotations
 
