@@ -105,6 +105,13 @@ def without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def empty_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test in an empty folder, where the default database is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+
+
+@pytest.fixture
 def null_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """A function that writes the null device's script and makes this process and its children play it."""
 

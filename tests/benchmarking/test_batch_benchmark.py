@@ -17,10 +17,7 @@ SMALL = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", 
 TWO = ["--models", "tiny-bert,tiny-gpt2", "--new-tokens", "4"]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
 
 
 def summary(tmp_path):

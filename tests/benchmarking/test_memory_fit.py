@@ -17,10 +17,7 @@ QUICK = ["--profile", "quick", "--quiet"]
 ONCE = ["--launches", "1", "--iterations", "2", "--warmup-iterations", "1", "--quiet"]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
 
 
 @pytest.fixture

@@ -27,10 +27,7 @@ ONCE = ["--device", "cpu", "--launches", "1", "--iterations", "2", "--warmup-ite
 POINT = ["--batch-sizes", "2", "--sequence-lengths", "16"]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
 
 
 @pytest.fixture

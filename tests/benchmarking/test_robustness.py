@@ -18,6 +18,7 @@ import pytest
 
 from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
+from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
@@ -43,13 +44,6 @@ def start(*arguments, stdout=subprocess.DEVNULL):
 def finish(process):
     _, err = process.communicate(timeout=120)
     return process.returncode, err
-
-
-def wait_until(condition):
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def kept(folder):
@@ -129,7 +123,7 @@ def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
 def test_interruptions_keep_results_and_resume_continues(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
-    wait_until(lambda: folder.is_dir() and kept(folder))
+    wait_for(lambda: folder.is_dir() and kept(folder))
     process.send_signal(signal.SIGINT)
     code, err = finish(process)
     before = kept(folder)
@@ -169,7 +163,7 @@ def advised(err, flags="--resume"):
 def test_sigterm_and_sighup_end_a_run_like_ctrl_c_and_it_can_be_resumed(tmp_path, number):
     folder = tmp_path / "kept here"
     process = start(*SWEEP, *SHORT, "--output-dir", str(folder))
-    wait_until(lambda: folder.is_dir() and kept(folder) and workers(process))
+    wait_for(lambda: folder.is_dir() and kept(folder) and workers(process))
     left = left_of(process)
     process.send_signal(number)
     code, err = finish(process)
@@ -188,7 +182,7 @@ def test_sigterm_and_sighup_end_a_run_like_ctrl_c_and_it_can_be_resumed(tmp_path
 def test_a_signal_to_every_process_of_a_run_fails_no_point(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = subprocess.Popen([*COMMAND, *SWEEP, *SHORT], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    wait_until(lambda: folder.is_dir() and kept(folder) and workers(process))
+    wait_for(lambda: folder.is_dir() and kept(folder) and workers(process))
     left = left_of(process)
     os.killpg(process.pid, signal.SIGTERM)
     code, err = finish(process)
@@ -202,7 +196,7 @@ def test_closing_the_terminal_ends_a_run_like_ctrl_c(tmp_path):
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(COMMAND[0], [word for word in (*COMMAND, *SWEEP, *SHORT) if word != "--quiet"])
-    wait_until(lambda: os.read(terminal, 1) and folder.is_dir() and kept(folder))
+    wait_for(lambda: os.read(terminal, 1) and folder.is_dir() and kept(folder))
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
     assert kept(folder)
@@ -215,7 +209,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
     folder = tmp_path / "benchmark_results"
     process = subprocess.Popen([*COMMAND, *SWEEP, *SHORT], stdout=subprocess.DEVNULL, preexec_fn=ignore)
-    wait_until(lambda: folder.is_dir() and kept(folder))
+    wait_for(lambda: folder.is_dir() and kept(folder))
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=120) == 0
 
@@ -228,7 +222,7 @@ def ab(*arguments):
 
 def test_ending_ab_ends_its_command_and_names_the_results(tmp_path):
     process = ab("--save", "--output-dir", "runs")
-    wait_until(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/*/a")))
+    wait_for(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/*/a")))
     left = left_of(process)
     process.send_signal(signal.SIGTERM)
     code, err = finish(process)
@@ -244,7 +238,7 @@ def test_ending_ab_ends_its_command_and_names_the_results(tmp_path):
 
 def test_killing_ab_leaves_no_process(tmp_path):
     process = ab("--save", "--output-dir", "runs")
-    wait_until(lambda: workers(process))
+    wait_for(lambda: workers(process))
     left = left_of(process)
     process.kill()
     finish(process)
@@ -256,7 +250,7 @@ def test_interruptions_without_save_print_the_results(tmp_path, monkeypatch):
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     process = start(*SWEEP, *[flag for flag in SHORT if flag != "--save"], stdout=subprocess.PIPE)
-    wait_until(lambda: any(kept(folder) for folder in scratch.glob("benchhouse-*") if folder.is_dir()))
+    wait_for(lambda: any(kept(folder) for folder in scratch.glob("benchhouse-*") if folder.is_dir()))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -269,7 +263,7 @@ def test_interruptions_without_save_print_the_results(tmp_path, monkeypatch):
 def test_runs_in_progress_cannot_be_resumed(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
-    wait_until(lambda: folder.is_dir() and spool.unfinished(folder))
+    wait_for(lambda: folder.is_dir() and spool.unfinished(folder))
     code, err = finish(start("--resume"))
     assert code == 2
     assert f"in use by PID {process.pid}" in err

@@ -12,10 +12,7 @@ from db.warehouse import Warehouse
 NULL = ["--model-id", "tiny-bert", "--device", "null", "--quiet"]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
 
 
 def run_json(capsys, *arguments):

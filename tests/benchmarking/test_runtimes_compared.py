@@ -16,9 +16,7 @@ RUN = ["--model-id", "tiny-bert", *NULL]
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch, null_script):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+def in_an_empty_folder(empty_working_folder, tmp_path, monkeypatch, null_script):
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
     null_script(latency_ms={"b1 s32": [4.0], "b2 s32": [6.0]})
 

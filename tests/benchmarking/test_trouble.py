@@ -28,10 +28,7 @@ with Warehouse.open(sys.argv[1]):
 """
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
 
 
 @pytest.fixture

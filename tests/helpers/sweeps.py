@@ -16,7 +16,7 @@ from benchmarking.core.live_status import LiveStatus, StatusFile
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import to_json
 
-LIMIT_S = 40.0
+LIMIT_S = 60.0
 
 
 @contextmanager
@@ -37,12 +37,12 @@ def running_sweep(folder: Path, *arguments: str, call_ms: float = 60.0, calls: i
             process.kill()
 
 
-def wait_for(found: Callable[[], Any]) -> Any:
-    """What `found` gives once it is true."""
+def wait_for(found: Callable[[], Any], *, poll_s: float = 0.02) -> Any:
+    """The result of `found` once it is true."""
     deadline_s = time.monotonic() + LIMIT_S
     while not (result := found()):
         assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.05)
+        time.sleep(poll_s)
     return result
 
 

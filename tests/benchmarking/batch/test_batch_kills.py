@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from benchmarking.batch import manifest
 from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
+from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
@@ -39,13 +39,6 @@ def start(*arguments):
 def finish(process):
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
-
-
-def wait_until(condition):
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 def settled(folder):
@@ -106,7 +99,7 @@ MOMENTS = {
 def test_a_killed_batch_resumes_to_the_same_results_without_duplicates(tmp_path, moment):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
-    wait_until(lambda: folder.is_dir() and MOMENTS[moment](folder))
+    wait_for(lambda: folder.is_dir() and MOMENTS[moment](folder), poll_s=0.005)
     process.kill()
     finish(process)
     before = settled(folder)
@@ -119,7 +112,7 @@ def test_a_killed_batch_resumes_to_the_same_results_without_duplicates(tmp_path,
 def test_sigterm_ends_a_batch_like_ctrl_c_without_leftover_processes(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
-    wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)
+    wait_for(lambda: folder.is_dir() and len(settled(folder)) >= 1, poll_s=0.005)
     own = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
     code, _, err = finish(process)
@@ -136,7 +129,7 @@ def test_sigterm_ends_a_batch_like_ctrl_c_without_leftover_processes(tmp_path):
 def test_an_interrupted_batch_names_commands_that_resume_it(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
-    wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)
+    wait_for(lambda: folder.is_dir() and len(settled(folder)) >= 1, poll_s=0.005)
     code, _, err = (2, "", "") if process.poll() is not None else finish(start("--resume"))
     assert (code, f"in use by PID {process.pid}" in err) == (2, True)
     process.send_signal(signal.SIGINT)

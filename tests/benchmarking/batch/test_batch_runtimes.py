@@ -14,9 +14,7 @@ SMALL = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", 
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+def in_an_empty_folder(empty_working_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
 
 

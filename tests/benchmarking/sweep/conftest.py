@@ -20,10 +20,8 @@ ABOUT_THE_MACHINE = {"vm", "container", "governor", "on_battery", "few_samples",
 
 
 @pytest.fixture
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_an_empty_folder(empty_working_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
 
 
 @pytest.fixture

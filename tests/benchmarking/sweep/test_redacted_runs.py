@@ -25,9 +25,7 @@ SECRETS = ("hunter2hunter2", "s3cr3tvalue", TOKEN, "sigvalue")
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+def in_an_empty_folder(empty_working_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "people" / "ann"))
     monkeypatch.setenv("HF_ENDPOINT", "https://ann:hunter2hunter2@host.example/api?token=s3cr3tvalue&sig=sigvalue")
     monkeypatch.setenv("HF_PASSWORD", "hunter2hunter2")

@@ -41,10 +41,7 @@ class Mine(ModelBenchmark):
 """
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
 
 
 @pytest.fixture
