@@ -40,7 +40,7 @@ from benchmarking.sweep.run import session, spool, warehouse
 from benchmarking.sweep.run.turns import DEFAULT_COMMAND, Arm, Letter, arm, measure_in_turns, run_files
 from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 

@@ -37,7 +37,7 @@ from benchmarking.scripts import states
 from benchmarking.scripts.tables import results_table, state_text, states_table
 from benchmarking.sweep.plan import flags
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import Parser, note, positive_seconds, run_command

@@ -102,7 +102,7 @@ def test_the_stored_command_is_the_typed_one():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """(exit code, document, folder) of a comparison over three rounds, of 1 ms, in a working tree of its own, with
+    """(exit code, document, folder) of a comparison over three rounds, of 1 ms, in its own worktree, with
     1.1 ms; saved in places that are named from the folder it is started in."""
     folder = tmp_path_factory.mktemp("ab")
     sides = [script(folder, name, latency_ms={"*": [ms, ms * 1.01]}) for name, ms in (("one", 1.0), ("two", 1.1))]
@@ -159,7 +159,7 @@ def test_rounds_are_planned_to_grow():
 
 
 def looked_at(monkeypatch, verdicts):
-    """Fakes measuring and judging: gives the rounds that are measured where each look has the next verdict."""
+    """Fakes measuring and judging; returns the measured rounds if each look has the next verdict."""
     measured, left = [], iter(verdicts)
 
     def measure(arms, rounds, folder, further, say):

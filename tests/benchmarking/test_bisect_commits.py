@@ -1,4 +1,4 @@
-"""The commit that changed a metric is found by measured verdicts: in real repositories, whose files say how fast each
+"""Bisection by measured verdicts in real repositories, whose files set how fast each
 commit is."""
 
 from __future__ import annotations

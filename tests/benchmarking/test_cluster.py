@@ -97,7 +97,7 @@ def cluster(tmp_path, monkeypatch, empty_database):
 
 @pytest.fixture
 def slow(tmp_path, null_script):
-    """A call takes 20 ms, so that a point of 60 outlasts a pause and the wait for a line."""
+    """Calls of 20 ms: a point of 60 calls outlasts a pause and the wait for a line."""
     null_script(real_time=True, latency_ms={"*": [20.0]})
 
 

@@ -64,7 +64,7 @@ class ScriptedCluster:
             kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
             kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
             self._events.append(Report(attempt=order.attempt, number=number, kept=kept))
-        done = TaskResult(records=len(measured), is_cancelled=is_lost)  # as a worker that ends on request says
+        done = TaskResult(records=len(measured), is_cancelled=is_lost)  # as reported by a worker that ends on request
         self._events.append(Ended(attempt=order.attempt, done=done))
         self._events += [Left(address=address)] if is_lost else []
 

@@ -23,7 +23,7 @@ COMMANDS = (
     "benchit",
 )
 SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
-"""Flags whose default needs no words: off, or none."""
+"""Flags whose default needs no description: off, or none."""
 WITHOUT_DEFAULT = {
     "run_hardware_benchmark": {"model_id", "description", "compare_to", "turn"},
     "batch_benchmark": {"models", "model_list", "benches", "description", "report", "turn"},

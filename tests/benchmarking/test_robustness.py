@@ -64,7 +64,7 @@ def key(*parts):
 
 
 def workers(supervisor):
-    """The measuring processes of a command, not what it asks in passing."""
+    """The measuring processes of a command, without its short-lived helpers."""
     try:
         children = psutil.Process(supervisor.pid).children(recursive=True)
         return [child for child in children if "benchmarking.sweep.run.worker" in child.cmdline()]
@@ -144,7 +144,7 @@ ENDINGS = [signal.SIGTERM, signal.SIGHUP]
 
 
 def left_of(process):
-    """A function that gives what still runs of a command's processes."""
+    """A function that returns the processes of a command that still run."""
     found = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
 
     def left():

@@ -1,5 +1,5 @@
-"""Several runtimes in one sweep through the shipped commands. On the null device only the runtime null runs, so that
-the numbers are exact and every other runtime is one that cannot be."""
+"""Several runtimes in one sweep, through the commands. On the null device only the runtime null runs: its numbers are
+exact, and all other runtimes are unsupported."""
 
 from __future__ import annotations
 

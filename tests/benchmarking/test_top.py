@@ -165,7 +165,7 @@ def read_until(leader, wanted):
         assert time.monotonic() < deadline_s, found
         try:
             part = os.read(leader, 65536)
-        except OSError:  # what reading gives once the other side is closed
+        except OSError:  # reading fails once the other side is closed
             break
         if not part:
             break

@@ -24,7 +24,7 @@ PACKAGE = "benchmarking.runtimes"
 NAMES = plugins.names(PACKAGE)
 PAGE = ROOT / "docs" / "runtimes-and-devices.md"
 FURTHER_SETTINGS = {"bench": {"timed_by"}}
-"""Settings that name a series and that no option sets, by runtime: a bench's class says who times its calls."""
+"""Settings that distinguish series but have no option, by runtime: the class of a bench determines who times calls."""
 
 
 @pytest.fixture(params=NAMES)

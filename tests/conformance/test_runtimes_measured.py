@@ -34,7 +34,7 @@ RUNTIMES = ("onnxruntime", "openvino", *(("compiled",) if os.environ.get("BENCHH
 ONE_OF_EACH = ("encoder-only", "decoder-only", "encoder-decoder", "diffusion", "state-space", "rag")
 """Each kind of graphs once; the states of the fifth do not grow, and the last has no graphs."""
 BY_THE_COMMAND = "encoder-only"
-"""The family whose graphs and reference the command makes itself, in its own process."""
+"""The family whose graphs and reference are made by the command itself, in its own process."""
 MEASURED = family_names() if os.environ.get("BENCHHOUSE_TEST_ALL") else ONE_OF_EACH
 GRID = ["--batch-sizes", BATCH, "--sequence-lengths", 16, "--new-tokens", NEW_TOKENS, "--steps", STEPS]
 GRID += ["--documents", 50, "--top-k", 2, "--iterations", ITERATIONS, "--warmup-iterations", 1, "--launches", 1]

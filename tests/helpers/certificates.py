@@ -11,7 +11,7 @@ import pytest
 
 
 def certificate(folder: Path, host: str) -> tuple[ssl.SSLContext, str]:
-    """A context that serves with a certificate of its own for an address, and the file to trust.
+    """A context that serves with a new certificate for an address, and the file to trust.
 
     `both.pem` in the folder has the certificate and its key.
     """

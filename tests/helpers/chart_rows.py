@@ -7,7 +7,7 @@ from typing import Any
 
 
 def row(**columns: Any) -> dict[str, Any]:
-    """A row as a chart's query gives it."""
+    """A row as returned by the query of a chart."""
     base = {
         "model_id": "m",
         "device": "cpu",

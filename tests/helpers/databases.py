@@ -26,7 +26,7 @@ HOLD = (
     "threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()\n"
     "with Warehouse.open(sys.argv[1]): print('open', flush=True); done.wait(float(sys.argv[2]))\n"
 )
-"""Opens a database for writing, says so, and closes it when its input ends or after some seconds."""
+"""Opens a database for writing, reports it, and closes it when its input ends or after some seconds."""
 HISTORY_RUNS = """
 INSERT INTO benchmark_runs
 SELECT benchmark_runs.* REPLACE (
@@ -113,7 +113,7 @@ def write_history(
 ) -> list[str]:
     """Store a series of the given medians, a run a day from the 1st of January 2026, by copying rows.
 
-    Gives the ids of the results; the run of value n is "RUNTIME-n", its commit 40 digits that begin with n.
+    Returns the ids of the results; the run of value n is "RUNTIME-n", its commit 40 digits that begin with n.
     """
     run = make_run(runtime=runtime, batch_sizes=(1,), sequence_lengths=(32,), launches=1, iterations=2, **fields)
     warehouse.ingest(run)

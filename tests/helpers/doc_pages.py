@@ -1,7 +1,7 @@
 """The code blocks of the documentation, each with the marks in the HTML comments above it.
 
 A page is a script: its blocks are run from the first to the last in one folder. Blocks of `sh`, `python` and `sql` are
-run; every other block needs a mark that says what it is:
+run; every other block needs a mark that classifies it:
 
     <!-- main-command -->, <!-- test-command -->   an installation, which .ci/run does
     <!-- file: NAME -->                            content of a file that later blocks of the page use
@@ -58,7 +58,7 @@ class Block:
 
     @property
     def kind(self) -> Kind:
-        """What becomes of the block; unknown for one that would be left unchecked."""
+        """How the block is checked; unknown if it would not be checked."""
         if any(mark in INSTALLATIONS for mark in self.marks):
             return "installation"
         if any(mark.startswith(FILE) for mark in self.marks):
@@ -125,7 +125,7 @@ def with_outputs(page: Path, outputs: dict[int, str]) -> str:
 
 
 def with_doubts(text: str) -> str:
-    """The text of a page whose rows about doubts, wherever they stand, say what the program says."""
+    """The text of a page, with its rows about doubts replaced by those of the program."""
     return "\n".join(_doubt_row(line) for line in text.splitlines()) + "\n"
 
 

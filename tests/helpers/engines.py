@@ -59,7 +59,7 @@ def opened(name: str, workload: Workload, point: Point = POINT, **options: Any) 
 
 
 def called(operation: Operation, marks: list[str] | None = None) -> list[list[int]]:
-    """The tokens of one call, as it is made when it is timed."""
+    """The tokens of one call, made like a timed one."""
     operation.reset()
     output = operation.run((marks if marks is not None else []).append)
     operation.runtime_times_ns()

@@ -52,7 +52,7 @@ def far_modes(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
 
 
 def contaminated(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
-    """Log-normal with half of `cv`, and 1 run in 10 slower by 5 to 30 %: somebody else used the machine."""
+    """Log-normal with half of `cv`, and 1 run in 10 slower by 5 to 30 %: another user on the machine."""
     import numpy as np
 
     rise = np.where(rng.random(n) < 0.10, rng.uniform(*noise.OUTLIER_RISE, n), 0.0)
@@ -72,7 +72,7 @@ UNSTATED: Mapping[str, Noise] = {
     "5 % outliers, all slower": noise.outliers,
     "bimodal, near": noise.bimodal,
 }
-"""Further noises that are shown beside them."""
+"""Further kinds of noise, shown for comparison."""
 POWER: Mapping[float, Rates] = {
     0.10: Rates(flagged=0.98, confirmed=0.95),
     0.05: Rates(flagged=0.41, confirmed=0.21),

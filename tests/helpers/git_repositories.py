@@ -1,4 +1,4 @@
-"""git repositories made by tests, with commits whose content is given."""
+"""git repositories for tests, with commits of given content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GitRepository:
         self.git("init", "-q", "-b", "main")
 
     def git(self, *arguments: str) -> str:
-        """git's answer, with a clock that goes on by a second each time."""
+        """The output of git, with a clock that advances by a second each time."""
         self._seconds += 1
         when = {f"GIT_{role}_DATE": f"{self._seconds} +0000" for role in ("AUTHOR", "COMMITTER")}
         done = subprocess.run(
@@ -35,7 +35,7 @@ class GitRepository:
         return done.stdout.strip()
 
     def commit(self, subject: str, files: Mapping[str, str]) -> str:
-        """A commit with these files changed; gives its hash."""
+        """A commit with these files changed; returns its hash."""
         for name, content in files.items():
             (self.folder / name).write_text(content)
         self.git("add", "-A")

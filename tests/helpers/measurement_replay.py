@@ -1,6 +1,6 @@
 """Simulated call durations, and the doubts, stops and intervals that measuring derives from them.
 
-Durations are relative to a level of 1. A launch draws an effect of its own; the calls in it vary around that.
+Durations are relative to a level of 1. Each launch draws its own effect; the calls in it vary around that.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def count_marks(calls: Calls, count: int, launches: int, *, replays: int, seed: 
 
 
 def count_marks_of_passes(calls: Calls, settings: Settings, call_ms: float, *, replays: int, seed: int) -> Counter[str]:
-    """The same of results whose launches end by the settings' stopping rule."""
+    """The same for results whose launches end by the stopping rule of the settings."""
     import numpy as np
 
     rng = np.random.default_rng([seed, round(call_ms)])

@@ -1,6 +1,6 @@
 """Simulated noise of benchmark histories, for which error rates are stated.
 
-Each function gives n values around 1, one a run, without any true change; multiply them by a level to make a history.
+Each function returns n values around 1, one per run, without a true change; times a level, they are a history.
 `cv` is the standard deviation of the logarithms, which is the coefficient of variation where it is small.
 """
 

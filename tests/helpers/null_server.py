@@ -64,14 +64,14 @@ class Script:
     slots: int | None = None
     """Requests served at once; the others wait. None: all."""
     tokens: int | None = None
-    """Of each reply; None: as many as asked for."""
+    """Of each reply; None: as many as requested."""
     tokens_a_chunk: int = 1
     stall: tuple[float, float] | None = None
     """Start and length of a time in which the server does nothing, from its first request."""
     metrics: str = ""
     """Its page /metrics; "{requests}" in it is how many there were."""
     cached: int | None = None
-    """Tokens of each prompt that it says to have cached."""
+    """Tokens of each prompt that it reports as cached."""
     fault: Callable[[int], str | None] = field(default=lambda number: None)
     """Number of a request, from 0 -> http_429, http_503, truncated, wrong_json, endless or no_usage."""
 

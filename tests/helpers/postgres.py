@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 USER = "postgres"
-"""Who runs the server where the tests are root, which it refuses to be."""
+"""The user that runs the server if the tests run as root, which the server refuses."""
 START_LIMIT_S = 60.0
 
 

@@ -134,7 +134,7 @@ def make_result(
     family: str = "encoder-only",
     **fields: Any,
 ) -> Result:
-    """A result whose raw samples really have the median it claims: median_ms - 1 ... median_ms + 1."""
+    """A result with raw samples of this median: median_ms - 1 ... median_ms + 1."""
     half = (iterations - 1) / 2 or 1.0
     values = tuple(median_ms + (i - (iterations - 1) / 2) / half for i in range(iterations))
     metrics: dict[str, float] = {

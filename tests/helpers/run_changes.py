@@ -40,7 +40,7 @@ class Alter:
 
     @staticmethod
     def renewed(run: Run) -> Run:
-        """The run with ids of its own."""
+        """The run with new ids."""
         results = tuple(replace(result, result_id=uuid7()) for result in run.results)
         return replace(run, run_id=uuid7(), results=results)
 

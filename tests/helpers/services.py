@@ -127,7 +127,7 @@ Host {name}
 def sshd(folder: Path, name: str) -> Iterator[Path]:
     """A server for root on loopback, which is `name` in the configuration of ssh whose path this gives.
 
-    The home folder there is `folder`/home: nothing reads or writes that of the machine.
+    The home folder there is `folder`/home: the home folder of the machine is neither read nor written.
     """
     need("sshd", "ssh", "ssh-keygen", package="openssh-server")
     (port,) = free_ports(1)
@@ -137,7 +137,7 @@ def sshd(folder: Path, name: str) -> Iterator[Path]:
     (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
     (folder / "sshd.conf").write_text(SSHD_CONF.format(port=port, folder=folder))
     (folder / "ssh.conf").write_text(SSH_CONF.format(port=port, folder=folder, name=name))
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # required by sshd
     command = [str(shutil.which("sshd", path="/usr/sbin")), "-D", "-e", "-f", str(folder / "sshd.conf")]
     with server(command, dict(os.environ), folder / "sshd.log"):
         wait_for(lambda: "Server listening" in (folder / "sshd.log").read_text())

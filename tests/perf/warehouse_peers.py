@@ -59,7 +59,7 @@ def judged(
     before: Mapping[Place, Sequence[float]],
     after: Mapping[Place, Sequence[float]],
 ) -> int:
-    """How many points were judged: medians of launches of both runs by a t test, beside the spread of the history."""
+    """The number of judged points: medians of launches of both runs by a t test, and the spread of the history."""
     verdicts = {}
     for place in before.keys() & after.keys():
         sides = [[math.log(value) for value in side[place]] for side in (before, after)]
@@ -70,7 +70,7 @@ def judged(
 
 
 def folder_peer(folder: Path, runs: Iterable[Run], wanted: Wanted) -> Questions:
-    """Writes the runs as files; reading them is how it is asked."""
+    """Writes the runs as files; a query reads them all."""
     files = folder / "peer_files"
     files.mkdir()
     for run in runs:

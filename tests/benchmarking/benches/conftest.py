@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def write(folder):
-    """A function that writes a benchmark's file, the usual imports first; gives its path."""
+    """A function that writes a benchmark file, with the usual imports first, and returns its path."""
 
     def write_file(name, body, head=HEAD):
         path = folder / name
@@ -50,7 +50,7 @@ def plan(folder):
 
 @pytest.fixture
 def measure(plan, tmp_path):
-    """A function that plans and sweeps; gives the runs."""
+    """A function that plans and sweeps, and returns the runs."""
 
     def measure_all(**fields):
         spool = tmp_path / "spool"

@@ -71,7 +71,7 @@ def test_percentiles_pool_all_launches_if_one_has_too_few_calls():
         315 - 3.6 - 1
     )  # place 0.95 x 92 = 87.4 of 0..92, 1 ms apart
     assert result.pooled_quantiles == ("latency_p95_ms",)
-    assert result.missing["latency_p99_ms"] == "too_few_samples"  # 93 of 299: never the largest of what there is
+    assert result.missing["latency_p99_ms"] == "too_few_samples"  # 93 of 299: never the largest value
     assert "latency_p99_ms" not in result.metrics
 
 

@@ -54,6 +54,6 @@ def test_slow_heating_of_an_accelerator_raises_a_doubt():
 @pytest.mark.parametrize(("profile", "launches", "least"), [("quick", 1, 0.90), ("quick", 5, 0.90)])
 @pytest.mark.parametrize("noise", ["independent, cv 3 %", "AR(.7), cv 5 %", "2 % of calls x1.5-6"])
 def test_intervals_cover_the_true_level_in_their_scope(noise, profile, launches, least):
-    """Of one launch its own level, of several that of all launches; the standard error of a share is 0.04."""
+    """One launch covers its own level, several cover the common level; the standard error of a share is 0.04."""
     seen = coverage(MACHINES[noise], replace(PROFILES[profile], launches=launches), results=40, seed=6)
     assert (seen.own if launches == 1 else seen.all_launches) >= least - 0.05

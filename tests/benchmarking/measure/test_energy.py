@@ -52,7 +52,7 @@ def test_power_of_gpus_without_an_energy_counter_is_integrated(fake):
 
 
 def test_mean_power_is_weighted_by_time(monkeypatch):
-    """100 W falling to 0 W within 1 s, then 3 s at 0 W: 50 J in 4 s. The thread takes no sample of its own here."""
+    """100 W falling to 0 W within 1 s, then 3 s at 0 W: 50 J in 4 s. The thread takes no samples here."""
     monkeypatch.setattr(energy, "POWER_INTERVAL_S", 3600.0)
     watts, times = iter([100.0, 0.0, 0.0]), iter([0, 1_000_000_000, 4_000_000_000])
     power = energy.PowerSamples(lambda: next(watts), lambda: next(times))

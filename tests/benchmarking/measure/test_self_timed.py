@@ -13,7 +13,7 @@ MS = 1_000_000
 
 @pytest.fixture
 def make(fake):
-    """A handle and an operation whose calls last 100 ms by the clock and say they took 2, 3 or 4 ms."""
+    """A handle and an operation whose calls last 100 ms by the clock and report 2, 3 or 4 ms."""
 
     class SelfTimed(fake.operation):
         times_itself = True

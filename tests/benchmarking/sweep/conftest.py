@@ -32,7 +32,7 @@ def sweep_arguments():
 
 @pytest.fixture
 def measured(capsys, sweep_arguments):
-    """A function that runs the command and gives its exit code and run."""
+    """A function that runs the command and returns its exit code and run."""
 
     def measure(*arguments):
         code = main([*sweep_arguments, "--json", *arguments])
@@ -44,7 +44,7 @@ def measured(capsys, sweep_arguments):
 
 @pytest.fixture
 def doubts_of():
-    """A function that gives the kinds and severities of a result's doubts, but for those about the machine."""
+    """A function that returns kind and severity of a result's doubts, except those about the machine."""
     return lambda result: [(d["kind"], d["severity"]) for d in result["doubts"] if d["kind"] not in ABOUT_THE_MACHINE]
 
 

@@ -42,7 +42,7 @@ def on_a_terminal(columns, **environment):
         try:
             while part := os.read(leader, 65536):
                 text += part
-        except OSError:  # what reading gives once the other side is closed
+        except OSError:  # reading fails once the other side is closed
             pass
     os.close(leader)
     assert process.returncode == 0, text

@@ -137,7 +137,7 @@ def test_imported_runs_cannot_be_repeated(fields, why):
     ],
 )
 def test_code_named_in_a_stored_run_does_not_run(fields, why):
-    """The file of a stored run may be anybody's."""
+    """The file of a stored run is untrusted."""
     with pytest.raises(UnsupportedError, match=why):
         repeated_command([replace(RUN, points=tuple(POINTS), **fields)])
 

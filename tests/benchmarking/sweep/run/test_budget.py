@@ -28,7 +28,7 @@ def measured(point, call_s, calls=3):
 
 
 def run(clock, call_s, load_s=15.0, settings=QUICK, constant_s=0.0):
-    """Measure all points as slowly as the settings allow; gives the settings and measurement of each."""
+    """Measure all points as slowly as the settings allow; returns the settings and measurement of each."""
     clock.now_s = load_s
     kept = Budget(settings, POINTS, 0)
     out = []

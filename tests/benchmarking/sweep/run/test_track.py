@@ -92,7 +92,7 @@ def test_a_released_track_keeps_its_finished_points(track, tmp_path):
 
 
 def test_done_is_called_right_after_the_last_launch(track):
-    """Skipped points need no worker, so that this is the order alone."""
+    """Skipped points need no worker, so this tests the order alone."""
     everything = labels(POINTS)
     short, long = track(launches=1, skipped=everything), track(launches=3, skipped=everything)
     done = []

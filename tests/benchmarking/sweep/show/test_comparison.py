@@ -14,7 +14,7 @@ DIFFERS = Doubt(kind="output_differs", severity="invalid", evidence={"relative_l
 
 
 def changed(run, place, **fields):
-    """The run with fields of one of its results changed; metrics are added to those there are."""
+    """The run with fields of one of its results changed; metrics are merged into the existing ones."""
     results = list(run.results)
     metrics = {**results[place].metrics, **fields.pop("metrics", {})}
     results[place] = dataclasses.replace(results[place], metrics=metrics, **fields)

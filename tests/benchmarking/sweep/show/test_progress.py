@@ -42,7 +42,7 @@ class Track:
 
 
 def sweep(monkeypatch, settings, call_s):
-    """Seconds left at each finished point: as estimated, and as it was. Points take what the budget gives them."""
+    """Seconds left at each finished point: estimated and actual. Points take their share of the budget."""
     clock = SimpleNamespace(now_s=0.0)
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now_s)
     monkeypatch.setattr(progress, "cell_name", lambda cell: "cell")
@@ -67,7 +67,7 @@ def sweep(monkeypatch, settings, call_s):
 
 
 def spend(shown, track, launch, point, now, own_s, clock):
-    """A point's time, phase by phase; gives its calls. At most 40, within the limits of its settings."""
+    """Advance the clock by a point's phases; returns its calls: at most 40, within the limits of its settings."""
 
     def phase(name, calls=0):
         shown.live(track, launch, point, None if name is None else Live(phase=name, calls=calls, elapsed_s=0.0))
