@@ -24,8 +24,8 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
 from benchmarking.devices.support.kinds import processor
-from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver
-from benchmarking.graphs.delivery import PRECISIONS as EXPORTED_PRECISIONS
+from benchmarking.graphs.export_folder import FORMATS, Export, FinishedExport, check_request, export_to_folder
+from benchmarking.graphs.export_folder import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
@@ -57,8 +57,8 @@ def _run(argv: Sequence[str]) -> int:
     check_request(export)
     if arguments.output_dir is None and not arguments.quiet:
         note(f"folder: {export.folder}")
-    delivered = deliver(export, notes(quiet=arguments.quiet))
-    print(_json(export, delivered) if arguments.json else _text(delivered, stdout_page()))
+    finished = export_to_folder(export, notes(quiet=arguments.quiet))
+    print(_json(export, finished) if arguments.json else _text(finished, stdout_page()))
     return EXIT_OK
 
 
@@ -168,11 +168,11 @@ def _whole(value: float) -> int | float:
     return int(value) if value == int(value) else value
 
 
-def _text(delivered: Delivered, page: Page) -> str:
+def _text(finished: FinishedExport, page: Page) -> str:
     """A row per file with its size, then the agreement."""
-    rows = tuple((name, size_text(size_bytes)) for name, size_bytes in delivered.files.items())
+    rows = tuple((name, size_text(size_bytes)) for name, size_bytes in finished.files.items())
     files = table_text(Table(headings=("file", "size"), rows=rows, numbers=(1,)), page)
-    agreement = delivered.agreement
+    agreement = finished.agreement
     points = agreement["points"]
     assert isinstance(points, list)
     tokens = agreement["equal_token_share"]
@@ -182,7 +182,7 @@ def _text(delivered: Delivered, page: Page) -> str:
     )
 
 
-def _json(export: Export, delivered: Delivered) -> str:
+def _json(export: Export, finished: FinishedExport) -> str:
     return json.dumps(
         {
             "model_id": export.cell.workload.model_id,
@@ -190,8 +190,8 @@ def _json(export: Export, delivered: Delivered) -> str:
             "format": export.format,
             "precision": export.cell.precision,
             "folder": str(export.folder),
-            "files": dict(delivered.files),
-            "agreement": dict(delivered.agreement),
+            "files": dict(finished.files),
+            "agreement": dict(finished.agreement),
         },
         indent=1,
     )

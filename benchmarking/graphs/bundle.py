@@ -181,12 +181,12 @@ def bundle_facts(folder: Path, bundle: Bundle) -> dict[str, Json]:
 def check_weights(bundle: Bundle, precision: Precision) -> None:
     """Raise UnsupportedError if the graphs' weights are not in the requested precision."""
     counts = {name: count for name, count in sorted(bundle.weight_dtypes.items()) if count}
-    wanted = STORED_AS.get(precision, (precision,))
+    expected = STORED_AS.get(precision, (precision,))
     if not any("float" in name for name in counts) and precision == "float32":
         return  # a graph file may have no weights, or only indices
     floats = {name: count for name, count in counts.items() if "float" in name}
-    is_there = any(name in counts for name in wanted)
-    is_most = precision in ("int8", "int4") or max(floats, key=lambda name: floats[name], default="") in wanted
-    if not (is_there and is_most):
-        held = ", ".join(f"{count} x {name}" for name, count in counts.items())
-        raise UnsupportedError(f"requested {precision}, but the graphs' weights are {held}")
+    has_expected = any(name in counts for name in expected)
+    is_main_type = precision in ("int8", "int4") or max(floats, key=lambda name: floats[name], default="") in expected
+    if not (has_expected and is_main_type):
+        stored = ", ".join(f"{count} x {name}" for name, count in counts.items())
+        raise UnsupportedError(f"requested {precision}, but the graphs' weights are {stored}")

@@ -20,7 +20,7 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
 from benchmarking.graphs.export import files
-from benchmarking.graphs.export.exporter import summary
+from benchmarking.graphs.export.exporter import build_facts
 from benchmarking.graphs.session import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
 
 KIND = "fused"
@@ -53,11 +53,11 @@ def ensure_fused(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild
     Raises as `ensure_bundle` does, and UnsupportedError if nothing was fused."""
     ensure_bundle(cell, points, store, rebuild)
     by_digest = {(key := fused_key(cell, point)).digest: (key, point) for point in points}
-    made: list[tuple[Build, bool]] = []
+    builds: list[tuple[Build, bool]] = []
     for key, point in by_digest.values():
         source = store.folder(bundle_key(cell, point))
-        made.append(store.get(key, partial(write_fused, source, cell.workload), rebuild))
-    return combined_facts(KIND, made)
+        builds.append(store.get(key, partial(write_fused, source, cell.workload), rebuild))
+    return combined_facts(KIND, builds)
 
 
 def find_fused(cell: Cell, point: Point) -> Path:
@@ -72,7 +72,7 @@ def fused_key(cell: Cell, point: Point) -> BuildKey:
         "task": cell.workload.task,
         "bundle": bundle_key(cell, point).digest,
         "patterns": PATTERNS[str(cell.workload.config["model_type"])],
-        "versions": {name: found for name in QUANTIZER_PACKAGES if (found := version_of(name)) is not None},
+        "versions": {name: version for name in QUANTIZER_PACKAGES if (version := version_of(name)) is not None},
     }
     return BuildKey(kind=KIND, parts=parts)
 
@@ -89,12 +89,14 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
             f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
             f"{workload.model_id}: omit --fusion"
         )
-    held = files.weights([folder / graph.file for graph in bundle.graphs.values()])
+    weights = files.weights([folder / graph.file for graph in bundle.graphs.values()])
     fused: dict[str, Json] = {"fused_operators": dict[str, Json](sorted(counts.items()))}
     facts = {**bundle.facts, **fused}
-    new = dataclasses.replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype, facts=facts)
+    new = dataclasses.replace(
+        bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype, facts=facts
+    )
     write_bundle(folder, new)
-    return {**summary(new), **fused}
+    return {**build_facts(new), **fused}
 
 
 def fused_operators(bundle: Bundle) -> dict[str, Json]:
@@ -106,7 +108,7 @@ def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path
     """Write a graph's fused version. Returns its new operators with their numbers."""
     import onnx
 
-    before = _operators(onnx.load(str(source), load_external_data=False))
+    operators_before = _operators(onnx.load(str(source), load_external_data=False))
     try:
         with files.quiet():
             optimized = _optimized(source, workload)
@@ -118,7 +120,7 @@ def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path
         raise BenchhouseError(
             f"onnxruntime's optimizer failed on graph {name!r}: {type(error).__name__}: {first_line(error)}"
         ) from error
-    return _operators(optimized.model) - before
+    return _operators(optimized.model) - operators_before
 
 
 def _optimized(source: Path, workload: Workload) -> Any:

@@ -34,7 +34,11 @@ def next_token_key(bundle: Bundle) -> BuildKey | None:
     """The build of the graph for a bundle's logits; None if the bundle does not generate, or if its vocabulary has no
     fixed size."""
     decode = bundle.graphs.get("decode")
-    logits = next((one for one in decode.outputs if one.name == decode.result), None) if decode is not None else None
+    logits = (
+        next((output for output in decode.outputs if output.name == decode.result), None)
+        if decode is not None
+        else None
+    )
     if logits is None or len(logits.shape) != 3 or not isinstance(logits.shape[-1], int):
         return None
     parts: dict[str, Json] = {

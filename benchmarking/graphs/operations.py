@@ -52,7 +52,7 @@ def operation_of(
     if bundle.kind == "forward":
         operation = ForwardCall(bundle, runner, point, arrays)
     elif bundle.kind == "denoiser":
-        operation = DenoisingCall(bundle, runner, point, arrays, steps_of(bundle, point))
+        operation = DenoisingCall(bundle, runner, point, arrays, denoising_steps(bundle, point))
     elif bundle.kind == "decoder":
         operation = DecoderGeneration(bundle, runner, point, arrays)
     else:
@@ -80,8 +80,8 @@ class GraphOperation(Operation):
 
     def problem(self, output: Any) -> str | None:
         """None, or how much of an output is NaN or infinite."""
-        found = (non_finite(name, array) for name, array in self.arrays(output).items())
-        return next((problem for problem in found if problem is not None), None)
+        problems = (non_finite(name, array) for name, array in self.arrays(output).items())
+        return next((problem for problem in problems if problem is not None), None)
 
     def readings(self, output: Any) -> Readings:
         return self.more_readings()
@@ -97,10 +97,12 @@ class GraphOperation(Operation):
         """What the runner verified about its calls."""
         return self._runner.verified()
 
-    def _placed(self, graph: Graph, arrays: Arrays) -> dict[str, Placed]:
+    def _place_inputs(self, graph: Graph, arrays: Arrays) -> dict[str, Placed]:
         """The feeds made from the family's inputs, in the graph's types, placed by the runner."""
-        made = {name: _made(arrays, source, graph.input(name).dtype) for name, source in graph.feeds.items()}
-        return {name: self._runner.place(array) for name, array in made.items() if array is not None}
+        feed_arrays = {
+            name: _feed_array(arrays, source, graph.input(name).dtype) for name, source in graph.feeds.items()
+        }
+        return {name: self._runner.place(array) for name, array in feed_arrays.items() if array is not None}
 
 
 class ForwardCall(GraphOperation):
@@ -110,13 +112,15 @@ class ForwardCall(GraphOperation):
         super().__init__(bundle, runner, point)
         self.tokens_per_call = point.batch_size * (point.sequence_length or 0) or None
         self._graph = bundle.graphs[MODEL]
-        self._feeds = self._placed(self._graph, arrays)
+        self._feeds = self._place_inputs(self._graph, arrays)
 
     def run(self, mark: Mark) -> Mapping[str, Placed]:
         return self._runner.call(MODEL, self._feeds)
 
     def arrays(self, output: Mapping[str, Placed]) -> dict[str, np.ndarray]:
-        return {name: as_float32(self._runner.fetch(output[source])) for name, source in results(self._graph).items()}
+        return {
+            name: as_float32(self._runner.fetch(output[source])) for name, source in result_outputs(self._graph).items()
+        }
 
 
 class DenoisingCall(GraphOperation):
@@ -132,7 +136,7 @@ class DenoisingCall(GraphOperation):
         dtype = self._graph.input(times).dtype
         self._noise = as_dtype(arrays, str(bundle.facts["latents"]), self._graph.input(self._latents).dtype)
         self._steps = steps
-        self._feeds = self._placed(self._graph, arrays)
+        self._feeds = self._place_inputs(self._graph, arrays)
         self._times = [
             {times: runner.place(np.full(point.batch_size, step.timestep, dtype=dtype))} for step in self._steps
         ]
@@ -195,15 +199,15 @@ class Generation(GraphOperation):
         lengths = {len(row) for row in output.tokens}
         if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
             return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, expected {self._steps} each"
-        return non_finite("prefill logits", self._at_last(output.prefill_logits)) or non_finite(
-            "last logits", self._at_last(output.last_logits)
+        return non_finite("prefill logits", self._last_position(output.prefill_logits)) or non_finite(
+            "last logits", self._last_position(output.last_logits)
         )
 
     def arrays(self, output: Generated) -> dict[str, np.ndarray]:
-        logits = as_float32(self._at_last(output.prefill_logits))
+        logits = as_float32(self._last_position(output.prefill_logits))
         return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": logits}
 
-    def _at_last(self, logits: Placed) -> np.ndarray:
+    def _last_position(self, logits: Placed) -> np.ndarray:
         """The logits of the last position on the host, batch x vocabulary."""
         return self._runner.fetch(logits)[:, -1]
 
@@ -215,14 +219,14 @@ class Generation(GraphOperation):
         """Run `count` tokens of each sequence. Returns logits of at least the last token."""
         feeds = {**self._feeds, self._tokens_input: tokens}
         if self._growing:
-            feeds |= self._grown(count)
+            feeds |= self._mask_and_positions(count)
         outputs, self._states = self._runner.step(DECODE, feeds, self._states)
         return outputs[self._decode.result or ""]
 
-    def _grown(self, count: int) -> dict[str, Placed]:
+    def _mask_and_positions(self, count: int) -> dict[str, Placed]:
         """Mask and positions, for graphs that do not derive them from their states."""
-        before, self._length = self._length, self._length + count
-        positions = np.tile(np.arange(before, self._length, dtype=np.int64), (self._batch_size, 1))
+        start, self._length = self._length, self._length + count
+        positions = np.tile(np.arange(start, self._length, dtype=np.int64), (self._batch_size, 1))
         values = {MASK: np.ones((self._batch_size, self._length), dtype=np.int64), POSITIONS: positions}
         return {name: self._runner.place(values[source]) for name, source in self._growing.items()}
 
@@ -233,7 +237,7 @@ class DecoderGeneration(Generation):
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
         super().__init__(bundle, runner, point)
         self._encoder = bundle.graphs.get(ENCODER)
-        self._encoder_feeds = {} if self._encoder is None else self._placed(self._encoder, arrays)
+        self._encoder_feeds = {} if self._encoder is None else self._place_inputs(self._encoder, arrays)
         self._prefill = bundle.graphs.get(PREFILL)
         first = self._decode if self._prefill is None else self._prefill
         dtype = first.input(_tokens_input(first)).dtype
@@ -265,8 +269,8 @@ class EncoderDecoderGeneration(Generation):
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
         super().__init__(bundle, runner, point)
         self._encoder, self._cross = bundle.graphs[ENCODER], bundle.graphs[CROSS]
-        self._encoder_feeds = self._placed(self._encoder, arrays)
-        prompt = start_of(bundle, arrays, point.batch_size)
+        self._encoder_feeds = self._place_inputs(self._encoder, arrays)
+        prompt = start_tokens_of(bundle, arrays, point.batch_size)
         self._prompt = runner.place(prompt.astype(self._decode.input(self._tokens_input).dtype))
         self._prompt_length = prompt.shape[1]
 
@@ -277,13 +281,13 @@ class EncoderDecoderGeneration(Generation):
 
     def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
         feeds = {name: encoded[source] for name, source in self._cross.feeds.items()}
-        seen = {**encoded, **_by_source(CROSS, self._runner.call(CROSS, feeds))}
-        self._feeds = {name: seen[source] for name, source in self._decode.feeds.items() if source in seen}
+        sources = {**encoded, **_by_source(CROSS, self._runner.call(CROSS, feeds))}
+        self._feeds = {name: sources[source] for name, source in self._decode.feeds.items() if source in sources}
         self._begin({})
         return self._step(self._prompt, self._prompt_length)
 
 
-def start_of(bundle: Bundle, arrays: Arrays, batch_size: int) -> np.ndarray:
+def start_tokens_of(bundle: Bundle, arrays: Arrays, batch_size: int) -> np.ndarray:
     """The first tokens of a decoder with an encoder: batch x tokens, int64."""
     start = np.tile(np.array(bundle.start_tokens, dtype=np.int64), (batch_size, 1))
     if bundle.prompt_input is None:
@@ -301,13 +305,13 @@ def _by_source(graph: str, outputs: Mapping[str, Placed]) -> dict[str, Placed]:
     return {f"{graph}.{name}": value for name, value in outputs.items()}
 
 
-def results(graph: Graph) -> dict[str, str]:
+def result_outputs(graph: Graph) -> dict[str, str]:
     """The result outputs of a graph, by their names in the family's torch operation."""
     main = {} if graph.result is None else {graph.result_name or graph.result: graph.result}
     return {**main, **graph.more_results}
 
 
-def steps_of(bundle: Bundle, point: Point) -> tuple[Step, ...]:
+def denoising_steps(bundle: Bundle, point: Point) -> tuple[Step, ...]:
     """The steps of a call, from noise to image, evenly spaced among the training steps and counted from the image
     ("leading" spacing of DDIM): step k of n is at time k * (trained // n) + offset."""
     schedule: Any = bundle.facts["schedule"]
@@ -336,7 +340,7 @@ def as_dtype(arrays: Arrays, name: str, dtype: str) -> np.ndarray:
     return np.ascontiguousarray(arrays[name], dtype=dtype)
 
 
-def _made(arrays: Arrays, source: str, dtype: str) -> np.ndarray | None:
+def _feed_array(arrays: Arrays, source: str, dtype: str) -> np.ndarray | None:
     """The array of a feed from the family's inputs; None for any other source."""
     kind, _, name = source.partition(".")
     if kind == "inputs":

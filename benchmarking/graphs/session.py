@@ -22,7 +22,13 @@ from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
-from benchmarking.graphs.export.exporter import OPTIMUM, converted, export_bundle, given_file, given_file_identity
+from benchmarking.graphs.export.exporter import (
+    OPTIMUM,
+    convert_bundle,
+    export_bundle,
+    shipped_file,
+    shipped_file_identity,
+)
 from benchmarking.workloads.support.exported_folder import export_facts, is_export, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.graph_file import format_of
@@ -51,15 +57,15 @@ INPUTS = "inputs."
 def why_not(
     workload: Workload,
     precision: Precision | None = None,
-    reads: Sequence[str] = ("onnx",),
-    converted: Collection[Precision] = QUANTIZED,
+    formats: Sequence[str] = ("onnx",),
+    convert_bundle: Collection[Precision] = QUANTIZED,
 ) -> str | None:
     """None, or why this model and task cannot be exported, or why its files cannot run at a precision. `reads` are the
     graph file formats that the runtime reads, `converted` the precisions that it makes from float32 graphs."""
     if workload.source == "file":
-        if format_of(workload) not in reads:
+        if format_of(workload) not in formats:
             return f"{workload.model_id} is a file in {format_of(workload)} format, which this runtime does not read"
-        other = None if precision is None else why_not_precision(workload, precision, converted)
+        other = None if precision is None else why_not_precision(workload, precision, convert_bundle)
         if other is not None:
             return other
     recipe = recipe_of(workload)
@@ -88,16 +94,16 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
     """The inputs of a point's bundle. `precision` is the graphs' precision if the runtime converts them to the cell's
     (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
     recipe = _recipe(cell.workload)
-    wanted = _stored_precision(precision or cell.precision)
-    given = given_file(cell.workload, recipe, wanted)
+    stored_precision = _stored_precision(precision or cell.precision)
+    shipped = shipped_file(cell.workload, recipe, stored_precision)
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
         "signature": {"kind": recipe.kind, **recipe.signature(point)},
-        "precision": wanted,
-        "exporter": recipe.exporter if given is None else {OPTIMUM: given_file_identity(given)},
+        "precision": stored_precision,
+        "exporter": recipe.exporter if shipped is None else {OPTIMUM: shipped_file_identity(shipped)},
         "opset": opset,
         "export_version": EXPORT_VERSION,
-        "versions": _versions((*_packages(recipe), *(QUANTIZER_PACKAGES if wanted in QUANTIZED else ()))),
+        "versions": _versions((*_packages(recipe), *(QUANTIZER_PACKAGES if stored_precision in QUANTIZED else ()))),
     }
     return BuildKey(kind=KIND, parts=parts)
 
@@ -116,8 +122,8 @@ def ensure_bundle(
     Raises UnsupportedError for a workload without graphs, BenchhouseError if the export fails or differs from the torch
     model."""
     by_digest = {(key := bundle_key(cell, point, precision, opset)).digest: (key, point) for point in points}
-    made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
-    return combined_facts(KIND, made)
+    builds = [_ensure(cell, key, point, store, rebuild) for key, point in by_digest.values()]
+    return combined_facts(KIND, builds)
 
 
 def find_bundle(
@@ -199,15 +205,15 @@ class FixedShapes:
 
         Returns the facts of the bundles, with the compiled builds under the kind's name."""
         facts = ensure_bundle(self.cell, points, store, rebuild)
-        made: list[tuple[Build, bool]] = []
+        builds: list[tuple[Build, bool]] = []
         for point in points:
             graphs = PointGraphs.find(self.cell, point, store)
-            made.append(store.get(self.key(point, graphs.sizes), partial(compile_into, graphs), rebuild))
+            builds.append(store.get(self.key(point, graphs.sizes), partial(compile_into, graphs), rebuild))
         compiled: list[Json] = [
             {**build.facts, "digest": build.digest, "build_s": build.build_s, "is_new": is_new}
-            for build, is_new in made
+            for build, is_new in builds
         ]
-        return {**facts, self.kind: compiled, f"{self.kind}_build_s": sum(build.build_s for build, _ in made)}
+        return {**facts, self.kind: compiled, f"{self.kind}_build_s": sum(build.build_s for build, _ in builds)}
 
 
 def sizes_at(cell: Cell, point: Point, bundle: Bundle) -> dict[str, int]:
@@ -228,17 +234,17 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]
 
 
 def _input_sizes(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for tensor in graph.inputs:
         source = graph.feeds.get(tensor.name, "")
         array = arrays.get(source.removeprefix(INPUTS)) if source.startswith(INPUTS) else None
         if array is not None:
             pairs = zip(tensor.shape, array.shape, strict=True)
-            found |= {free: size for free, size in pairs if isinstance(free, str)}
-    return found
+            sizes |= {free: size for free, size in pairs if isinstance(free, str)}
+    return sizes
 
 
-def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
+def _ensure(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
     """The build of a key, and whether it was made now. A quantized bundle is converted from the float32 bundle, which
     is kept too."""
     precision = next(name for name in PRECISIONS if name == key.parts["precision"])
@@ -249,14 +255,14 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
 
     def quantize(folder: Path) -> Mapping[str, Json]:
         source = bundle_key(cell, point, "float32", opset)
-        _ensured(cell, source, point, store, "if_needed" if rebuild == "always" else rebuild)
-        return converted(store.folder(source), precision, folder)
+        _ensure(cell, source, point, store, "if_needed" if rebuild == "always" else rebuild)
+        return convert_bundle(store.folder(source), precision, folder)
 
-    is_converted = precision in QUANTIZED and not _is_own(cell.workload, precision)
+    is_converted = precision in QUANTIZED and not _is_already_quantized(cell.workload, precision)
     return store.get(key, quantize if is_converted else export, rebuild)
 
 
-def _is_own(workload: Workload, precision: Precision) -> bool:
+def _is_already_quantized(workload: Workload, precision: Precision) -> bool:
     """Whether the graphs of an exported folder are already quantized."""
     return is_export(workload) and export_facts(workload)["precision"] == precision
 
@@ -280,4 +286,4 @@ def _packages(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _versions(packages: Sequence[str]) -> dict[str, Json]:
-    return {name: found for name in packages if (found := version_of(name)) is not None}
+    return {name: version for name in packages if (version := version_of(name)) is not None}

@@ -49,7 +49,7 @@ HOMONYMS = {
     "benchmarking/workloads/support/engine_folder.py": {"cpu": "a provider of ONNX Runtime"},
     "benchmarking/workloads/support/exported_folder.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/graphs/bundle.py": {"openvino": "a file format"},
-    "benchmarking/graphs/delivery.py": {"openvino": "a file format"},
+    "benchmarking/graphs/export_folder.py": {"openvino": "a file format"},
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
     "benchmarking/graphs/session.py": {"onnxruntime": "a package"},
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},

@@ -42,7 +42,7 @@ def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
     if recipe.is_of_one_point:
         return replace(point, concurrency=1)
     length = TRACED_SEQUENCE_LENGTH + plugin_of(workload).image_tokens(workload, point) + recipe.block_size
-    return _resized(point, recipe, TRACED_BATCH_SIZE, length, TRACED_AUDIO_S)
+    return _resize(point, recipe, TRACED_BATCH_SIZE, length, TRACED_AUDIO_S)
 
 
 def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Point, ...]:
@@ -55,7 +55,7 @@ def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Po
     sizes = [(size, length + extra, audio_s) for (size, length, audio_s), extra in zip(CHECKED, extras, strict=True)]
     if recipe.shortest_prompt is not None:
         sizes.append((1, recipe.shortest_prompt, 0.0))
-    return tuple(_resized(point, recipe, *size) for size in sizes)
+    return tuple(_resize(point, recipe, *size) for size in sizes)
 
 
 def check_agreement(
@@ -74,36 +74,36 @@ def compare_at(
 ) -> dict[str, Json]:
     """The largest differences between a bundle's graphs and the model over these points: `relative_l2`,
     `max_abs_error`, `equal_token_share`. Raises BenchhouseError if they exceed the precision's tolerance."""
-    found = [_compared(model, workload, bundle, runner, where, precision) for where in points]
-    shares = [one.equal_token_share for one in found if one.equal_token_share is not None]
+    comparisons = [_compare(model, workload, bundle, runner, point, precision) for point in points]
+    shares = [one.equal_token_share for one in comparisons if one.equal_token_share is not None]
     return {
-        "points": [where.label for where in points],
-        "relative_l2": max(one.relative_l2 or 0.0 for one in found),
-        "max_abs_error": max(one.max_abs_error or 0.0 for one in found),
+        "points": [point.label for point in points],
+        "relative_l2": max(one.relative_l2 or 0.0 for one in comparisons),
+        "max_abs_error": max(one.max_abs_error or 0.0 for one in comparisons),
         "equal_token_share": min(shares, default=None),
     }
 
 
-def _compared(
-    model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, where: Point, precision: Precision
+def _compare(
+    model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, point: Point, precision: Precision
 ) -> Comparison:
     from benchmarking.graphs.operations import operation_of
     from benchmarking.measure.correctness import about_difference, compare
 
-    inputs = plugin_of(workload).inputs(workload, where, workload.seed)
-    reference = _torch_arrays(model, workload, where, inputs)
-    operation = operation_of(bundle, runner, workload, where, inputs)
+    inputs = plugin_of(workload).inputs(workload, point, workload.seed)
+    reference = _torch_arrays(model, workload, point, inputs)
+    operation = operation_of(bundle, runner, workload, point, inputs)
     try:
         arrays = operation.arrays(operation.run(lambda name: None))
     except Exception as error:
         raise BenchhouseError(
-            f"the exported graphs of {workload.model_id} failed at {where.label}: {first_line(error)}"
+            f"the exported graphs of {workload.model_id} failed at {point.label}: {first_line(error)}"
         ) from error
     comparison = compare(arrays, reference)
     if doubts := about_difference(comparison, precision):
         numbers = ", ".join(f"{name} {value}" for name, value in doubts[0].evidence.items())
         raise BenchhouseError(
-            f"the exported graphs of {workload.model_id} differ from the torch model at {where.label}: {numbers}"
+            f"the exported graphs of {workload.model_id} differ from the torch model at {point.label}: {numbers}"
         )
     return comparison
 
@@ -119,7 +119,7 @@ def _torch_arrays(model: Any, workload: Workload, point: Point, inputs: Any) -> 
         return operation.arrays(operation.run(lambda name: None))
 
 
-def _resized(point: Point, recipe: Recipe, batch_size: int, sequence_length: int, audio_s: float) -> Point:
+def _resize(point: Point, recipe: Recipe, batch_size: int, sequence_length: int, audio_s: float) -> Point:
     free = {"audio_seconds": audio_s, "steps": CHECKED_STEPS}
     axes = {name: value if name in recipe.fixed_axes else free.get(name, value) for name, value in point.axes.items()}
     if point.sequence_length is not None:
@@ -135,9 +135,9 @@ class PlainRunner(GraphRunner):
         self, bundle: Bundle, folder: Path, evaluator: Callable[[Path, Graph], Evaluate] | None = None
     ) -> None:
         """`evaluator` opens a graph's file (default: `onnx_evaluator`)."""
-        opened = evaluator or onnx_evaluator
+        open_graph = evaluator or onnx_evaluator
         self._graphs = bundle.graphs
-        self._evaluators = {name: opened(folder / graph.file, graph) for name, graph in bundle.graphs.items()}
+        self._evaluators = {name: open_graph(folder / graph.file, graph) for name, graph in bundle.graphs.items()}
 
     def place(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -150,10 +150,10 @@ class PlainRunner(GraphRunner):
         return {tensor.name: array for tensor, array in zip(self._graphs[graph].outputs, outputs, strict=True)}
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        found = self._graphs[graph]
+        description = self._graphs[graph]
         zeros = {
-            state.input: np.zeros(state.first_shape(batch_size), found.input(state.input).dtype)
-            for state in found.states
+            state.input: np.zeros(state.first_shape(batch_size), description.input(state.input).dtype)
+            for state in description.states
             if state.input not in first
         }
         return {**zeros, **first}

@@ -117,9 +117,9 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
     from benchmarking.workloads.support import synthetic_inputs
     from benchmarking.workloads.vision_text import own_size
 
-    where = traced_point(workload, point, recipe)
+    point_traced = traced_point(workload, point, recipe)
     tower, text = model.vision_model, model.text_decoder
-    interpolation = synthetic_inputs.interpolation(tower, where, own_size(workload.config))
+    interpolation = synthetic_inputs.interpolation(tower, point_traced, own_size(workload.config))
     last_only = last_logits_only(text)
 
     def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
@@ -128,7 +128,7 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
         ).logits
         return logits
 
-    inputs = {"pixel_values": family_inputs(model, workload, where)["pixel_values"]}
+    inputs = {"pixel_values": family_inputs(model, workload, point_traced)["pixel_values"]}
     encoder = Encoder(model, lambda given: tower(**given, **interpolation).last_hidden_state)
     return Plan(
         graphs=three_graphs(model, inputs, encoder, decode),

@@ -38,13 +38,13 @@ from benchmarking.workloads.support.families import plugin_of, recipe_of
 if TYPE_CHECKING:
     from benchmarking.graphs.export.plans import Plan, Traced
 
-GIVEN_FILE = "model.onnx"
-GIVEN_FOLDERS = ("", "onnx")
-GIVEN = "given"
+SHIPPED_FILE = "model.onnx"
+SHIPPED_FOLDERS = ("", "onnx")
+USER_FILE = "given"
 """Exporter name of a bundle made from a user's graph file."""
 OPTIMUM = "optimum"
 """Exporter name of a bundle read from the model's own file."""
-GIVEN_PLANS = frozenset({"forward", "decoder", "picture-prompt"})
+SHIPPED_PLANS = frozenset({"forward", "decoder", "picture-prompt"})
 """Export plans for which such files may exist."""
 TOKENS, MASK, TYPES, POSITIONS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 PAST_INPUT = re.compile(r"past_key_values\.(\d+)\.(key|value)")
@@ -62,9 +62,9 @@ def export_bundle(
     The graphs are checked and compared with the torch model at shapes other than the traced ones. Raises
     UnsupportedError for a workload without graphs, BenchhouseError if the export fails or the outputs differ."""
     if is_export(workload):
-        return _given_folder(workload, point, folder)
+        return _bundle_of_folder(workload, point, folder)
     if workload.source == "file":
-        return _given_file(workload, folder)
+        return _bundle_of_file(workload, folder)
     from benchmarking.graphs.export.agreement import check_agreement
     from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 
@@ -73,17 +73,17 @@ def export_bundle(
     attention = plugin_of(workload).default_attention(workload.config)
     model, _ = load_model(workload, precision, attention)
     model.requires_grad_(False)
-    bundle = _given(workload, recipe, point, folder, precision)
+    bundle = _bundle_of_shipped_file(workload, recipe, point, folder, precision)
     if bundle is None:
-        bundle = _made(_plan(recipe, model, workload, point), workload, recipe, folder, opset)
+        bundle = _export_plan(_plan(recipe, model, workload, point), workload, recipe, folder, opset)
     facts = {**bundle.facts, **_torch_facts(model, workload, point, recipe)}
     bundle = dataclasses.replace(bundle, parameter_count=parameter_count(model), facts=facts)
     write_bundle(folder, bundle)
     agreement = check_agreement(model, workload, bundle, folder, point, recipe, precision)
-    return {**summary(bundle), "opset": opset, "agreement": agreement}
+    return {**build_facts(bundle), "opset": opset, "agreement": agreement}
 
 
-def _given_file(workload: Workload, folder: Path) -> dict[str, Json]:
+def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
     """Fill an empty folder with the bundle of a graph file, which is called once with all its inputs."""
     copy = graph_file.copy_checked(workload, folder)
     inputs: Any = workload.config["inputs"]
@@ -105,16 +105,16 @@ def _given_file(workload: Workload, folder: Path) -> dict[str, Json]:
     bundle = Bundle(
         kind="forward",
         graphs={"model": graph},
-        exporter=GIVEN,
+        exporter=USER_FILE,
         parameter_count=workload.parameter_count,
         weights_bytes=None if weights is None else weights.size_bytes,
         weight_dtypes={} if weights is None else weights.values_by_dtype,
     )
     write_bundle(folder, bundle)
-    return summary(bundle)
+    return build_facts(bundle)
 
 
-def _given_folder(workload: Workload, point: Point, folder: Path) -> dict[str, Json]:
+def _bundle_of_folder(workload: Workload, point: Point, folder: Path) -> dict[str, Json]:
     """Fill an empty folder with the bundle of an exported folder and its graphs. The contents of the files are read
     again."""
     if (why_not := why_not_point(workload, point)) is not None:
@@ -126,19 +126,19 @@ def _given_folder(workload: Workload, point: Point, folder: Path) -> dict[str, J
         paths = [folder / graph.file for graph in bundle.graphs.values()]
         for path in paths:
             files.check(path)
-        held = files.weights(paths)
-        bundle = dataclasses.replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype)
+        weights = files.weights(paths)
+        bundle = dataclasses.replace(bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype)
     write_bundle(folder, dataclasses.replace(bundle, exported=None))
     copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
     return {
-        **summary(bundle),
+        **build_facts(bundle),
         "exported_from": exported.model_id,
         "exported_files": dict[str, Json](copied),
         "agreement": dict(exported.agreement),
     }
 
 
-def summary(bundle: Bundle) -> dict[str, Json]:
+def build_facts(bundle: Bundle) -> dict[str, Json]:
     """The facts of a bundle that become facts of its build."""
     return {
         "exporter": bundle.exporter,
@@ -174,21 +174,21 @@ def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -
     from benchmarking.graphs.export.agreement import traced_point
     from benchmarking.graphs.export.plans import family_inputs
 
-    where = traced_point(workload, point, recipe)
-    inputs = family_inputs(model, workload, where)
+    point_traced = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, point_traced)
     with torch.no_grad():
-        readings = plugin_of(workload).torch_operation(model, workload, where, inputs, {}).readings(None)
+        readings = plugin_of(workload).torch_operation(model, workload, point_traced, inputs, {}).readings(None)
     return {name: value for name, value in readings.values.items() if name in recipe.torch_facts}
 
 
-def _written(
+def _export_graph(
     traced: Traced, name: str, folder: Path, exporter: str, opset: int, rewrite: Callable[[Path], None]
 ) -> Graph:
     path = folder / f"{name}.onnx"
-    files.write(traced, path, exporter, opset)
+    files.export_graph_file(traced, path, exporter, opset)
     rewrite(path)
     files.check_opset(path, opset, exporter)
-    files.tidy(path, traced.axes)
+    files.name_free_axes(path, traced.axes)
     files.check(path)
     inputs, outputs = files.tensors(path)
     return Graph(
@@ -203,21 +203,25 @@ def _written(
     )
 
 
-def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision) -> Bundle | None:
+def _bundle_of_shipped_file(
+    workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision
+) -> Bundle | None:
     """The bundle of the model's own ONNX file, if it has one."""
-    source = given_file(workload, recipe, precision)
+    source = shipped_file(workload, recipe, precision)
     if source is None:
         return None
     inputs = plugin_of(workload).inputs(workload, point, workload.seed)
-    graphs = _given_graphs(source, recipe, folder, frozenset(inputs))
+    graphs = _shipped_graphs(source, recipe, folder, frozenset(inputs))
     prompt = {"prompt_input": "input_ids"} if recipe.kind == "decoder" else {}
     return _bundle(graphs, recipe, folder, OPTIMUM, prompt)
 
 
-def _made(plan: Plan, workload: Workload, recipe: Recipe, folder: Path, opset: int) -> Bundle:
+def _export_plan(plan: Plan, workload: Workload, recipe: Recipe, folder: Path, opset: int) -> Bundle:
     exporter = files.installed_exporter(recipe.exporter)
     rewrite = partial(plugin_of(workload).rewrite, workload)
-    graphs = {name: _written(traced, name, folder, exporter, opset, rewrite) for name, traced in plan.graphs.items()}
+    graphs = {
+        name: _export_graph(traced, name, folder, exporter, opset, rewrite) for name, traced in plan.graphs.items()
+    }
     return _bundle(graphs, recipe, folder, exporter, plan.fields)
 
 
@@ -235,25 +239,25 @@ def _bundle(
     return dataclasses.replace(bundle, **fields)
 
 
-def given_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path | None:
+def shipped_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path | None:
     """The model's own ONNX file, if it has a readable one."""
     if workload.path is None or workload.weights != "pretrained" or precision != "float32":
         return None
     if workload.source == "file":
         return None
-    if recipe.plan not in GIVEN_PLANS:
+    if recipe.plan not in SHIPPED_PLANS:
         return None
-    paths = (Path(workload.path) / folder / GIVEN_FILE for folder in GIVEN_FOLDERS)
+    paths = (Path(workload.path) / folder / SHIPPED_FILE for folder in SHIPPED_FOLDERS)
     return next((path for path in paths if path.is_file()), None)
 
 
-def given_file_identity(path: Path) -> dict[str, Json]:
+def shipped_file_identity(path: Path) -> dict[str, Json]:
     """Size and modification time of the file and its weights' files by name, which identify it without reading it."""
     files = sorted(path.parent.glob(f"{path.name}*"))
     return {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
 
 
-def _given_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: frozenset[str]) -> dict[str, Graph]:
+def _shipped_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: frozenset[str]) -> dict[str, Graph]:
     """The graph of a file, copied with its weights into the folder. Raises BenchhouseError if the file's inputs do not
     match the layout."""
     for path in (source, *files.weight_files(source)):
@@ -282,15 +286,15 @@ def _given_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: fro
 def _source(name: str, family_inputs: frozenset[str], source: Path, *, is_decoder: bool) -> str | None:
     """The feed's source of an input; None for a state."""
     if is_decoder:
-        known = {TOKENS: "tokens", MASK: "mask", POSITIONS: "positions"}
+        sources = {TOKENS: "tokens", MASK: "mask", POSITIONS: "positions"}
         if PAST_INPUT.fullmatch(name):
             return None
     else:
-        known = {MASK: f"ones.{TOKENS}", TYPES: f"zeros.{TOKENS}"}
-        known |= {one: f"inputs.{one}" for one in family_inputs}
-    if name not in known:
+        sources = {MASK: f"ones.{TOKENS}", TYPES: f"zeros.{TOKENS}"}
+        sources |= {input_name: f"inputs.{input_name}" for input_name in family_inputs}
+    if name not in sources:
         raise BenchhouseError(f"{source} has an unknown input {name!r}: move it away to export the model")
-    return known[name]
+    return sources[name]
 
 
 def _state(tensor: Tensor, source: Path) -> State:
@@ -304,7 +308,7 @@ def _state(tensor: Tensor, source: Path) -> State:
     )
 
 
-def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> dict[str, Json]:
+def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) -> dict[str, Json]:
     """Fill an empty folder with the bundle at int8 or int4. Returns the facts of its build.
 
     Raises UnsupportedError without onnxruntime's quantizers or for a bundle without weights to quantize,
@@ -314,19 +318,21 @@ def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> di
     bundle = read_bundle(bundle_folder)
     counts: dict[str, int] = {}
     for name, graph in bundle.graphs.items():
-        _quantized(name, bundle_folder / graph.file, out_folder / graph.file, precision)
+        _quantize(name, bundle_folder / graph.file, out_folder / graph.file, precision)
         for operator, count in _operators(out_folder / graph.file, QUANTIZERS[precision][1]).items():
             counts[operator] = counts.get(operator, 0) + count
     if not counts:
         raise UnsupportedError(f"{precision}: the model's graphs have no matrix product with weights to quantize")
-    held = files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
+    weights = files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
     facts: dict[str, Json] = {**bundle.facts, "quantized_operators": dict(counts)}
-    new = dataclasses.replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype, facts=facts)
+    new = dataclasses.replace(
+        bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype, facts=facts
+    )
     write_bundle(out_folder, new)
-    return {**summary(new), "quantized_operators": dict(counts)}
+    return {**build_facts(new), "quantized_operators": dict(counts)}
 
 
-def _quantized(name: str, source: Path, target: Path, precision: Precision) -> None:
+def _quantize(name: str, source: Path, target: Path, precision: Precision) -> None:
     try:
         with files.quiet():
             QUANTIZERS[precision][0](source, target)
@@ -394,9 +400,9 @@ QUANTIZERS: Mapping[str, tuple[Callable[[Path, Path], None], frozenset[str]]] = 
 """By precision: the function that makes the file, and operators of which the file must then have some."""
 
 
-def _operators(path: Path, wanted: frozenset[str]) -> Counter[str]:
+def _operators(path: Path, names: frozenset[str]) -> Counter[str]:
     """Number of these operators in a file's graph."""
     import onnx
 
     nodes = onnx.load(str(path), load_external_data=False).graph.node
-    return Counter(node.op_type for node in nodes if node.op_type in wanted)
+    return Counter(node.op_type for node in nodes if node.op_type in names)

@@ -46,21 +46,21 @@ def installed_exporter(wanted: str) -> str:
     return wanted
 
 
-def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
+def export_graph_file(traced: Traced, path: Path, exporter: str, opset: int) -> None:
     """Trace and convert a graph, with weights in `<file>.data`. Raises BenchhouseError with the exporter's error."""
-    convert = _by_transformers if exporter == TRANSFORMERS_EXPORTER else _by_torch
+    convert = _export_by_transformers if exporter == TRANSFORMERS_EXPORTER else _export_by_torch
     with quiet() as printed:
         try:
             convert(traced, path, opset)
         except Exception as error:
             log.debug("%s", printed.getvalue())
-            why = _innermost(error)
+            why = _root_cause(error)
             raise BenchhouseError(
                 f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}"
             ) from error
 
 
-def _innermost(error: BaseException) -> BaseException:
+def _root_cause(error: BaseException) -> BaseException:
     """The root cause of an error: torch.onnx's own error only states that exporting failed, with advice."""
     while error.__cause__ is not None:
         error = error.__cause__
@@ -71,17 +71,17 @@ def _innermost(error: BaseException) -> BaseException:
 def quiet() -> Iterator[io.StringIO]:
     """Redirects what exporters print (progress, version warnings) to a buffer."""
     printed = io.StringIO()
-    before = logging.root.manager.disable
+    previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield printed
     finally:
-        logging.disable(before)
+        logging.disable(previous)
 
 
-def _by_transformers(traced: Traced, path: Path, opset: int) -> None:
+def _export_by_transformers(traced: Traced, path: Path, opset: int) -> None:
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
     config = OnnxConfig(dynamic=True, dynamic_shapes=_dynamic_shapes(traced), opset_version=opset)
@@ -89,13 +89,13 @@ def _by_transformers(traced: Traced, path: Path, opset: int) -> None:
     OnnxExporter.save_program(program, path)
 
 
-def _by_torch(traced: Traced, path: Path, opset: int) -> None:
+def _export_by_torch(traced: Traced, path: Path, opset: int) -> None:
     import torch
 
     module = traced.module
     with torch.no_grad():
         outputs = list(module(**traced.inputs))
-        module.forward = _flat(module.forward, list(traced.inputs))
+        module.forward = _with_named_parameters(module.forward, list(traced.inputs))
         program = torch.onnx.export(
             module,
             args=(),
@@ -110,7 +110,7 @@ def _by_torch(traced: Traced, path: Path, opset: int) -> None:
     program.save(str(path), external_data=True)
 
 
-def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+def _with_named_parameters(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """The function with its keywords in its signature, as the exporter expects."""
 
     def flat(**inputs: Any) -> Any:
@@ -122,7 +122,7 @@ def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., An
 
 
 def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
-    """The free axes in torch's form. torch derives their relations, and `tidy` checks that none was fixed."""
+    """The free axes in torch's form. torch derives their relations, and `name_free_axes` checks that none was fixed."""
     from torch.export import Dim
 
     return {name: dict.fromkeys(traced.axes.get(name, {}), Dim.AUTO) for name in traced.inputs}
@@ -142,7 +142,7 @@ def check_opset(path: Path, opset: int, exporter: str) -> None:
         )
 
 
-def tidy(path: Path, axes: Axes) -> None:
+def name_free_axes(path: Path, axes: Axes) -> None:
     """Name the free dimensions and remove the source lines of nodes; their modules stay, for profiles.
 
     Raises BenchhouseError if the exporter fixed an axis that should be free."""
@@ -153,7 +153,7 @@ def tidy(path: Path, axes: Axes) -> None:
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.HasField("dim_param"):
-                dimension.dim_param = SYMBOL.sub(lambda found: names.get(found[0], found[0]), dimension.dim_param)
+                dimension.dim_param = SYMBOL.sub(lambda match: names.get(match[0], match[0]), dimension.dim_param)
     for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
         kept = [entry for entry in node.metadata_props if entry.key in KEPT_METADATA]
         del node.metadata_props[:]

@@ -58,7 +58,7 @@ class Plan:
 FEATURES = "features"
 
 
-class Picture(torch.nn.Module):
+class ImageEncoder(torch.nn.Module):
     """Pixels to embeddings, batch x placeholders x hidden size.
 
     Like LLaVA's `get_image_features`, which splits the batch into a list at its end and cannot be traced for a free
@@ -73,11 +73,11 @@ class Picture(torch.nn.Module):
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
         states = self.tower(pixel_values, output_hidden_states=True, return_dict=True).hidden_states
-        chosen = [states[layer][:, self._first :] for layer in self._layers]
-        return {FEATURES: self.projector(torch.cat(chosen, dim=-1))}
+        selected = [states[layer][:, self._first :] for layer in self._layers]
+        return {FEATURES: self.projector(torch.cat(selected, dim=-1))}
 
 
-class PicturePrompt(torch.nn.Module):
+class ImagePrompt(torch.nn.Module):
     """The prompt with the image, to logits and a cache."""
 
     def __init__(self, model: Any, placeholder: int) -> None:
@@ -89,12 +89,12 @@ class PicturePrompt(torch.nn.Module):
     def forward(self, input_ids: torch.Tensor, features: torch.Tensor) -> dict[str, torch.Tensor]:
         from transformers import DynamicCache
 
-        is_picture = input_ids == self._placeholder
+        is_image = input_ids == self._placeholder
         # Placeholder n of a row gets embedding n. Text positions gather any embedding, which `where` then discards.
-        order = (is_picture.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
-        placed = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
-        words = self.model.get_input_embeddings()(input_ids)
-        embeddings = torch.where(is_picture[..., None], placed.to(words.dtype), words)
+        order = (is_image.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
+        image_embeddings = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
+        text_embeddings = self.model.get_input_embeddings()(input_ids)
+        embeddings = torch.where(is_image[..., None], image_embeddings.to(text_embeddings.dtype), text_embeddings)
         cache = DynamicCache()
         output = self.model(inputs_embeds=embeddings, past_key_values=cache, use_cache=True, **self._last_only)
         return {"logits": output.logits, **cache_tensors(cache, "present")}
@@ -102,22 +102,22 @@ class PicturePrompt(torch.nn.Module):
 
 def picture_prompt_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """The graphs "encoder", "prefill" and "decode"."""
-    where = traced_point(workload, point, recipe)
-    inputs = family_inputs(model, workload, where)
+    point_traced = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, point_traced)
     pixels = {"pixel_values": inputs["pixel_values"]}
     with torch.no_grad():
-        features = Picture(model)(**pixels)[FEATURES]
+        features = ImageEncoder(model)(**pixels)[FEATURES]
     placeholder = prompt_of(workload.config).placeholder
     assert placeholder is not None  # models without a placeholder are one pass over both
     prefill = Traced(
-        module=PicturePrompt(model, placeholder),
+        module=ImagePrompt(model, placeholder),
         inputs={"input_ids": inputs["input_ids"], FEATURES: features},
         axes={"input_ids": {0: BATCH, 1: SEQUENCE}, FEATURES: {0: BATCH}},
         feeds={"input_ids": "tokens", FEATURES: f"encoder.{FEATURES}"},
         result="logits",
     )
     encoder = Traced(
-        module=Picture(model),
+        module=ImageEncoder(model),
         inputs=pixels,
         axes={"pixel_values": {0: BATCH}},
         feeds={"pixel_values": "inputs.pixel_values"},
@@ -211,15 +211,19 @@ class Denoiser(torch.nn.Module):
 
 def denoiser_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """The graph "model", and the noise schedule: the share of the image left at each training step."""
-    where = traced_point(workload, point, recipe)
-    inputs = family_inputs(model, workload, where)
+    point_traced = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, point_traced)
     name = latents_input(workload.config)
     latents = inputs.pop(name)
-    given = {LATENTS: latents, TIMESTEP: torch.full((where.batch_size,), 500, dtype=torch.int64), **inputs}
+    traced_inputs = {
+        LATENTS: latents,
+        TIMESTEP: torch.full((point_traced.batch_size,), 500, dtype=torch.int64),
+        **inputs,
+    }
     traced = Traced(
         module=Denoiser(model, workload),
-        inputs=given,
-        axes={name: {0: BATCH} for name in given},
+        inputs=traced_inputs,
+        axes={name: {0: BATCH} for name in traced_inputs},
         feeds={LATENTS: "latents", TIMESTEP: "timestep", **{name: f"inputs.{name}" for name in inputs}},
         result=NOISE,
     )
@@ -250,17 +254,17 @@ class FamilyCall(torch.nn.Module):
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         operation = self._family.torch_operation(self.model, self._workload, self._point, inputs, {})
         operation.reset()
-        found = self._family.outputs(operation.run(lambda name: None))
-        return {name: found[name] for name in self._outputs}
+        outputs = self._family.outputs(operation.run(lambda name: None))
+        return {name: outputs[name] for name in self._outputs}
 
 
 def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """The graph "model", from the family's inputs to the compared outputs."""
-    where = traced_point(workload, point, recipe)
-    inputs = family_inputs(model, workload, where)
-    outputs, more = _outputs(model, workload, where, inputs)
+    point_traced = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, point_traced)
+    outputs, extra_outputs = _outputs(model, workload, point_traced, inputs)
     traced = Traced(
-        module=FamilyCall(model, workload, where, (*outputs, *more)),
+        module=FamilyCall(model, workload, point_traced, (*outputs, *extra_outputs)),
         inputs=inputs,
         axes={} if recipe.is_of_one_point else {name: FREE_AXES.get(name, {0: BATCH}) for name in inputs},
         feeds={name: f"inputs.{name}" for name in inputs},

@@ -11,7 +11,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
-from benchmarking.graphs.operations import operation_of, results, start_of
+from benchmarking.graphs.operations import operation_of, result_outputs, start_tokens_of
 from benchmarking.workloads.support.denoising import step_between
 
 VOCABULARY = 7
@@ -178,12 +178,12 @@ def test_the_phase_has_the_name_in_the_bundle():
 
 def test_start_tokens_are_put_in_the_first_columns_of_a_prompt_that_stays_as_it_is():
     bundle = encoder_decoder(start_tokens=(9,), prompt_input="input_ids")
-    assert start_of(bundle, PROMPT, 2).tolist() == [[9, 2], [9, 4]]
+    assert start_tokens_of(bundle, PROMPT, 2).tolist() == [[9, 2], [9, 4]]
     assert PROMPT["input_ids"].tolist() == [[1, 2], [3, 4]]
 
 
 def test_without_a_prompt_a_decoder_begins_with_the_start_tokens():
-    assert start_of(encoder_decoder(start_tokens=(5, 6)), PROMPT, 2).tolist() == [[5, 6], [5, 6]]
+    assert start_tokens_of(encoder_decoder(start_tokens=(5, 6)), PROMPT, 2).tolist() == [[5, 6], [5, 6]]
 
 
 FORWARD = Bundle(
@@ -214,7 +214,7 @@ def test_forward_call_gives_its_results_by_the_familys_names_in_float32():
     assert marks == []
     assert output["y"].dtype == np.float16
     assert operation.tokens_per_call is None
-    assert results(FORWARD.graphs["model"]) == {"logits": "y", "embeds": "more"}
+    assert result_outputs(FORWARD.graphs["model"]) == {"logits": "y", "embeds": "more"}
 
 
 def test_an_input_that_the_family_does_not_make_is_named():

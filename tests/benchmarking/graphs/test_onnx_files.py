@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import files
-from benchmarking.graphs.export.exporter import converted
+from benchmarking.graphs.export.exporter import convert_bundle
 
 AXES = {"x": {0: "batch", 1: "sequence"}}
 
@@ -34,7 +34,7 @@ def saved(tmp_path, batch="s1", length="s2", out_length="2*s2 + s1", weight=None
 
 def test_free_axes_are_named_also_inside_sums(tmp_path):
     path = saved(tmp_path)
-    files.tidy(path, AXES)
+    files.name_free_axes(path, AXES)
     inputs, outputs = files.tensors(path)
     assert inputs == (Tensor(name="x", dtype="float32", shape=("batch", "sequence", 64)),)
     assert outputs == (Tensor(name="y", dtype="float32", shape=("batch", "2*sequence + batch", 32)),)
@@ -42,14 +42,14 @@ def test_free_axes_are_named_also_inside_sums(tmp_path):
 
 def test_where_a_node_came_from_is_left_out(tmp_path):
     path = saved(tmp_path)
-    files.tidy(path, AXES)
+    files.name_free_axes(path, AXES)
     assert b"somebody" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("fixed", [2, "2"], ids=["number", "symbol that is a number"])
 def test_an_axis_that_the_exporter_fixed_is_an_error(tmp_path, fixed):
     with pytest.raises(BenchhouseError, match=r"fixed axis 0 \(batch\) of x in model.onnx at 2"):
-        files.tidy(saved(tmp_path, batch=fixed), AXES)
+        files.name_free_axes(saved(tmp_path, batch=fixed), AXES)
 
 
 def test_a_file_that_is_no_graph_is_refused(tmp_path):
@@ -74,7 +74,7 @@ def test_weights_are_counted_in_values_and_bytes(tmp_path):
 
 
 def bundle_of(path):
-    files.tidy(path, AXES)
+    files.name_free_axes(path, AXES)
     inputs, outputs = files.tensors(path)
     graph = Graph(file=path.name, inputs=inputs, outputs=outputs, feeds={"x": "inputs.x"}, result="y", result_name="y")
     bundle = Bundle(kind="forward", graphs={"model": graph}, exporter="by hand")
@@ -103,7 +103,7 @@ def test_quantized_weights_are_small_and_nearly_right(tmp_path, precision, dtype
     weight = generator.standard_normal((64, 32), dtype=np.float32)
     (tmp_path / "out").mkdir()
     bundle_of(saved(tmp_path, weight=weight))
-    facts = converted(tmp_path, precision, tmp_path / "out")
+    facts = convert_bundle(tmp_path, precision, tmp_path / "out")
     assert sum(facts["quantized_operators"].values()) == 1
     assert 2048 <= facts["weight_dtypes"][dtype] <= 2048 + 32  # a zero point a column may be among them
     assert facts["weights_bytes"] < most_bytes
@@ -122,7 +122,7 @@ def test_a_tied_last_layer_is_quantized_too(tmp_path):
     onnx.save(model, str(path))
     bundle_of(path)
     (tmp_path / "out").mkdir()
-    assert converted(tmp_path, "int8", tmp_path / "out")["quantized_operators"] == {"MatMulInteger": 1}
+    assert convert_bundle(tmp_path, "int8", tmp_path / "out")["quantized_operators"] == {"MatMulInteger": 1}
 
 
 def test_a_bundle_without_matrix_products_cannot_be_quantized(tmp_path):
@@ -134,18 +134,18 @@ def test_a_bundle_without_matrix_products_cannot_be_quantized(tmp_path):
     bundle_of(path)
     (tmp_path / "out").mkdir()
     with pytest.raises(UnsupportedError, match="int8: the model's graphs have no matrix product"):
-        converted(tmp_path, "int8", tmp_path / "out")
+        convert_bundle(tmp_path, "int8", tmp_path / "out")
 
 
 def test_a_precision_that_is_no_conversion_is_refused(tmp_path):
     with pytest.raises(UnsupportedError, match="converted to int8, int4, not to float16"):
-        converted(tmp_path, "float16", tmp_path)
+        convert_bundle(tmp_path, "float16", tmp_path)
 
 
 def test_an_export_that_fails_gives_the_reason_and_not_the_exporters_advice(tmp_path, monkeypatch):
     def convert(traced, path, opset):
         raise RuntimeError("Failed to export the model. Next steps: ...") from ValueError("no such operator\nadvice")
 
-    monkeypatch.setattr(files, "_by_torch", convert)
+    monkeypatch.setattr(files, "_export_by_torch", convert)
     with pytest.raises(BenchhouseError, match=r"cannot export the graph 'model': ValueError: no such operator$"):
-        files.write(None, tmp_path / "model.onnx", "torch.onnx", 20)
+        files.export_graph_file(None, tmp_path / "model.onnx", "torch.onnx", 20)

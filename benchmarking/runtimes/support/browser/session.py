@@ -18,7 +18,7 @@ from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights, read_bundle
-from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
+from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, result_outputs, start_tokens_of
 from benchmarking.graphs.session import find_bundle, sizes_at
 from benchmarking.runtimes.support.browser.browser import BrowserMemory
 from benchmarking.runtimes.support.browser.page import ModelPage
@@ -126,7 +126,7 @@ class PageOperation(Operation):
         from benchmarking.workloads.support.generation import Generated
 
         if self._bundle.kind == "forward":
-            wanted = tuple(dict.fromkeys(results(self._bundle.graphs[MODEL]).values()))
+            wanted = tuple(dict.fromkeys(result_outputs(self._bundle.graphs[MODEL]).values()))
             return self._page.output(number, wanted)[0]
         if not isinstance(self._inner, Generation):
             return self._page.output(number, (LATENTS,))[0][LATENTS]
@@ -214,9 +214,9 @@ def page_inputs(
         inputs[PROMPT] = _prompt(bundle, point, arrays)
     if bundle.kind != "denoiser":
         return inputs, {}
-    from benchmarking.graphs.operations import steps_of
+    from benchmarking.graphs.operations import denoising_steps
 
-    steps = steps_of(bundle, point)
+    steps = denoising_steps(bundle, point)
     graph = bundle.graphs[MODEL]
     by_source = {source: graph.input(tensor).dtype for tensor, source in graph.feeds.items()}
     inputs[LATENTS] = arrays[str(bundle.facts[LATENTS])].astype(by_source[LATENTS])
@@ -231,7 +231,7 @@ def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> n
     dtype = next(first.input(tensor).dtype for tensor, source in first.feeds.items() if source == "tokens")
     if bundle.kind == "decoder":
         return arrays[bundle.prompt_input or "input_ids"].astype(dtype)
-    return start_of(bundle, arrays, point.batch_size).astype(dtype)
+    return start_tokens_of(bundle, arrays, point.batch_size).astype(dtype)
 
 
 def _describe(page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:

@@ -216,7 +216,7 @@ def test_every_kind_of_bundle_computes_as_numpy_in_every_call(page, workload, tm
 
 
 def test_a_denoising_loop_steps_as_the_others_do(page, workload, tmp_path):
-    from benchmarking.graphs.operations import steps_of
+    from benchmarking.graphs.operations import denoising_steps
 
     bundle = denoiser(tmp_path)
     point = Point(batch_size=2, axes={"steps": 2})
@@ -224,7 +224,7 @@ def test_a_denoising_loop_steps_as_the_others_do(page, workload, tmp_path):
     operation = loaded(page, bundle, tmp_path, workload, point, {"latents": latents})
     number = operation.run(None)
     wanted = latents
-    for step in steps_of(bundle, point):
+    for step in denoising_steps(bundle, point):
         wanted = wanted * np.float32(step.keep) + np.tanh(wanted) * np.float32(step.timestep) * np.float32(step.add)
     assert np.allclose(operation.arrays(number)["latents"], wanted, atol=1e-5)
     assert [name for name, _ in operation.own_marks_ns()] == ["step", "step"]

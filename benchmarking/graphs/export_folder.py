@@ -43,7 +43,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class FinishedExport:
     """A finished export."""
 
     files: Mapping[str, int]
@@ -54,14 +54,14 @@ class Delivered:
 
 def check_request(export: Export) -> None:
     """Raise UsageError for a precision that the format does not support, or for a folder that is not empty."""
-    allowed = PRECISIONS[export.format]
-    if export.cell.precision not in allowed:
-        raise UsageError(f"--precision {export.cell.precision}: {export.format} files support {', '.join(allowed)}")
+    supported = PRECISIONS[export.format]
+    if export.cell.precision not in supported:
+        raise UsageError(f"--precision {export.cell.precision}: {export.format} files support {', '.join(supported)}")
     if export.folder.exists() and (not export.folder.is_dir() or any(export.folder.iterdir())):
         raise UsageError(f"--output-dir {export.folder} is not an empty folder: choose another one, or empty it")
 
 
-def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
+def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExport:
     """Export (or take the export from the build cache), write the files, and compare them with the torch model.
 
     Raises BenchhouseError if the model cannot be exported, the graphs do not agree or the folder cannot be written."""
@@ -78,7 +78,7 @@ def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
         _name_model(export, folder, agreement)
     paths = sorted(export.folder.iterdir(), key=lambda path: (path.name == MANIFEST, path.name))
     files = {path.name: path.stat().st_size for path in paths}
-    return Delivered(files=files, agreement=agreement)
+    return FinishedExport(files=files, agreement=agreement)
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> 
 
 
 def _agreement(export: Export, folder: Path) -> dict[str, Json]:
-    """Compare the delivered files with the float32 torch model, at the points of every export and at the requested
+    """Compare the exported files with the float32 torch model, at the points of every export and at the requested
     point."""
     from benchmarking.graphs.export.agreement import (
         PlainRunner,
