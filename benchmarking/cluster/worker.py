@@ -185,6 +185,7 @@ async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_fol
         local_directory=str(dask_folder),
         silence_logs=50,
     )
+    context.say(f"connecting to the scheduler {arguments.scheduler}, for up to {CONNECT_S:g} s")
     try:
         await asyncio.wait_for(worker.start(), CONNECT_S + 5)
     except (TimeoutError, OSError, RuntimeError, ValueError) as error:

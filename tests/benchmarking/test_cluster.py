@@ -27,7 +27,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Readings
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.supervisor import Track
-from tests.helpers.services import hosts
+from tests.helpers.services import free_ports, hosts
 from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -312,6 +312,16 @@ def test_local_workers_are_not_reachable_by_other_users():
             client.wait_for_workers(1, timeout=60)
             (address,) = client.scheduler_info(n_workers=-1)["workers"]
     assert address.startswith("tls://127.0.0.1:")
+
+
+def test_a_worker_reports_that_it_is_connecting_and_that_no_scheduler_answers(tmp_path, monkeypatch, capsys):
+    (port,) = free_ports(1)
+    monkeypatch.setattr(worker, "CONNECT_S", 0.5)
+    command = [f"tcp://127.0.0.1:{port}", "--devices", "null", "--spool-dir", str(tmp_path)]
+    assert worker.main(command) == 1
+    connecting, error = capsys.readouterr().err.splitlines()
+    assert connecting == f"connecting to the scheduler tcp://127.0.0.1:{port}, for up to 0.5 s"
+    assert error.startswith(f"benchhouse worker: error: no scheduler at tcp://127.0.0.1:{port}")
 
 
 def test_unusable_certificates_are_one_line_errors(tmp_path, capsys):
