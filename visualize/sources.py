@@ -1,4 +1,4 @@
-"""The source of the charts' rows: a database, or run files loaded into memory."""
+"""The source of charts and reports: a database, or run files loaded into memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from db.warehouse import Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
 
 NAMED = ("model_id", "device", "runtime", "precision")
-"""The fields of a selection that are columns of benchmark_runs."""
+"""Fields of a selection that are columns of benchmark_runs."""
 MEASURED = "($model IS NULL OR model_id = $model) AND task <> 'device-calibration'"
-"""The condition of a model's runs, without device calibrations, which belong to no model."""
+"""Condition for the runs of a model, or of all models; calibrations belong to no model."""
 MOST_NAMED = 20
 """Maximum names in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """An open warehouse, its name in messages, and the files that could not be loaded."""
+    """An open warehouse, its name for messages, and errors of files that could not be loaded."""
 
     warehouse: Warehouse
     name: str
@@ -37,7 +37,7 @@ class Source:
 
 
 def open_database(path: str, lock_timeout_s: float) -> Source:
-    """The database, opened read-only. Raises StorageError when it is missing, locked, of another program, or empty."""
+    """Open a database read-only. Raises StorageError if it is missing, locked, foreign or empty."""
     warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
     if not _values(warehouse, "run_id"):
         warehouse.close()
@@ -50,7 +50,7 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
 
 
 def open_files(patterns: Sequence[str]) -> Source:
-    """The runs of files (or folders, or glob patterns), in memory. Raises StorageError when none can be read."""
+    """Load run files (or folders, or glob patterns) into memory. Raises StorageError if none can be read."""
     paths = run_files(_expanded(patterns))
     warehouse = Warehouse.open(MEMORY)
     outcome = ingest_files(warehouse, paths)
@@ -66,7 +66,7 @@ def open_files(patterns: Sequence[str]) -> Source:
 
 
 def resolved(text: str, files: Sequence[str] | None, database: str | None, lock_timeout_s: float) -> Words:
-    """A selection in words; SQL of the user in it is run here, on a read-only connection. Raises UsageError."""
+    """Parse a selection; user SQL in it is run on a read-only connection. Raises UsageError."""
     words = Words.parse(text)
     if words.sql is not None and files:
         raise UsageError("sql: in a selection needs a database: give --db-path, or select with FIELD=VALUE,...")
@@ -74,7 +74,7 @@ def resolved(text: str, files: Sequence[str] | None, database: str | None, lock_
 
 
 def check(source: Source, selection: Selection) -> None:
-    """Raise UsageError for a name that no run in the source has, with similar and existing names."""
+    """Raise UsageError for an unknown name, listing similar and existing names."""
     for column in NAMED:
         wanted = getattr(selection, column)
         known = _values(source.warehouse, column)
@@ -90,9 +90,9 @@ def check(source: Source, selection: Selection) -> None:
 
 
 def chosen(source: Source, selection: Selection, words: Words) -> Selection:
-    """The selection, narrowed to the results that the words select, as in other commands.
+    """The selection, narrowed to the results of `words`.
 
-    Raises UsageError or StorageError, naming the existing values, if the selection is empty.
+    Raises UsageError or StorageError, listing existing values, if nothing is selected.
     """
     if not words.text:
         return selection
@@ -105,14 +105,14 @@ def chosen(source: Source, selection: Selection, words: Words) -> Selection:
 
 
 def has_results(source: Source, selection: Selection) -> bool:
-    """Whether the selection has any result, of any status."""
+    """Whether the selection has any result, whatever its status."""
     chosen_too = "" if selection.results is None else f" AND {CHOSEN}"
     sql = f"SELECT 1 FROM {TABLES} WHERE {SELECTED}{chosen_too} LIMIT 1"  # noqa: S608 - values are bound
     return bool(source.warehouse.query(sql, bound(sql, selection)).dicts())
 
 
 def nothing_selected(source: Source, selection: Selection, words: Words = EVERYTHING) -> BenchhouseError:
-    """Why a selection of known names has no results: usually the combination was never measured."""
+    """The error of an empty selection of known names; usually the combination was never measured."""
     named = [str(getattr(selection, name)) for name in NAMED if getattr(selection, name)]
     selected = " ".join([*named, *([words.text] if words.text else [])])
     if not selected:
@@ -128,7 +128,7 @@ def nothing_selected(source: Source, selection: Selection, words: Words = EVERYT
 
 
 def _expanded(patterns: Sequence[str]) -> list[Path]:
-    """The given files without duplicates, in order; glob patterns that the shell left are expanded."""
+    """The files in order, without duplicates; glob patterns are expanded."""
     paths: dict[Path, None] = {}
     for pattern in patterns:
         found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
@@ -140,7 +140,7 @@ def _expanded(patterns: Sequence[str]) -> list[Path]:
 
 
 def _values(warehouse: Warehouse, column: str) -> list[str]:
-    """The distinct values of a column of runs and profiles, sorted. `column` is never user input."""
+    """Sorted distinct values of a column of runs and profiles. `column` is never user input."""
     own = "profile_id" if column == "run_id" else quoted(column)
     sql = f"SELECT {quoted(column)} AS value FROM benchmark_runs UNION SELECT {own} FROM profiles ORDER BY 1"  # noqa: S608
     rows = warehouse.query(sql).dicts()
@@ -148,7 +148,7 @@ def _values(warehouse: Warehouse, column: str) -> list[str]:
 
 
 def _axis_values(warehouse: Warehouse, name: str, selection: Selection) -> str:
-    """The values of a grid axis among the results: "batch size 1, 4"."""
+    """The values of an axis in the results: "batch size 1, 4"."""
     column = quoted(name)
     sql = f"""
         SELECT DISTINCT {column} AS value FROM benchmark_results JOIN benchmark_runs USING (run_id)

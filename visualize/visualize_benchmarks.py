@@ -1,4 +1,4 @@
-"""The command `visualize_benchmarks`: charts as image files, or a report, from the warehouse or from run files."""
+"""The command `visualize_benchmarks`: draws charts as image files, or writes a report, from a database or run files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 NAME = "visualize_benchmarks"
 LONGEST_STEM = 180
-"""File systems allow names of 255 bytes; the rest is for the extension and for tools that add their own."""
+"""File systems allow names of 255 bytes; the rest is for extensions."""
 DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
 ARCHITECTURES = "architecture_comparison"
 EXAMPLES = """examples:
@@ -65,33 +65,33 @@ EXAMPLES = """examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to draw: the checked options."""
+    """The checked options."""
 
     charts: tuple[str, ...]
     demanded: tuple[str, ...]
-    """Charts requested by name; failing to draw one is an error rather than a note."""
+    """Charts requested by name; it is an error if one cannot be drawn."""
     formats: tuple[ImageFormat, ...]
     theme: ThemeName
     selection: Selection
     words: Words
-    """The selection in the syntax shared by all commands."""
+    """The selection in the syntax of all commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Everything that was read. The source is already closed: no database stays open while drawing."""
+    """The data of all charts. The database is closed before drawing."""
 
     rows: dict[str, list[Row]]
-    """The rows of each chart that has any."""
+    """Rows of each chart with data."""
     without_data: tuple[str, ...]
-    """The charts without rows, except those requested by name."""
+    """Charts without data, except those requested by name."""
     troubles: tuple[str, ...]
-    """Files that could not be read, with the reasons."""
+    """Errors of unreadable files and of requested charts without data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The files of one chart, and the pictures that could not be drawn."""
+    """Files of a chart, and pictures that were not drawn."""
 
     chart: str
     paths: tuple[Path, ...]
@@ -151,12 +151,12 @@ def _parser() -> Parser:
         action="extend",
         dest="charts",
         metavar="NAME",
-        help="chart to draw, may be repeated; or a list A,B (default: all that have data, but those of single results)",
+        help="chart to draw, may be repeated, or a list A,B (default: all with data, except those of single results)",
     )
     charts.add_argument(
         "--architecture-comparison",
         action="store_true",
-        help="the comparison of all models by architecture family: alone, or with the charts of --model-id",
+        help="comparison of all models by architecture family, alone or with the charts of --model-id",
     )
     charts.add_argument(
         "--baseline",
@@ -174,7 +174,7 @@ def _parser() -> Parser:
         "--list-charts",
         action="store_true",
         dest="list_charts",
-        help="list the charts and the data each needs",
+        help="list the charts and the data they need",
     )
     _add_report_flags(parser.add_argument_group("report"))
     output = parser.add_argument_group("output")
@@ -192,12 +192,12 @@ def _parser() -> Parser:
     )
     output.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
     output.add_argument("--json", action="store_true", help="one JSON list on stdout (default: one path per line)")
-    output.add_argument("--quiet", action="store_true", help="no notes on stderr about charts that are not drawn")
+    output.add_argument("--quiet", action="store_true", help="no notes on stderr about missing charts")
     return parser
 
 
 def _add_source_flags(group: argparse._ArgumentGroup) -> None:
-    """Flags for the source of the results: a database, or run files."""
+    """Flags for the source: a database or run files."""
     source = group.add_mutually_exclusive_group()
     source.add_argument(
         "--db-path", metavar="FILE", help="database (default: $BENCHMARK_DB_PATH, else benchmark_db.duckdb)"
@@ -215,7 +215,7 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
-    """The selection of results, in words or by flags."""
+    """The selection, as an argument or by flags."""
     add_selection(group)
     group.add_argument("--model-id", metavar="NAME", help="model (default: every model)")
     group.add_argument(
@@ -226,7 +226,7 @@ def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_report_flags(group: argparse._ArgumentGroup) -> None:
-    """Flags of a report, which is written instead of charts."""
+    """Flags of a report, which replaces charts."""
     group.add_argument(
         "--report",
         metavar="FILE",
@@ -236,7 +236,7 @@ def _add_report_flags(group: argparse._ArgumentGroup) -> None:
         "--compare",
         nargs=2,
         metavar=("A", "B"),
-        help="--report: two selections, judged as benchhouse compare judges them (default: no comparison)",
+        help="--report: two selections to compare as in benchhouse compare (default: no comparison)",
     )
     group.add_argument(
         "--across", type=names, default=(), metavar="FIELD,...", help="--compare: fields that may differ, or all"
@@ -244,7 +244,7 @@ def _add_report_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _request(options: argparse.Namespace) -> Request:
-    """The options, checked as far as possible without the data. Raises UsageError."""
+    """The options, checked without data. Raises UsageError."""
     known = plugins.names(PACKAGE)
     named = [choice(name, known, "chart") for name in options.charts or ()]
     named += [ARCHITECTURES] if options.architecture_comparison else []
@@ -271,7 +271,7 @@ def _formats(named: Sequence[str]) -> tuple[ImageFormat, ...]:
 
 
 def _words(options: argparse.Namespace) -> Words:
-    """The selection in words; SQL of the user in it is run here."""
+    """The selection; user SQL in it is run here."""
     from visualize.sources import resolved
 
     return resolved(options.selection, options.json_path, options.db_path, options.lock_timeout)
@@ -289,7 +289,7 @@ def _selection(options: argparse.Namespace) -> Selection:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Check which options go together. Raises UsageError."""
+    """Raise UsageError for options that exclude each other."""
     if options.compare is None and options.across:
         raise UsageError("--across applies to comparisons: add --compare A B")
     if options.report is None:
@@ -306,7 +306,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    """Write the report, and print its path."""
+    """Write the report and print its path."""
     from visualize.report.report_file import ReportRequest, write_report
 
     refused = write_report(
@@ -329,7 +329,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _gather(options: argparse.Namespace, request: Request) -> Gathered:
-    """All rows of all charts. Raises UsageError for unknown names and StorageError for an unreadable source."""
+    """Rows of all charts. Raises UsageError for unknown names and StorageError for an unreadable source."""
     from visualize import sources
 
     if options.json_path:
@@ -365,7 +365,7 @@ def _rows(source: Source, request: Request, selection: Selection) -> dict[str, l
 
 
 def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:
-    """Draw and write one chart after the other. Raises StorageError when no picture could be made."""
+    """Draw and write charts one by one. Raises StorageError if no picture could be drawn."""
     writable_folder(folder)
     outcomes = []
     for name, rows in gathered.rows.items():
@@ -382,7 +382,7 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
     if outcomes and not any(outcome.paths for outcome in outcomes):
         reasons = list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.not_drawn))
         more = f"; and {len(reasons) - 2} more" if len(reasons) > 2 else ""
-        raise StorageError(f"nothing could be drawn. {'; '.join(reasons[:2])}{more}")
+        raise StorageError(f"nothing could be drawn: {'; '.join(reasons[:2])}{more}")
 
 
 def _chart(name: str) -> ChartPlugin:
@@ -404,7 +404,7 @@ def _list_charts(as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A drawing as the contents of its files, without its figure."""
+    """A drawing as image files, without its figure."""
 
     name_parts: tuple[str, ...]
     details: tuple[str, ...]
@@ -412,14 +412,13 @@ class Picture:
 
 
 def picture(drawing: Drawing, formats: Sequence[ImageFormat]) -> Picture:
-    """The drawing in each of the formats."""
+    """The drawing in each format."""
     images = tuple((name, image(drawing.figure, name)) for name in formats)
     return Picture(name_parts=drawing.name_parts, details=drawing.details, images=images)
 
 
 def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
-    """A file name without extension for each picture of a chart: safe on every file system, at most LONGEST_STEM long,
-    and unique even if case is ignored."""
+    """File names without extension: safe on every file system, at most LONGEST_STEM long, and unique ignoring case."""
     plain = ["_".join(map(safe, (chart, *one.name_parts))) for one in pictures]
     facts = [[safe(fact) for fact in one.details] for one in pictures]
     apart = distinct_names([name.lower() for name in plain], facts, "_")
@@ -427,12 +426,12 @@ def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
 
 
 def safe(part: str) -> str:
-    """A part of a file name: letters, digits and . _ = - stay, "/" becomes "--", everything else "-"."""
+    """A part of a file name: letters, digits and . _ = - are kept, "/" becomes "--", everything else "-"."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-") or "-"
 
 
 def writable_folder(folder: Path) -> Path:
-    """The folder, created if it is missing. Raises StorageError when it cannot be created or written to."""
+    """The folder, created if missing. Raises StorageError if it cannot be created or written to."""
     make_folder(folder)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write to the folder {folder}: choose another with --output-dir")
@@ -440,7 +439,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    """Write the pictures of a chart, replacing existing files, and return the paths. Raises StorageError."""
+    """Write the pictures of a chart, replacing existing files, and return their paths. Raises StorageError."""
     paths = []
     for stem, one in zip(stems(chart, pictures), pictures, strict=True):
         for image_format, content in one.images:

@@ -282,7 +282,7 @@ def test_bad_input_is_one_clear_line(here, database, draw, make_run, case):
 def test_a_selection_of_failed_points_is_an_error_with_the_reason(database, draw, make_run, alter):
     code, out, (error,) = draw("--db-path", database(alter.results(make_run(), alter.failed)), "--quiet")
     assert (code, out) == (1, [])
-    assert error.startswith("visualize_benchmarks: error: nothing could be drawn. ")
+    assert error.startswith("visualize_benchmarks: error: nothing could be drawn: ")
     assert "4 failed of 4 points; first error: OutOfMemoryError: too big" in error
 
 

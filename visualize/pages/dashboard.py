@@ -1,8 +1,8 @@
-"""Shows the warehouse as web pages on this machine, until Ctrl-C.
+"""Serves the warehouse as web pages on this machine, until Ctrl-C.
 
-The pages read a copy of the database, so measurements never wait for them; new results appear at once. Notes and triage
+Pages read a copy of the database, so measurements never wait for them; new results appear at once. Notes and triage
 entered on a page are stored in the database, unless --read-only is given.
-Only this machine can open the pages. With --host ADDRESS other machines can too, and then need a token.
+Only this machine can open the pages. With --host ADDRESS other machines can too, and need a token.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TOKEN_NAMED_BY = "BENCHHOUSE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a vari
 DEFAULT_PORT = 8050
 LOOPBACK = "127.0.0.1"
 LEAST_TOKEN = 16
-"""Characters of a token."""
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a user may ask for
+"""Minimum characters of a token."""
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - only compared with the user's --host
 EXAMPLES = """examples:
   benchhouse dashboard
   benchhouse dashboard --db-path results.duckdb --port 9000
@@ -119,7 +119,7 @@ def _port(text: str) -> int:
 
 
 def _token(arguments: argparse.Namespace) -> str | None:
-    """The secret; None for none. Raises UsageError where one is needed."""
+    """The token, or None. Raises UsageError if it is required but missing."""
     given: str | None = arguments.token
     if given is None:
         given = os.environ.get(TOKEN_NAMED_BY) or None
@@ -136,7 +136,7 @@ def _token(arguments: argparse.Namespace) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -158,11 +158,11 @@ def _access(arguments: argparse.Namespace, token: str | None) -> Access:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises StorageError."""
+    """A listening socket. Raises StorageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # elsewhere it would share the port
+        if os.name == "posix":  # on Windows the option would share the port
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
         made.listen(128)
@@ -173,7 +173,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """To open in a browser."""
+    """The URL to open in a browser."""
     name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/" + ("" if token is None else f"?token={token}")
 

@@ -1,4 +1,4 @@
-"""Elements of pages: tables of cells with links, charts with tables behind them, sparklines, numbers and times."""
+"""Elements of pages: tables with links, charts with tables of their values, sparklines, numbers and times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Tone = Literal["", "bad", "warn", "good", "muted"]
-"""The colour of a cell. Its text states the same without the colour."""
+"""Colour of a cell, whose text carries the same information."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A view with its parameters; the site knows the address."""
+    """A view with its parameters; the site provides the URL."""
 
     view: str
     parameters: DataclassInstance
@@ -36,7 +36,7 @@ class Cell:
     link: Link | None = None
     tone: Tone = ""
     hint: str | None = None
-    """A tooltip; never the only place of a fact."""
+    """A tooltip, never the only source of a fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class Heading:
 
     text: str
     is_number: bool = False
-    """Right-aligned, and never folded."""
+    """Right-aligned and never wrapped."""
     link: Link | None = None
-    """Sorts by it."""
+    """Sorts by the column."""
     sorted: Literal["ascending", "descending"] | None = None
 
 
@@ -63,31 +63,31 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Pages to choose from, as links in a site without forms."""
+    """Alternative pages, shown as links in sites without forms."""
 
     title: str
     options: tuple[tuple[str, Link, bool], ...]
-    """Text, page, and whether it is shown."""
+    """(text, page, whether it is the current page)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart, its words, and the numbers in it."""
+    """A chart with its text and a table of its values."""
 
     title: str
-    """The finding where there is one."""
+    """A finding, if there is one."""
     caption: str
     spec: Mapping[str, Any]
-    """Of Vega-Lite."""
+    """Vega-Lite specification."""
     table: Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spark:
-    """A sparkline: values in the order of time, in a box of WIDTH x HEIGHT."""
+    """A sparkline over time, in a box of WIDTH x HEIGHT."""
 
     points: str
-    """Of an SVG polyline."""
+    """Points of an SVG polyline."""
     end: tuple[float, float]
     words: str
     """For screen readers."""
@@ -96,7 +96,7 @@ class Spark:
 WIDTH, HEIGHT = 120.0, 28.0
 EDGE = 2.0
 LEAST_RANGE = 0.1
-"""Share of the middle value; smaller variation is drawn nearly flat."""
+"""Minimum range as a share of the middle value, so small variation looks flat."""
 
 
 def spark(values: Sequence[float], unit: str) -> Spark | None:
@@ -117,20 +117,20 @@ def spark(values: Sequence[float], unit: str) -> Spark | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """A reading over the last minutes, in a box of STRIP_WIDTH x STRIP_HEIGHT, with its numbers."""
+    """A reading over the last minutes, in a box of STRIP_WIDTH x STRIP_HEIGHT, with a table of its values."""
 
     title: str
     now: str
-    """The newest value with its unit."""
+    """Newest value with its unit."""
     low: str
-    """Of the box."""
+    """Lower end of the scale."""
     high: str
     begin: str
-    """When the box begins: "2 min ago"."""
+    """Start of the time axis: "2 min ago"."""
     points: str
-    """Of an SVG polyline; empty for a single value."""
+    """Points of an SVG polyline."""
     area: str
-    """Of an SVG path: what is below the line."""
+    """SVG path of the area below the line."""
     words: str
     """For screen readers."""
     table: Grid
@@ -138,7 +138,7 @@ class Strip:
 
 STRIP_WIDTH, STRIP_HEIGHT = 300.0, 60.0
 LEAST_SPAN_S = 30.0
-"""Of the time axis: a first few samples do not fill the box."""
+"""Minimum length of the time axis, so the first samples do not fill the box."""
 
 
 def strip(
@@ -150,7 +150,7 @@ def strip(
     scale: tuple[float, float] | None,
     table: Grid,
 ) -> Strip | None:
-    """A reading over time from its values and their ages in seconds; None without values."""
+    """The strip of a reading from its values and their ages in seconds; None without values."""
     if not values:
         return None
     span_s = max(ages_s[0], LEAST_SPAN_S)
@@ -175,13 +175,13 @@ def strip(
         begin=begin,
         points=line,
         area=f"M{first:g},{STRIP_HEIGHT:g} L{line.replace(' ', ' L')} L{last:g},{STRIP_HEIGHT:g} Z",
-        words=f"{title}: {now}; from {least} to {most} {unit} since {begin}; its numbers are in the table below it",
+        words=f"{title}: {now}; from {least} to {most} {unit} since {begin}; values in the table below",
         table=table,
     )
 
 
 def _around(low: float, high: float) -> tuple[float, float]:
-    """A padded scale in which small variation is drawn nearly flat."""
+    """A padded scale on which small variation looks flat."""
     middle, half = (low + high) / 2, (high - low) / 2
     half = max(half * 1.1, abs(middle) * LEAST_RANGE / 2) or 1.0
     return max(0.0, middle - half) if low >= 0 else middle - half, middle + half
@@ -193,17 +193,17 @@ def text_cell(value: object, *, link: Link | None = None, tone: Tone = "", hint:
 
 
 def number_cell(value: float | None, *, hint: str | None = None) -> Cell:
-    """A number in significant digits; "-" for None."""
+    """A number with significant digits; "-" for None."""
     return Cell(text=NOTHING, tone="muted", hint=hint) if value is None else Cell(text=number(value), hint=hint)
 
 
 def state_cell(word: str, *, hint: str | None = None) -> Cell:
-    """A status, verdict or validity in its tone."""
+    """A status, verdict or validity in its colour."""
     return Cell(text=visible(word), tone=tone_of(word), hint=hint)
 
 
 def tone_of(word: str) -> Tone:
-    """The tone of a status, verdict or validity."""
+    """The colour of a status, verdict or validity."""
     plain = word.replace("_", " ")
     if plain in FAILED_STATES:
         return "bad"
@@ -213,7 +213,7 @@ def tone_of(word: str) -> Tone:
 
 
 def point_text(row: Mapping[str, Any]) -> str:
-    """The point of a result: "b1 s128"."""
+    """The label of a result's point: "b1 s128"."""
     return Point.from_columns(row).label
 
 
@@ -223,7 +223,7 @@ def time_text(moment: datetime | None) -> str:
 
 
 def grid_of(table: Table, caption: str, links: Sequence[Link] = ()) -> Grid:
-    """A table of the commands; `links` are those of the first cell of each row."""
+    """A grid from a table of a command; `links` apply to the first cell of each row."""
     return Grid(
         headings=tuple(
             Heading(text=visible(name), is_number=place in table.numbers) for place, name in enumerate(table.headings)
@@ -242,17 +242,17 @@ def grid_of(table: Table, caption: str, links: Sequence[Link] = ()) -> Grid:
 
 
 def headings(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Heading, ...]:
-    """Headings of columns, those in `numbers` right-aligned."""
+    """Column headings, right-aligned for `numbers`."""
     right = set(numbers)
     return tuple(Heading(text=heading(name), is_number=name in right) for name in names)
 
 
 def doubt_sentence(kind: str) -> str:
-    """What a doubt means and what to do about it."""
+    """The meaning of a doubt, with advice."""
     return sentence(kind)
 
 
 def doubt_tone(kind: str) -> Tone:
-    """By its severity."""
+    """The colour of a doubt's severity."""
     severity = KINDS[kind].severity if kind in KINDS else "info"
     return "bad" if severity == "invalid" else "muted" if severity == "info" else "warn"

@@ -1,4 +1,4 @@
-"""The charts of a load on pages and in reports: its levels with limits and knee, and the requests of a level."""
+"""Charts of load tests on pages and in reports: levels with limits and knee, and the requests of a level."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MARKS = "Hollow marks are doubtful, crosses invalid or simulated."
 GOODPUT = "goodput_requests_per_sec"
 MOST_BARS = 300
-"""Maximum requests with a bar; more would be thinner than a pixel."""
+"""Maximum requests with a bar; with more, bars would be thinner than a pixel."""
 MOST_READ = 3000
-"""Maximum requests read of a level: those drawn as bars, and those in flight at the same time."""
+"""Maximum requests read of a level: those drawn as bars and those in flight at the same time."""
 COUNTED = """
 SELECT launch, count(*) AS requests, count(error) AS failed, list_sort(list_distinct(list(error))) AS errors
 FROM requests WHERE result_id = $result AND phase = 'measure' GROUP BY launch ORDER BY launch
@@ -31,27 +31,27 @@ SELECT {loads.TIMES} FROM requests
 WHERE result_id = $result AND phase = 'measure' AND launch = $launch AND ordinal < $most
 """  # noqa: S608 - names of columns
 TABLE_ROWS = 100
-"""Requests in the table behind their chart."""
+"""Maximum rows of the tables behind charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The metrics of a chart over the levels: one as a line with marks, another as a dotted line."""
+    """The metrics of a chart over load levels: one as a line with marks, one as a dotted line."""
 
     title: str
     column: str
     thin: str
-    """The other column, or entry of the numbers without a column."""
+    """Column of the dotted line, or key of other_metrics."""
     thin_title: str
     limit: str | None = None
-    """Name of the limit that is drawn in it."""
+    """Name of the latency limit drawn in the chart."""
 
 
 REQUEST_RATES = Curve(
     title="Successful requests per second",
     column="throughput_samples_per_sec",
     thin=GOODPUT,
-    thin_title="goodput (within every limit)",
+    thin_title="goodput (requests that meet every limit)",
 )
 TIMES = (
     Curve(
@@ -79,11 +79,11 @@ TIMES = (
 
 
 def level_charts(key: Row, rows: Sequence[Row], left_out: int = 0, *, with_kind: bool = True) -> list[Chart]:
-    """Throughput and times over the levels of one kind of load (`loads.by_kind`), then throughput
-    against interactivity.
+    """Throughput and latency over the levels of one kind of load (`loads.by_kind`), then total throughput against
+    throughput per user.
 
-    Rows have a "setup", which names the server, and a "state". `left_out` servers are not drawn. Captions
-    begin with the kind of load if `with_kind`.
+    Rows have a "setup", which names the server, and a "state". `left_out` is the number of servers not drawn. With
+    `with_kind`, captions begin with the kind of load.
     """
     kind = ", ".join(part for part in loads.request_words(key) if part) if with_kind else ""
     charts = [_curve_chart(key, rows, left_out, curve, kind) for curve in (REQUEST_RATES, *TIMES)]
@@ -91,7 +91,7 @@ def level_charts(key: Row, rows: Sequence[Row], left_out: int = 0, *, with_kind:
 
 
 def _points(rows: Sequence[Row], x: Callable[[Row], float | None], y: str, thin: str | None) -> list[dict[str, Any]]:
-    """The data of each level that has the value."""
+    """Data of each level with a value."""
     return [
         {
             **dict.fromkeys(("low", "high")), "setup": row["setup"], "point": loads.level_words(row), "level": at,
@@ -104,7 +104,7 @@ def _points(rows: Sequence[Row], x: Callable[[Row], float | None], y: str, thin:
 
 
 def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kind: str) -> Chart | None:
-    """A line for each server over the levels of a load; None without values."""
+    """One line per server over load levels; None without values."""
     points = _points(rows, loads.level, curve.column, curve.thin)
     if not points:
         return None
@@ -114,9 +114,9 @@ def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kin
     sentences = (
         "Higher is better." if is_rate else "Lower is better.",
         f"Dotted: {curve.thin_title}." if _any(points, "thin") else "",
-        "Dashed grey: the offered load." if is_offered else "",
-        f"Dashed: the limit, {number(limit)} ms." if limit is not None else "",
-        "Past the knee (vertical line) more load mostly adds waiting." if _any(points, "knee") else "",
+        "Dashed grey: offered load." if is_offered else "",
+        f"Dashed: limit of {number(limit)} ms." if limit is not None else "",
+        "Beyond the knee (vertical line), more load mainly adds queueing delay." if _any(points, "knee") else "",
     )
     return Chart(
         title=_title(rows, curve, offered),
@@ -128,24 +128,24 @@ def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kin
 
 
 def _title(rows: Sequence[Row], curve: Curve, offered: str) -> str:
-    """The knee if a single server is drawn and has a valid one, else a description."""
+    """The knee if a single server is drawn and its knee is valid, else a description."""
     knees = [row for row in rows if row["is_knee"] and row["state"] == "valid"]
     is_one = len({row["setup"] for row in rows}) == 1 and len(knees) == 1
     if is_one and curve is REQUEST_RATES:
         served = number(knees[0][curve.column])
-        return f"Throughput levels off past {loads.level_words(knees[0])}, where {served} requests/s succeed"
+        return f"Throughput levels off beyond {loads.level_words(knees[0])}, where {served} requests/s succeed"
     return f"{curve.title} against {offered[0].lower()}{offered[1:]}"
 
 
 def _frontier(rows: Sequence[Row], left_out: int, kind: str) -> Chart | None:
-    """Throughput of all users against throughput per user; None without tokens that were streamed."""
+    """Total throughput against throughput per user; None without streamed tokens."""
     points = _points(rows, _per_user, "throughput_tokens_per_sec", None)
     if not points:
         return None
-    title, per_user = "Output tokens per second of all users", "Tokens per second of each user"
+    title, per_user = "Total output tokens/s", "Output tokens/s per user"
     return Chart(
         title=f"{title} against {per_user[0].lower()}{per_user[1:]}",
-        caption=_caption(kind, points, left_out, "Higher is better in both; each mark is a level."),
+        caption=_caption(kind, points, left_out, "Higher is better on both axes; each mark is a level."),
         spec=specs.curves(points, y_title=title, x_title=per_user),
         table=_table(points, title, None, x_title=per_user),
     )
@@ -160,7 +160,7 @@ def _any(points: Sequence[Row], name: str) -> bool:
 
 
 def _caption(kind: str, points: Sequence[Row], left_out: int, *sentences: str) -> str:
-    more = f"{left_out} slower servers are in the table only." if left_out else ""
+    more = f"{left_out} slower servers are only in the table." if left_out else ""
     marks = MARKS if any(one["state"] != "valid" for one in points) else ""
     return " ".join(part for part in (kind and f"{kind[0].upper()}{kind[1:]}.", *sentences, marks, more) if part)
 
@@ -186,24 +186,24 @@ def _table(points: Sequence[Row], title: str, thin_title: str | None, x_title: s
 
 
 def state(row: Row) -> str:
-    """How far a level is trusted."""
+    """The state of a level: valid, doubtful, invalid or simulated."""
     return "simulated" if row["simulated"] else trust(row)
 
 
 def request_charts(data: Data, row: Row) -> tuple[Chart, ...]:
-    """The requests of the first repetition of a level over time, and how many were in flight; empty without any."""
+    """Requests of the first repetition of a level over time, and the number in flight; empty without requests."""
     if not is_ok(row):
         return ()
     launches = data.warehouse.query(COUNTED, {"result": row["result_id"]}).dicts()
     if not launches:
         return ()
     first = launches[0]
-    asked = {"result": row["result_id"], "launch": first["launch"], "most": MOST_READ}
-    (times,) = data.warehouse.query(REQUESTS, asked).dicts()
+    values = {"result": row["result_id"], "launch": first["launch"], "most": MOST_READ}
+    (times,) = data.warehouse.query(REQUESTS, values).dicts()
     requests = loads.requests_of(times)
     shown = requests[:MOST_BARS]
     until = max(one.end or one.sent or one.intended for one in shown)
-    if len(requests) < first["requests"]:  # whether later requests were in flight is unknown
+    if len(requests) < first["requests"]:  # later requests were not read and may be in flight
         until = min(until, requests[-1].intended)
     return (_bars(row, first, shown, len(launches)), _flight(requests, until))
 
@@ -226,8 +226,8 @@ def _bars(row: Row, counted: Row, shown: Sequence[loads.Request], repetitions: i
         f"Crosses mark failures: {counted['failed']} of {counted['requests']} ({', '.join(counted['errors'][:3])})."
         if counted["failed"]
         else "",
-        f"The first {len(shown)} of {counted['requests']} requests." if len(shown) < counted["requests"] else "",
-        f"The first of {repetitions} repetitions." if repetitions > 1 else "",
+        f"Shown: the first {len(shown)} of {counted['requests']} requests." if len(shown) < counted["requests"] else "",
+        f"Shown: the first of {repetitions} repetitions." if repetitions > 1 else "",
     )
     return Chart(
         title=f"Requests over time at {loads.level_words(row)}",
@@ -249,7 +249,7 @@ def _request_table(shown: Sequence[loads.Request]) -> Grid:
             )
             for place, one in enumerate(shown[:TABLE_ROWS], start=1)
         ),
-        caption=f"The drawn requests, at most {TABLE_ROWS}",
+        caption=f"Requests in the chart, at most {TABLE_ROWS}",
     )
 
 
@@ -260,11 +260,11 @@ def _flight(requests: Sequence[loads.Request], until: float) -> Chart:
     most = max(step["y"] for step in steps)
     return Chart(
         title=f"Up to {most} request{'' if most == 1 else 's'} in flight",
-        caption="Requests sent and not yet finished. A line that keeps rising means that the server falls behind.",
-        spec=specs.stairs(steps, x_title="time since the first intended start (s)", y_title="requests in flight"),
+        caption="Requests sent but not finished. A line that keeps rising means that the server cannot keep up.",
+        spec=specs.step_line(steps, x_title="time since the first intended start (s)", y_title="requests in flight"),
         table=Grid(
             headings=headings(("time (s)", "in flight"), ("time (s)", "in flight")),
             rows=tuple((number_cell(step["x"]), text_cell(step["y"])) for step in steps[:TABLE_ROWS]),
-            caption=f"Requests in flight, the first {TABLE_ROWS} changes at most",
+            caption=f"Requests in flight, at most the first {TABLE_ROWS} changes",
         ),
     )

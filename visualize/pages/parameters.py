@@ -1,9 +1,8 @@
-"""Parameters of a view, from an address and back: the fields of a frozen dataclass.
+"""Parameters of a view as fields of a frozen dataclass, parsed from and written to URLs.
 
-A field is a `str`, an `int`, a `float` from 0, a `bool` or a `Literal` of texts, each with
-`| None` where it may be missing. Fields without a default are in the path of the address, the others in its query.
-Empty values count as missing, since forms send them. Defaults are left out of addresses, so that each state has one
-address.
+A field is a `str`, an `int`, a `float` from 0, a `bool` or a `Literal` of texts, with `| None` if it may be missing.
+Fields without a default are part of the URL's path, others of its query. Empty values count as missing, since forms
+send them. URLs leave out defaults, so each state has exactly one URL.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ else:
     P = TypeVar("P")
 
 MAX_LENGTH = 20_000
-"""Characters of a value: SQL may be long, and uvicorn takes 64 kB of headers."""
+"""Maximum characters of a value: SQL may be long, and uvicorn accepts 64 kB of headers."""
 MAX_NUMBER = 10**9
 YES = "1"
-"""The value of a ticked box."""
+"""The value of a checked box."""
 
 
 def parse(kind: type[P], given: Iterable[tuple[str, str]]) -> P:
-    """The parameters. Raises UsageError for an unknown, repeated, missing or invalid one."""
+    """Parse parameters. Raises UsageError for unknown, repeated, missing or invalid ones."""
     known = _types(kind)
     values: dict[str, Any] = {}
     for name, text in given:
@@ -51,7 +50,7 @@ def parse(kind: type[P], given: Iterable[tuple[str, str]]) -> P:
 
 
 def query(parameters: DataclassInstance) -> tuple[tuple[str, str], ...]:
-    """The parameters of an address's query, as texts, without defaults."""
+    """Query parameters of a URL as texts, without defaults."""
     given = ((field, getattr(parameters, field.name)) for field in fields(parameters))
     return tuple(
         (field.name, _text(value))
@@ -61,7 +60,7 @@ def query(parameters: DataclassInstance) -> tuple[tuple[str, str], ...]:
 
 
 def path(parameters: DataclassInstance) -> Mapping[str, str]:
-    """The parameters of an address's path, as texts."""
+    """Path parameters of a URL as texts."""
     return {field.name: _text(getattr(parameters, field.name)) for field in fields(parameters) if _is_required(field)}
 
 
@@ -75,7 +74,7 @@ def _text(value: object) -> str:
 
 @cache
 def _types(kind: type) -> dict[str, Any]:
-    """The type of each field, without None."""
+    """Field types, without None."""
     hints = get_type_hints(kind)
     return {field.name: _without_none(hints[field.name]) for field in fields(kind)}
 
@@ -110,6 +109,6 @@ def _amount(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= MAX_NUMBER:  # neither is NaN
+    if not 0 <= value <= MAX_NUMBER:  # also rejects NaN
         raise UsageError(f"{name}={visible(text)[:40]}: expected a number from 0 to {MAX_NUMBER}")
     return value

@@ -1,4 +1,4 @@
-"""The pictures of a profile on pages and in reports: SVG that needs no script, with the numbers in tables behind it."""
+"""Pictures of a profile on pages and in reports: SVG without scripts, with tables of the values."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from visualize.pages.elements import Grid, Heading, number_cell, text_cell
 ROW = 24
 """Height of a row in pixels."""
 LETTERS = 130
-"""Small letters in the width of a picture on a usual screen."""
+"""Characters of small text in the width of a picture on a typical screen."""
 LEAST_LETTERS = 4
 NAMES = 26.0
-"""Of the width in percent: the names of layers."""
+"""Percent of the width for the names of layers."""
 MOST_OPERATORS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A block of a picture. Lengths across are percent of its width, down pixels."""
+    """A block of a picture; horizontal lengths in percent of the width, vertical lengths in pixels."""
 
     left: float
     width: float
@@ -31,14 +31,14 @@ class Bar:
     kind: str
     is_operator: bool
     label: str
-    """Empty where it does not fit."""
+    """Empty if it does not fit."""
     words: str
-    """For the pointer and for screen readers."""
+    """For tooltips and screen readers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A text next to bars."""
+    """A label next to bars."""
 
     left: float
     top: int
@@ -47,7 +47,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """A picture, its words, and the numbers in it."""
+    """A picture with its text and a table of its values."""
 
     title: str
     """The finding."""
@@ -55,7 +55,7 @@ class Bars:
     bars: tuple[Bar, ...]
     names: tuple[Name, ...]
     legend: tuple[tuple[str, str], ...]
-    """Kinds of modules, with their names."""
+    """(kind of module, name)."""
     height: int
     table: Grid
 
@@ -70,7 +70,7 @@ def pictures(row: Row) -> tuple[Bars, ...]:
 def _flame(row: Row, blocks: Sequence[Block]) -> Bars:
     return Bars(
         title=visible(profiles.flame_title(row)),
-        caption=f"The whole width is a call of {number(profiles.total_ms(row), 3)} ms ({profiles.clock(row)}). Modules "
+        caption=f"The full width is a call of {number(profiles.total_ms(row), 3)} ms ({profiles.clock(row)}). Modules "
         "are nested from the top down, with operators (paler) below the module that called them; a gap below a module "
         f"is its own code. {profiles.notes(row)[0]}",
         bars=tuple(
@@ -150,14 +150,14 @@ def _layers_table(row: Row, found: dict[str, list[Block]]) -> Grid:
 
 
 def modules_table(row: Row) -> Grid:
-    """Each module with its times in ms per call."""
+    """Modules with their times in ms per call."""
     total = profiles.total_ms(row)
-    numbers = ("calls", "own ms", "share", "with what is inside, ms")
+    numbers = ("calls", "own ms", "share", "total ms")
     return Grid(
         headings=tuple(Heading(text=name, is_number=name in numbers) for name in ("module", "class", "part", *numbers)),
         rows=tuple(
             (
-                text_cell(module["module"] or "in no module"),
+                text_cell(module["module"] or "outside modules"),
                 text_cell(module["class_name"]),
                 text_cell(profiles.WORDS.get(module["kind"], module["kind"])),
                 number_cell(module["calls"]),
@@ -172,7 +172,7 @@ def modules_table(row: Row) -> Grid:
 
 
 def operators_table(row: Row) -> Grid:
-    """The operators that take longest, over all modules."""
+    """The longest operators, summed over modules."""
     spent: dict[str, list[Row]] = {}
     for operator in row["operators"] or ():
         spent.setdefault(operator["operator"], []).append(operator)
@@ -191,5 +191,5 @@ def operators_table(row: Row) -> Grid:
             )
             for name in longest
         ),
-        caption="Operators that take longest",
+        caption="Longest operators",
     )

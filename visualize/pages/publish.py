@@ -1,9 +1,9 @@
-"""Writes the pages of `benchhouse dashboard` as a static site, to be opened from disk or put on any web server.
+"""Writes the pages of `benchhouse dashboard` as a static site, which opens from disk or from any web server.
 
-All results, or those of SELECTION. The names of hosts and users and the folders of paths are left out, unless
---with-hosts asks for them. What needs a server is missing: filters, questions in SQL, limits of recommendations.
+The site has all results, or those of SELECTION. Host names, user names and folders of paths are removed unless
+--with-hosts is given. Features that need a server are missing: filters, SQL queries, limits of recommendations.
 
-DIR appears when the site is complete. It may be a site that this command wrote before, which is replaced.
+DIR appears once the site is complete. An earlier site in DIR is replaced.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
 
     from db.analysis.selection import Selection
-    from visualize.pages.file_site import FIRST, check_folder, write_site
-    from visualize.pages.published import published
+    from visualize.pages.public_copy import public_copy
     from visualize.pages.snapshot import Snapshots
+    from visualize.pages.static_site import FIRST, check_folder, write_site
 
     selection = Selection.parse(arguments.selection)
     folder = Path(arguments.folder)
@@ -53,7 +53,7 @@ def _run(argv: Sequence[str]) -> int:
     try:
         with snapshots.reading() as source:
             chosen = selection.resolved(source.path)
-            with published(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
+            with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
                 made = write_site(data, folder, runs=arguments.runs)
     finally:
         snapshots.close()

@@ -1,4 +1,4 @@
-"""Results as rows of a table: every number that any of them has, and the state and doubts of each."""
+"""Results as table rows: all metrics that any result has, with states and doubts."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 OTHERS = "other_metrics"
-"""The column with the numbers that have no column of their own."""
+"""Column with metrics that have no column of their own."""
 FIRST = "latency_median_ms"
 NUMBERS = tuple(name for name, metric in METRICS.items() if metric.heading and name not in (FIRST, "output_error"))
 COLUMNS = (
     *("result_id", "run_id", "series_id", "status", "error", "validity", "doubts", "launches", "iterations"),
     *("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope", FIRST, "output_error", *NUMBERS, *PEAK_MEMORY, OTHERS),
 )
-"""The columns of a result that the rows need, besides those of its point."""
+"""Columns that rows need, besides those of the point."""
 INTERVAL = "95 % interval"
 INTERVAL_END = re.compile(r"_ci_(low|high)_ms$")
 STATE, DOUBTS = "state", "doubts"
 
 
 def own_metrics(data: Data) -> Mapping[str, Metric]:
-    """The custom metrics of benches and workloads, with unit and direction, by name."""
+    """Custom metrics of benches and workloads by name, with unit and direction."""
     return data.once("own metrics", lambda: custom_metrics(data.warehouse))
 
 
 def metric_choices(data: Data) -> Mapping[str, str]:
-    """Name -> title of every metric by which results are judged: those with a column, then custom ones."""
+    """Name -> title of every judged metric: those with a column, then custom ones."""
     own = {name: metric for name, metric in own_metrics(data).items() if metric.is_judged}
     return {name: metric.words for name, metric in {**JUDGED, **own}.items()}
 
 
-def asked_metric(data: Data, name: str) -> Metric:
-    """The metric of a name. Raises UsageError."""
+def metric_of(data: Data, name: str) -> Metric:
+    """The judged metric with this name. Raises UsageError."""
     own = own_metrics(data).get(name)
     return own if own is not None and own.is_judged else judged_metric(data.warehouse, name)
 
@@ -52,9 +52,8 @@ def asked_metric(data: Data, name: str) -> Metric:
 def result_table(
     rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({})
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
-    """Headings, and the cells of each row: only columns in which any row has a value. State and doubts are next to the
-    latency, since a narrow window cuts the right. `own` are the metrics without a column that are shown, but for the
-    ends of intervals, two for each percentile of a load."""
+    """Headings and cells of each row, with only the columns that have values. State and doubts are next to the latency,
+    since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out."""
     first: dict[str, Callable[[Row], Cell]] = {
         METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]), INTERVAL: _interval
     }  # fmt: skip

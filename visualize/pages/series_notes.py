@@ -1,4 +1,4 @@
-"""The triage of a series: its alerts, and the notes on it."""
+"""Alert triage and notes for a series."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Alert:
 
     alert_id: str
     title: str
-    """The change, when it was raised, and the commits."""
+    """Change, time raised, and commits."""
     triage: str
     note: str | None
     run: Link
@@ -38,33 +38,33 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A note."""
+    """A user note."""
 
     text: str
     about: str
     run: Link | None
-    """The run that it is about; None for the whole series."""
+    """The run it refers to; None for the whole series."""
     signature: str
     """Author and time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesNotes:
-    """Alerts and notes of a series, as its page shows them."""
+    """Alerts and notes of a series, for its page."""
 
     alerts: tuple[Alert, ...]
     unraised: int
     """Confirmed regressions without an alert."""
     notes: tuple[Note, ...]
     targets: tuple[tuple[str, str], ...]
-    """Possible subjects of a note: ids and words."""
+    """Possible subjects of a note: (id, text)."""
     marks: tuple[dict[str, str], ...]
     """Notes about runs, for the chart: "time" and "note"."""
     triages: tuple[str, ...] = TRIAGES
 
 
 def series_notes(data: Data, history: History, metric: Metric) -> SeriesNotes:
-    """The alerts of the series by the metric, and the notes about the series, its runs, results and alerts."""
+    """Alerts of the series for the metric, and notes about the series, its runs, results and alerts."""
     rows = list_alerts(data.warehouse, Selection.parse(f"series={history.series_id}"))
     rows = [row for row in rows if row["metric"] == metric.column]
     places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
@@ -105,7 +105,7 @@ def _worse(history: History, metric: Metric) -> list[ChangePoint]:
 
 
 def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], metric: Metric) -> bool:
-    """Whether an alert is about the change, as `raise_alerts` decides it."""
+    """Whether an alert refers to the change, by the rule of `raise_alerts`."""
     first, commit = change.first_changed.result_id, change.last_good.git_commit
     return any(
         first == row["result_id"]

@@ -1,8 +1,8 @@
 """The web server of the pages: routes, access checks and response headers.
 
-GET and HEAD change nothing. Forms that change the database are sent by POST, with a token that only pages of this
-server contain and with browser headers that name this server as their origin. Browsers run only this server's scripts
-(Content-Security-Policy). Other sites can neither read a response nor cause one to be computed, and requests whose
+GET and HEAD change nothing. Forms that change the database use POST, with a token that only this server's pages contain
+and with browser headers that name this server as their origin. Browsers run only this server's scripts
+(Content-Security-Policy). Other sites can neither read a response nor trigger its computation, and requests whose
 `Host` is not a name of this machine (DNS rebinding) are refused.
 """
 
@@ -63,15 +63,15 @@ POLICY = (
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with "no-referrer" a form would not say where it comes from
+    "Referrer-Policy": "same-origin",  # with "no-referrer", forms would have no origin
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
 FOR_EVER = "public, max-age=31536000, immutable"
-"""For static files, whose addresses change with their content."""
-ANEW = "no-cache"
-"""For pages, so that new results appear at once."""
+"""For static files, whose URLs change with their content."""
+REVALIDATE = "no-cache"
+"""For pages, so new results appear at once."""
 MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -86,25 +86,25 @@ MOST_FORM_BYTES = 65_536
 FORM_TOKEN = "form_token"  # noqa: S105 - the name of a field
 FORM = "application/x-www-form-urlencoded"
 AT_ONCE = 4
-"""Maximum pages computed concurrently; further requests wait. DuckDB uses several processors for one page."""
+"""Maximum pages computed concurrently; further requests wait. DuckDB uses several cores for one page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may send requests."""
+    """Access rules."""
 
     names: Collection[str] = LOOPBACK_NAMES
-    """Accepted names and addresses in `Host`, in lower case."""
+    """Accepted names and addresses in `Host`, lower case."""
     any_address: bool = False
     """Whether any IP address is accepted in `Host`: DNS rebinding needs a name."""
     token: str | None = None
-    """The secret that viewers need; None if there is none."""
+    """The token that viewers need, if any."""
     is_read_only: bool = False
     """Whether changes to the database are refused."""
 
 
 def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSnapshot]) -> ASGIApp:
-    """The server's application; `look` says what runs on this machine."""
+    """The server's application; `look` returns the commands running on this machine."""
     app = Starlette(
         routes=[
             Route("/static/{name:path}", _static),
@@ -131,7 +131,7 @@ def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSna
 
 
 class Guard:
-    """Checks each request first, and adds the headers to each response."""
+    """Checks requests and adds headers to responses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -148,14 +148,14 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", ANEW)
+                headers.setdefault("Cache-Control", REVALIDATE)
             await send(message)
 
         answer = self._answer(Request(scope))
         await (self._app if answer is None else answer)(scope, receive, with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """A refusal, or the redirect of a viewer with a token; None to continue."""
+        """A refusal, or the redirect of a viewer with a valid token; None to continue."""
         host = request.headers.get("host", "")
         if not self._is_here(host):
             return PlainTextResponse(
@@ -175,7 +175,7 @@ class Guard:
     def _checked_token(self, request: Request, token: str) -> Response | None:
         given = request.query_params.get(TOKEN)
         if given is not None and _equal(given, token):
-            # The token leaves the address: addresses are shared, and stay in the browser's history.
+            # Remove the token from the URL, since URLs are shared and stay in the browser's history.
             left = urlencode([one for one in request.query_params.multi_items() if one[0] != TOKEN])
             path = "/" + request.url.path.lstrip("/")
             answer = RedirectResponse(f"{path}?{left}" if left else path, HTTPStatus.SEE_OTHER)
@@ -191,8 +191,8 @@ class Guard:
 
 
 def is_of_another_site(headers: Headers) -> bool:
-    """Whether a page of another site or port sends the request, other than by a link that the user follows: from a
-    frame, for example, or as a prefetch."""
+    """Whether a page of another site or port sends the request, such as from a frame or as a prefetch, rather than a
+    user following a link."""
     if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return False
     is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
@@ -200,7 +200,7 @@ def is_of_another_site(headers: Headers) -> bool:
 
 
 def host_name(host: str) -> str:
-    """The name or address in a `Host` header, without the port and the brackets of IPv6."""
+    """The name or address in a `Host` header, without port and IPv6 brackets."""
     name = host.lower()
     if name.startswith("["):
         return name[1:].partition("]")[0]
@@ -228,7 +228,7 @@ def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
         given = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         is_part = request.headers.get("hx-request") == "true"
         if not is_part and any(not value for _, value in request.query_params.multi_items()):
-            return RedirectResponse(address, HTTPStatus.SEE_OTHER)  # a form sends empty fields: one state, one address
+            return RedirectResponse(address, HTTPStatus.SEE_OTHER)  # drop empty form fields: one URL per state
         limiter = request.app.state.limiter
         text = await anyio.to_thread.run_sync(_rendered, request, view, parameters, limiter=limiter)
         headers = {"HX-Push-Url": address} if is_part and address != given else {}
@@ -243,7 +243,7 @@ def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
 
 
 def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
-    """Makes one kind of change, then redirects to its page."""
+    """Makes one kind of change, then redirects to a page."""
 
     async def endpoint(request: Request) -> Response:
         site = _site(request)
@@ -283,7 +283,7 @@ async def _form(request: Request) -> list[tuple[str, str]]:
 
 
 def is_from_here(headers: Headers) -> bool:
-    """Whether the browser's headers say that the form comes from a page of this server."""
+    """Whether the browser's headers name this server as the origin of the form."""
     return headers.get("origin", "").partition("://")[2].lower() == headers.get("host", "").lower() != ""
 
 
@@ -297,7 +297,7 @@ def _site(request: Request) -> LiveSite:
 
 
 def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
-    """Serves one kind of download, part by part."""
+    """Serves one kind of download in parts."""
 
     async def endpoint(request: Request) -> Response:
         parts = _file_parts(request, download, _parameters(download, request))
@@ -310,7 +310,7 @@ def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
 
 
 def _file_parts(request: Request, download: Download[Any], parameters: Any) -> Iterator[Any]:
-    """The file, then its parts; keeps the copy they are read from until the end."""
+    """The file, then its parts; keeps the copy of the database until the end."""
     with _snapshots(request).reading() as data:
         file = download.file(data, parameters)
         yield file
@@ -341,7 +341,7 @@ async def _static(request: Request) -> Response:
 
 @cache
 def static_names() -> frozenset[str]:
-    """The files of the folder that are served. A requested name is looked up here, never joined to the folder."""
+    """Names of static files. Requested names are looked up here, never joined to a path."""
     found = (path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
     return frozenset(name for name in found if "." + name.rpartition(".")[2] in MEDIA_TYPES)
 
@@ -364,7 +364,7 @@ def _not_found(request: Request, error: Exception) -> Response:
 
 
 def _busy(request: Request, error: Exception) -> Response:
-    """The database that a change needs is locked by another process."""
+    """Another process has locked the database."""
     holder = str(error).partition(" Run files are kept")[0]
     text = f"{holder} Go back and submit the form again once the database is free."
     return _error_page(request, HTTPStatus.SERVICE_UNAVAILABLE, "Nothing was changed", text)

@@ -1,7 +1,7 @@
-"""The contract of a view, the list of views, and their addresses on a server or in files.
+"""The contract of views, the list of views, and their URLs on a server or in files.
 
-A view is a function from the warehouse and typed parameters to a typed page, which a template draws. It knows no
-address: links name a view and its parameters, and `Site.url` makes an address of them.
+A view is a function from the warehouse and typed parameters to a typed page, which a template renders. Views do not
+know URLs: links name a view and its parameters, and `Site.url` returns the URL.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -34,11 +35,11 @@ else:
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
-VIEWS = (
-    *("overview", "results", "run", "compare", "trends", "loads", "load", "profiles", "profile", "recommend"),
-    *("hardware", "live", "console"),
+VIEW_MODULES = (
+    *("overview", "results", "run", "compare", "trends", "loads", "profiles", "recommend", "hardware", "live"),
+    "console",
 )
-"""The modules of the views. Those with a place in the navigation come in this order."""
+"""Modules of the views, in the order of the navigation."""
 DIGEST_LETTERS = 10
 
 
@@ -48,81 +49,80 @@ class NotFoundError(BenchhouseError):
 
 @dataclass(frozen=True, kw_only=True)  # no slots: with them View[P](...) fails in Python 3.11
 class View(Generic[P]):
-    """A kind of page. Its template has its name."""
+    """A kind of page; its template has the same name."""
 
     name: str
     path: str
-    """With the parameters in it: "/runs/{run_id}"."""
+    """URL path with parameters: "/runs/{run_id}"."""
     title: str
-    """In the navigation; of a page without a title of its own."""
+    """Title in the navigation, and of pages without their own title."""
     parameters: type[P]
     page: Callable[[Data, P], Any]
-    """What the template draws, from the warehouse. Raises UsageError for invalid parameters, NotFoundError."""
+    """Returns the content for the template. Raises UsageError for invalid parameters, NotFoundError."""
     is_in_navigation: bool = True
     has_charts: bool = False
-    """Whether its pages load the chart library."""
+    """Whether pages load the chart library."""
     reads_warehouse: bool = True
-    """Whether it shows the warehouse, and needs its newest copy."""
+    """Whether pages need the newest copy of the warehouse."""
     in_files: Callable[[P], P | None] | None = None
-    """The parameters of the page that a site of files has for these: it has no page for each filter. None where it has
-    none, as for a view that needs a server."""
+    """Maps parameters to those of a page in a static site, which does not have every filter; returns None without such
+    a page. None for views that need a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file to download."""
+    """A download."""
 
     name: str
     media_type: str
     parts: Iterator[str | bytes]
-    """Read from the warehouse as they are consumed."""
+    """Content, read from the warehouse as it is consumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Generic[P]):
-    """A kind of file."""
+    """A kind of download."""
 
     name: str
     path: str
     parameters: type[P]
     file: Callable[[Data, P], File]
-    """Raises as the page of a view does."""
+    """Returns the file. Raises as `View.page`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action(Generic[P]):
-    """A change of the user's database, requested by a form of a page."""
+    """A change of the user's database, requested by a form."""
 
     name: str
     path: str
     parameters: type[P]
-    """The fields of the form."""
+    """Fields of the form."""
     act: Callable[[Warehouse, P], Link]
-    """Makes the change in the database, open for writing; gives the page to show then. Raises UsageError."""
+    """Makes the change in the writable database, and returns the page to show next. Raises UsageError."""
     anchor: str
-    """The element of that page that shows the change."""
+    """Element of that page that shows the change."""
 
 
 class Site(ABC):
-    """Where pages are."""
+    """Provides the URLs of pages and assets."""
 
     is_live: bool
-    """Whether there is a server, for forms, queries and downloads."""
+    """Whether a server provides forms, queries and downloads."""
     form_token: str | None = None
-    """The token by which forms that change the database prove that they come from this site; None if nothing can be
-    changed."""
+    """Token that proves that a form comes from this site; None if the database cannot be changed."""
     note: str = ""
-    """The site's text in the footer."""
+    """Text for the footer."""
     policy: str | None = None
-    """Content-Security-Policy in each page, where no server sends it."""
+    """Content-Security-Policy for a <meta> element; None if the server sends it."""
 
     @abstractmethod
     def url(self, view: str, parameters: DataclassInstance) -> str | None:
-        """The address of a page or download; None if the site does not have it."""
+        """The URL of a page or download; None if the site does not have it."""
 
     @abstractmethod
     def asset(self, name: str) -> str:
-        """The address of a file in `static`."""
+        """The URL of a file in `static`."""
 
 
 class LiveSite(Site):
@@ -134,56 +134,55 @@ class LiveSite(Site):
         self.form_token = form_token
 
     def url(self, view: str, parameters: DataclassInstance) -> str:
-        """An address with all parameters that are not defaults."""
-        path = targets()[view].path.format(**{name: quote(text, safe="") for name, text in _path(parameters).items()})
+        """The URL with all parameters that are not defaults."""
+        path = targets()[view].path.format(
+            **{name: quote(text, safe="") for name, text in params.path(parameters).items()}
+        )
         query = urlencode(params.query(parameters))
         return f"{path}?{query}" if query else path
 
     def asset(self, name: str) -> str:
-        """With the content's digest, so that browsers may cache it forever."""
+        """The URL with the content's digest, so browsers may cache it forever."""
         return f"/static/{name}?v={asset_digest(name)}"
 
 
-def _path(parameters: DataclassInstance) -> Mapping[str, str]:
-    return params.path(parameters)
+def _modules() -> Iterator[ModuleType]:
+    return (importlib.import_module(f"{PACKAGE}.{name}") for name in VIEW_MODULES)
 
 
 @cache
 def views() -> Mapping[str, View[Any]]:
-    """Every view, by name."""
-    found = (importlib.import_module(f"{PACKAGE}.{name}").VIEW for name in VIEWS)
-    return {view.name: view for view in found}
+    """All views by name."""
+    return {view.name: view for module in _modules() for view in module.VIEWS}
 
 
 @cache
 def downloads() -> Mapping[str, Download[Any]]:
-    """Every download, by name."""
-    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in VIEWS)
-    return {one.name: one for module in modules for one in getattr(module, "DOWNLOADS", ())}
+    """All downloads by name."""
+    return {one.name: one for module in _modules() for one in getattr(module, "DOWNLOADS", ())}
 
 
 @cache
 def actions() -> Mapping[str, Action[Any]]:
-    """Every action, by name."""
-    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in VIEWS)
-    return {one.name: one for module in modules for one in getattr(module, "ACTIONS", ())}
+    """All actions by name."""
+    return {one.name: one for module in _modules() for one in getattr(module, "ACTIONS", ())}
 
 
 @cache
 def targets() -> Mapping[str, View[Any] | Download[Any]]:
-    """Views and downloads, by name."""
+    """All views and downloads by name."""
     return {**views(), **downloads()}
 
 
 @cache
 def asset_digest(name: str) -> str:
-    """The first digits of the SHA-256 of a static file."""
+    """The first digits of a static file's SHA-256."""
     return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:DIGEST_LETTERS]
 
 
 @cache
 def environment() -> Environment:
-    """Jinja2 with escaping switched on; an unknown name in a template is an error."""
+    """Jinja2 with escaping, in which unknown names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -198,13 +197,13 @@ def environment() -> Environment:
 
 
 def render(site: Site, view: View[Any], data: Data, parameters: DataclassInstance) -> str:
-    """The page as HTML. Raises as `View.page` does."""
+    """The page as HTML. Raises as `View.page`."""
     page = view.page(data, parameters)
     return draw(site, f"{view.name}.html", view=view, page=page, parameters=parameters, data=data)
 
 
 def draw(site: Site, template: str, **context: object) -> str:
-    """A template, with the functions that make addresses."""
+    """Render a template, with functions for URLs."""
 
     def url(link: Link) -> str | None:
         return site.url(link.view, link.parameters)

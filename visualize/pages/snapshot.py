@@ -1,11 +1,11 @@
-"""A private copy of the warehouse's file, renewed when the file changes.
+"""A private copy of the database file, renewed when the file changes.
 
-DuckDB lets one process write or several read. Pages read a copy, so measurements never wait for them to store a run,
-and pages work while another process has the file open. A change made on a page is written to the user's own file, as
-by a command: with the file's lock, for which it waits a short time.
+DuckDB lets either one process write or several read. Pages read a copy, so commands that store runs never wait for
+them, and pages work while another process has the file open. Changes made on a page go to the user's file, like those
+of a command: under the file's lock, with a short wait.
 
-A DuckLake in PostgreSQL is read as it is at one moment, which no writer waits for, into a copy of the same kind. One in
-a file is read through a copy of its catalog.
+A DuckLake with a PostgreSQL catalog is copied from a snapshot, so writers never wait. One with a catalog file is read
+through a copy of the catalog.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from benchmarking.core.live_status import LiveSnapshot
 
 CHECKED_S = 1.0
-"""How long a copy is used before the file is checked again, in seconds."""
+"""Seconds before the file is checked again for changes."""
 SETTLED_S = 0.05
-"""A file changed less than this ago may change again with the same time stamp, which has steps of up to 10 ms."""
+"""A file changed within this time may change again with the same time stamp, whose resolution can be 10 ms."""
 WAIT_S = 2.0
-"""How long a change waits for the file, in seconds: longer than a run takes to be stored."""
+"""Seconds a change waits for the file's lock; storing a run is faster."""
 
 T = TypeVar("T")
 Signature = tuple[tuple[int, int, int] | None, ...]
@@ -41,31 +41,31 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The data that views read."""
+    """The data for views."""
 
     warehouse: Warehouse
-    """A copy, open for queries: read-only, confined and locked. Usable by several threads."""
+    """A copy open for queries: read-only, confined and locked. Thread-safe."""
     name: str
-    """The user's own file."""
+    """The user's file."""
     taken_at: datetime
-    """When the copy was made, UTC."""
+    """Time of the copy, UTC."""
     trouble: str | None = None
-    """Why the copy could not be renewed although the file has changed; None if it is the newest."""
+    """Why the copy could not be renewed; None if it is current."""
     look: Callable[[], LiveSnapshot] | None = None
     """Returns the commands running on this machine; None without a server."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """Cached answers that depend on no filter; they live as long as the copy."""
+    """Cached values that depend on no filter; they live as long as the copy."""
 
     @property
     def word(self) -> str:
-        """The file's name as a word of a command."""
-        home = "~/" if self.name.startswith("~/") else ""  # a shell does not expand it inside quotes
+        """The file's name, quoted for a shell command."""
+        home = "~/" if self.name.startswith("~/") else ""  # shells do not expand it inside quotes
         return home + shlex.quote(self.name.removeprefix(home))
 
-    def once(self, name: str, ask: Callable[[], T]) -> T:
-        """The cached answer of that name, computed on first use, possibly by two threads at once."""
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """The cached value, computed on first use, possibly by two threads at once."""
         if name not in self.kept:
-            self.kept[name] = ask()
+            self.kept[name] = compute()
         return cast("T", self.kept[name])
 
     @property
@@ -75,14 +75,14 @@ class Data:
 
 
 class _Copy:
-    """A copy with its reader count; it is deleted once it is replaced and has no readers."""
+    """A copy with a reader count, deleted once it is replaced and has no readers."""
 
     def __init__(self, path: str) -> None:
         """Raises StorageError."""
-        self.readers = 1  # the snapshots' own
+        self.readers = 1  # held by Snapshots
         self.taken_at = datetime.now(UTC)
         self.kept: dict[str, Any] = {}
-        self.signature = _signature(path)  # before the copy: a change during it makes another one
+        self.signature = _signature(path)  # taken before the copy, so a change during copying is noticed
         self.warehouse = Warehouse.open_copy(path)
 
     def close(self) -> None:
@@ -91,10 +91,10 @@ class _Copy:
 
 
 class Snapshots:
-    """The newest copy of a warehouse's file. Usable by several threads; close it at the end."""
+    """The newest copy of a database file. Thread-safe; close it at the end."""
 
     def __init__(self, path: str | Path) -> None:
-        """Takes the first copy. Raises StorageError for a file that is missing or no warehouse."""
+        """Make the first copy. Raises StorageError if the file is missing or not a benchhouse database."""
         self._path = str(path)
         self._lock = threading.Lock()
         self._renewing = threading.Lock()
@@ -105,7 +105,7 @@ class Snapshots:
 
     @contextmanager
     def reading(self, *, renewed: bool = True) -> Iterator[Data]:
-        """The newest copy, kept until the block ends; the existing copy unless `renewed`."""
+        """The newest copy (the existing one unless `renewed`), kept until the block ends."""
         if renewed:
             self._renew()
         with self._lock:
@@ -121,13 +121,13 @@ class Snapshots:
 
     @contextmanager
     def changing(self) -> Iterator[Warehouse]:
-        """The user's own file, open for writing; then the copy is replaced, so that the next page shows the change.
+        """The user's file, open for writing; then the copy is replaced, so the next page shows the change.
 
-        Raises LockedError when another process keeps the file, StorageError when it cannot be written.
+        Raises LockedError if another process keeps the file locked, StorageError if it cannot be written.
         """
         with self._changing, Warehouse.open(self._path, create=False, lock_timeout_s=WAIT_S) as warehouse:
             yield warehouse
-        with self._renewing:  # not with the copy of a page that began before
+        with self._renewing:  # wait for a renewal that started before the change
             self._replace()
 
     def close(self) -> None:
@@ -157,14 +157,14 @@ class Snapshots:
     def _is_current(self) -> bool:
         try:
             found = _signature(self._path)
-        except BenchhouseError:  # making a copy says what it is
+        except BenchhouseError:  # copying will report the problem
             return False
         return found is not None and found == self._copy.signature
 
     def _replace(self) -> None:
         try:
             new = _Copy(self._path)
-        except BenchhouseError as error:  # of the file, or of the disk: what was read stays readable
+        except BenchhouseError as error:  # keep serving the existing copy
             self._trouble = str(error)
             return
         with self._lock:
@@ -173,7 +173,7 @@ class Snapshots:
 
 
 def _signature(name: str) -> Signature | None:
-    """What changes with the warehouse; None if it may change again without a change of that. Raises StorageError."""
+    """A value that changes with the database; None if the file may still change unnoticed. Raises StorageError."""
     if is_lake(name):
         place = LakePlace.parse(name)
         if place.is_postgres:

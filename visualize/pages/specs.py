@@ -1,7 +1,7 @@
-"""Charts as data: Vega-Lite specifications, which browsers draw.
+"""Vega-Lite specifications of charts, drawn by the browser.
 
-Colours are the page's, for light and dark: a specification names them as the style sheet does ("--bad"), and
-`static/app.js` puts them in. Fields have plain names, since Vega reads a path in "a.b" and "a[0]".
+Colours are names from the style sheet ("--bad") that `static/app.js` replaces, so charts follow the page's theme. Field
+names are fixed words, since Vega would parse "a.b" and "a[0]" as paths.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ Spec = dict[str, Any]
 Record = Mapping[str, Any]
 
 CROSS = "M-1,-1L1,1M-1,1L1,-1"
-"""The strokes of a mark: Vega's own shape of that name is a plus sign."""
+"""SVG path of a diagonal cross, since Vega's shape "cross" is a plus sign."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""Names the language; nothing is fetched from there."""
+"""Identifies the language version; nothing is fetched from it."""
 MOST_SERIES_IN_LEGEND = 12
 TONES = {"slower": "bad", "more": "bad", "faster": "good", "less": "good", "inconclusive": "warn"}
-"""Verdict -> tone; the others are muted."""
+"""Verdict -> tone; other verdicts are muted."""
 TICKS = 8
 MOST_LINEAR = 10
-"""Times the smallest value: with larger ones an axis is logarithmic."""
+"""Ratio of the largest to the smallest value up to which an axis is linear."""
 STEP = 22
-"""Height of a row in charts with named rows, in pixels."""
+"""Height in pixels of a row in charts with named rows."""
 
 
 def steps_over(rows: Sequence[Record], x: str, y: str, colour: str, *, x_title: str, y_title: str) -> Spec:
-    """Lines that rise in steps, one for each value of `colour`: an ECDF of each launch."""
+    """Step lines, one per value of `colour`: the ECDF of each launch."""
     return _chart(
         rows,
         mark={"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
@@ -42,7 +42,7 @@ def steps_over(rows: Sequence[Record], x: str, y: str, colour: str, *, x_title: 
 
 
 def points_over(rows: Sequence[Record], x: str, y: str, colour: str, *, x_title: str, y_title: str) -> Spec:
-    """Small points, coloured by `colour`: samples in the order in which they were taken."""
+    """Small points coloured by `colour`: samples in measured order."""
     return _chart(
         rows,
         mark={"type": "point", "filled": True, "size": 12, "opacity": 0.6},
@@ -56,14 +56,14 @@ def points_over(rows: Sequence[Record], x: str, y: str, colour: str, *, x_title:
 
 
 def intervals(rows: Sequence[Record], name: str, low: str, middle: str, high: str, kind: str, *, title: str) -> Spec:
-    """A row for each name in the order given: a point with its interval, and a rule at 0."""
+    """One row per name in the given order, with a point and its interval, and a rule at 0."""
     y = {"field": name, "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
     tones = {row[kind]: f"--{TONES.get(row[kind], 'muted')}" for row in rows}
     scale = {"domain": list(tones), "range": list(tones.values())}
     shared = {"y": y, "color": {**_colour(kind), "scale": scale, "legend": {"title": None, "orient": "top"}}}
     tooltip = _tooltip((name, kind, middle, low, high))
     x = {"field": middle, "type": "quantitative", "title": title, "axis": {"format": "+.0%", "tickCount": TICKS}}
-    has_bars = any(row[low] is not None for row in rows)  # Vega warns of a layer without values
+    has_bars = any(row[low] is not None for row in rows)  # Vega warns about layers without values
     bars = {"x": {**x, "field": low}, "x2": {"field": high}, **shared, "tooltip": tooltip}
     return {
         **_base(rows, height=_rows_height(rows)),
@@ -79,7 +79,7 @@ def intervals(rows: Sequence[Record], name: str, low: str, middle: str, high: st
 
 
 def bars(rows: Sequence[Record], name: str, value: str, colour: str, *, title: str) -> Spec:
-    """A horizontal bar for each name, in the order given."""
+    """One horizontal bar per name, in the given order."""
     return _chart(
         rows,
         mark={"type": "bar", "cornerRadiusEnd": 2},
@@ -101,8 +101,7 @@ def trend(
     *,
     y_title: str,
 ) -> Spec:
-    """Values over time with the level between changes, a dashed rule where it changed, and a mark where people noted
-    something.
+    """Values over time, with levels between changes, a dashed rule at each change, and a mark at each user note.
 
     Points have "time", "value" and "commit"; levels "start", "end" and "level"; changes "time" and "change"; notes
     "time" and "note".
@@ -110,7 +109,7 @@ def trend(
     x = {"field": "time", "type": "temporal", "title": None, "axis": _time_axis([row["time"] for row in points])}
     y: Spec = {"field": "value", "type": "quantitative", "title": y_title, "scale": {"zero": False}}
     if len({row["value"] for row in points}) == 1:
-        y["axis"] = {"format": "~g", "tickCount": 1}  # else Vega adds six zeros
+        y["axis"] = {"format": "~g", "tickCount": 1}  # otherwise Vega appends six zeros
     level = {
         "x": {**x, "field": "start"},
         "x2": {"field": "end"},
@@ -132,7 +131,7 @@ def trend(
         **base,
         "data": {"values": []},
         "layer": [
-            *([rules] if changes else []),  # Vega warns of a layer without values
+            *([rules] if changes else []),  # Vega warns about layers without values
             {
                 "data": {"values": list(levels)},
                 "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5},
@@ -154,8 +153,8 @@ def trend(
 
 
 def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
-    """Options by "latency" and "throughput", coloured by "device", crosses where they miss a limit ("fits"), hollow
-    where "state" is doubtful; those on the front ("front") are joined."""
+    """Options by "latency" and "throughput", coloured by "device". Crosses miss a limit ("fits"), hollow marks are
+    doubtful ("state"), and a line joins the Pareto front ("front")."""
     x = {
         "field": "latency",
         "type": "quantitative",
@@ -206,7 +205,7 @@ def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
 
 
 def lines(rows: Sequence[Record], x: str, y: str, *, is_time: bool) -> Spec:
-    """A line through the values of two columns, named as an answer names them."""
+    """A line through the values of two columns of a query result."""
     time: Spec = {"type": "temporal", "axis": _time_axis([row["x"] for row in rows])} if is_time else {}
     return _chart(
         rows,
@@ -220,7 +219,7 @@ def lines(rows: Sequence[Record], x: str, y: str, *, is_time: bool) -> Spec:
 
 
 def plain_bars(rows: Sequence[Record], x: str, y: str) -> Spec:
-    """A bar for each row, with its name in "x" and its value in "y"."""
+    """One bar per row, with its name in "x" and its value in "y"."""
     return _chart(
         rows,
         mark={"type": "bar", "cornerRadiusEnd": 2},
@@ -234,11 +233,10 @@ def plain_bars(rows: Sequence[Record], x: str, y: str) -> Spec:
 
 
 def curves(rows: Sequence[Record], *, y_title: str, x_title: str = "batch size", y_scale: Spec | None = None) -> Spec:
-    """A line for each "setup" over "batch", or over the "level" of a load: "value" with the interval from "low" to
-    "high" where there is one.
+    """One line per "setup" over "batch" or over the "level" of a load: "value", with its interval from "low" to "high".
 
-    Marks are filled where "state" is valid, hollow where it is doubtful, crosses where it is invalid or simulated.
-    The scale of the values is chosen for them unless `y_scale` is given.
+    Marks are filled if "state" is valid, hollow if doubtful, crosses if invalid or simulated. The y scale depends on
+    the values unless `y_scale` is given.
     """
     x = _level(x_title) if "level" in rows[0] else _batch(x_title, sorted({row["batch"] for row in rows}))
     y = {"field": "value", "type": "quantitative", "title": y_title, "scale": y_scale or _value_scale(rows)}
@@ -261,14 +259,13 @@ def curves(rows: Sequence[Record], *, y_title: str, x_title: str = "batch size",
 def over_levels(
     rows: Sequence[Record], *, y_title: str, x_title: str, limit: float | None, is_rate: bool, is_offered: bool
 ) -> Spec:
-    """`curves` over the levels of a load, with a dotted line of "thin" where there is one, an upright rule where "knee"
-    is true, and a dashed rule at the limit. The value of a rate is from 0 on; `is_offered` adds the line on which it
-    would be the level itself."""
+    """`curves` over load levels, with a dotted line of "thin", a vertical rule at the "knee", and a dashed rule at the
+    limit. Rates have an axis from 0; `is_offered` adds the line where the rate equals the offered load."""
     values = [{"value": one} for row in rows for one in (row["value"], row["thin"], limit) if one]
     scale = {"zero": True} if is_rate or not values else _value_scale(values)
-    made = curves(rows, y_title=y_title, x_title=x_title, y_scale=scale)
-    drawn = made["layer"][-1]["encoding"]
-    x, y, colour = (drawn[name] for name in ("x", "y", "color"))
+    spec = curves(rows, y_title=y_title, x_title=x_title, y_scale=scale)
+    encoding = spec["layer"][-1]["encoding"]
+    x, y, colour = (encoding[name] for name in ("x", "y", "color"))
     below: list[Spec] = []
     if is_offered:
         ideal = {"type": "line", "strokeDash": [6, 4], "strokeWidth": 1, "color": "--muted"}
@@ -292,16 +289,16 @@ def over_levels(
     if limit is not None:
         rule = {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 1.5, "color": "--bad"}
         below.append({"data": {"values": [{"value": limit}]}, "mark": rule, "encoding": {"y": y}})
-    return {**made, "layer": [*below, *made["layer"]]}
+    return {**spec, "layer": [*below, *spec["layer"]]}
 
 
 def request_bars(rows: Sequence[Record], failed: Sequence[Record], *, count: int, parts: Sequence[str]) -> Spec:
-    """A line for each "request", of `count` ones, in `parts` from "start" to "end" in s; a cross where one failed."""
+    """One line for each of `count` requests, in `parts` from "start" to "end" in s; crosses mark failures."""
     tick = max(1, -(-count // TICKS))
     y = {
         "field": "request",
         "type": "quantitative",
-        "title": "request, in the order of intended starts",
+        "title": "request, by intended start",
         "scale": {"domain": [count + 0.5, 0.5], "nice": False, "zero": False},
         "axis": {
             "values": [1, *range(tick, count + 1, tick)] if tick > 1 else list(range(1, count + 1)),
@@ -329,8 +326,8 @@ def request_bars(rows: Sequence[Record], failed: Sequence[Record], *, count: int
     return {**_base((), height=320), "layer": [*([bars] if rows else []), *([crosses] if failed else [])]}
 
 
-def stairs(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
-    """A line that keeps each "y" from its "x" to the next: a count over time."""
+def step_line(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
+    """A step line of a count over time; each "y" holds until the next "x"."""
     return _chart(
         rows,
         mark={"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
@@ -355,7 +352,7 @@ def _level(title: str) -> Spec:
 
 
 def ranges(rows: Sequence[Record], *, title: str) -> Spec:
-    """A row for each "setup", in the order given: "value" with its interval, marked as `curves` marks them."""
+    """One row per "setup" in the given order: "value" with its interval, marked as in `curves`."""
     y = {"field": "setup", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
     x = {"field": "value", "type": "quantitative", "title": title, "scale": _value_scale(rows)}
     whiskers = {
@@ -374,13 +371,13 @@ MARKS: Mapping[str, tuple[tuple[str, ...], Spec]] = {
         {"type": "point", "shape": CROSS, "strokeWidth": 2, "size": 55, "opacity": 1},
     ),
 }
-"""How results are marked, with the states that are marked so."""
+"""Mark -> states with this mark, and its specification."""
 JOINED = ("valid", "doubtful")
-"""The states of results that a line joins."""
+"""States of results that lines connect."""
 
 
 def _measured(rows: Sequence[Record], below: Sequence[Spec], whiskers: Spec, encoding: Spec) -> list[Spec]:
-    """The layers that have anything to draw (Vega warns of empty ones): whiskers, and each kind of mark."""
+    """Layers with data (Vega warns about empty ones): lines, whiskers, and each kind of mark."""
     found = {row["state"] for row in rows}
     tooltip = _tooltip(("setup", "point", "value", "low", "high", "state"))
     marks: list[Spec] = [
@@ -397,7 +394,7 @@ def _measured(rows: Sequence[Record], below: Sequence[Spec], whiskers: Spec, enc
 
 
 def _value_scale(rows: Sequence[Record]) -> Spec:
-    """From 0; logarithmic where the values differ more than tenfold."""
+    """Linear from 0, or logarithmic if the values span more than a factor of `MOST_LINEAR`."""
     values = [row["value"] for row in rows]
     if min(values) > 0 and max(values) > MOST_LINEAR * min(values):
         return {"type": "log", "nice": False, "padding": 10}
@@ -412,12 +409,12 @@ TIME_STEPS: tuple[tuple[int, str, int, str], ...] = (
     (10, "day", 2, "%Y-%m-%d"),
     (1, "day", 1, "%Y-%m-%d"),
 )
-"""From so many days on: the distance of ticks, and their labels."""
+"""(minimum days, unit and step of ticks, label format)."""
 
 
 def _time_axis(times: Sequence[str]) -> Spec:
-    """Ticks at whole days, weeks, months or years, of times that are days apart; else times of day. A single time has
-    its date."""
+    """Ticks at whole days, weeks, months or years for times days apart, else times of day; a single tick for one
+    time."""
     found = sorted(datetime.fromisoformat(time) for time in times)
     days = (found[-1] - found[0]).total_seconds() / 86_400 if found else 0.0
     if days == 0:
@@ -443,7 +440,7 @@ def _base(rows: Sequence[Record], *, height: int) -> Spec:
 
 
 def _rows_height(rows: Sequence[Record]) -> int:
-    """Of a chart with named rows. With steps instead Vega-Lite warns that only the width is fitted."""
+    """Height of a chart with named rows. With a step size instead, Vega-Lite warns that it fits only the width."""
     return STEP * len(rows)
 
 

@@ -1,4 +1,4 @@
-"""One warehouse, one server and one browser for all tests of the pages: each takes longer to make than a test."""
+"""Fixtures of the page tests: one warehouse and one server for all, since each takes longer to make than a test."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ STORE = (
     "for number in range(int(sys.argv[2])):\n"
     "    with Warehouse.open(sys.argv[1], lock_timeout_s=0) as warehouse: warehouse.ingest(make_run())\n"
 )
-"""Stores runs, each as a measuring command does, and waits for nobody."""
+"""Stores runs one by one, as measuring commands do, without waiting for locks."""
 LOADED_AT = "2026-08-30T08:00:00+00:00"
-"""Before all other runs, so that they stay the newest."""
+"""Before all other runs, so those stay the newest."""
 SLOWER_FROM = 12
 RUNS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a server answered."""
+    """A response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -59,7 +59,7 @@ class Server:
 
     url: str
     printed: str
-    """The address as the command printed it."""
+    """The URL printed by the command."""
 
     def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
         place = urlsplit(self.url)
@@ -77,7 +77,7 @@ class Server:
 
 @contextmanager
 def serving(path: Path, *arguments: str) -> Iterator[Server]:
-    """The command on a free port."""
+    """The dashboard command on a free port."""
     command = [sys.executable, "-m", "visualize.pages.dashboard", "--db-path", str(path), "--port", "0", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "BENCHHOUSE_DASHBOARD_TOKEN"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -91,7 +91,7 @@ def serving(path: Path, *arguments: str) -> Iterator[Server]:
 
 
 def with_own_metric(run: Run) -> Run:
-    """The run, as if of a bench that counts pages, which no column exists for."""
+    """The run with a custom metric, pages per second."""
     about = {CUSTOM_METRICS: {"pages_per_sec": {"unit": "pages/s", "better": "higher"}}}
     results = [
         dataclasses.replace(
@@ -106,7 +106,7 @@ def with_own_metric(run: Run) -> Run:
 
 
 def make_loads() -> Iterator[Run]:
-    """An open and a closed loop on a server: the knee at the second level, a request that failed, an invalid level."""
+    """Load tests with open and closed loop: a knee at the second level, a failed request, and an invalid level."""
     requests = make_requests(
         intended_ms=(0.0, 500.0), sent_ms=(5.0, 520.0), first_token_ms=(60.0, None), end_ms=(900.0, 640.0)
     )
@@ -134,7 +134,7 @@ def make_loads() -> Iterator[Run]:
 
 
 def fill(path: Path, *, with_hostile: bool = True) -> None:
-    """Two runtimes of a model over time, of which one becomes slower; other families; a hostile name."""
+    """Two runtimes of a model over time, one of which becomes slower; other families; a hostile name."""
     with Warehouse.open(path) as warehouse:
         for number in range(RUNS):
             started = FIRST + timedelta(days=number)
@@ -173,7 +173,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run_ids(database: Path) -> Mapping[str, str]:
-    """The newest run of each model, and the profile of the hostile one."""
+    """The newest run of each model, and the profile with the hostile name."""
     with Warehouse.open(database, read_only=True) as warehouse:
         rows = warehouse.query(
             "SELECT model_id, max_by(run_id, started_at) AS run_id FROM benchmark_runs GROUP BY model_id"

@@ -1,4 +1,4 @@
-"""Notes and triage from a page: stored as the commands store them, and by nobody but a page of this server."""
+"""Notes and triage from pages: stored like those of commands, and accepted only from this server's pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The server's application, asked without a socket."""
+    """The server's application, called without a socket."""
 
     app: object
     path: str
@@ -122,7 +122,7 @@ def test_an_alert_is_raised_and_triaged_from_the_page(site):
     assert site.stored()[1] == [("noise", "a <b>backup</b> ran")]
 
 
-def test_a_note_about_a_run_is_below_the_chart_and_marked_in_it(site):
+def test_a_note_about_a_run_is_listed_and_marked_in_the_chart(site):
     fields = {"about": site.targets()[1], "note": "new fan </script>", "author": "mira"}
     done = site.post("/trends/note", {**site.form(), **fields})
     assert (done.status, done.location.partition("#")[2]) == (303, "notes")
@@ -156,7 +156,7 @@ NOTE = {"about": "ffffffff", "note": "a note"}
         ("/trends/alerts", {"of": "sql:1=1"}, {}, 400, "expected the id of a series"),
     ],
 )
-def test_nothing_is_changed_by_another_site_or_an_invalid_form(site, where, fields, headers, status, expected):
+def test_other_sites_and_invalid_forms_change_nothing(site, where, fields, headers, status, expected):
     before = site.stored()
     answer = site.post(where, {FORM_TOKEN: site.form()[FORM_TOKEN], **fields}, **headers)
     assert answer.status == status
@@ -165,12 +165,12 @@ def test_nothing_is_changed_by_another_site_or_an_invalid_form(site, where, fiel
 
 
 @pytest.mark.parametrize(("method", "expected"), [("GET", "only POST"), ("DELETE", "only POST"), ("PUT", "only POST")])
-def test_a_change_is_made_by_a_form_alone(site, method, expected):
+def test_only_a_form_makes_a_change(site, method, expected):
     answer = site.ask("/trends/note", method=method)
     assert (answer.status, expected in answer.text) == (405, True)
 
 
-def test_a_database_in_use_is_said_with_what_to_do_and_nothing_is_lost(site, monkeypatch):
+def test_a_locked_database_is_reported_with_advice(site, monkeypatch):
     monkeypatch.setattr(snapshot, "WAIT_S", 0.1)
     fields = {**site.form(), "about": site.targets()[0], "note": "later"}
     with holding(site.path) as holder:
@@ -183,7 +183,7 @@ def test_a_database_in_use_is_said_with_what_to_do_and_nothing_is_lost(site, mon
     assert "later" in site.stored()[0]
 
 
-def test_read_only_pages_have_no_form_and_refuse_one(path):
+def test_read_only_pages_have_no_forms_and_refuse_them(path):
     snapshots = Snapshots(path)
     site = Site(app=application(snapshots, Access(is_read_only=True), nothing_runs), path=path)
     page = site.ask("/trends")

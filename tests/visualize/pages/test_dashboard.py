@@ -1,4 +1,4 @@
-"""The command: what it refuses before it listens."""
+"""The dashboard command: errors before it listens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from visualize.pages.dashboard import is_loopback, main
         (["--host", "192.0.2.1", "--token"], 1, "cannot listen on 192.0.2.1"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(arguments, code, expected, capsys, tmp_path, monkeypatch):
+def test_a_startup_error_is_one_line(arguments, code, expected, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == code
     printed = capsys.readouterr()
@@ -27,7 +27,7 @@ def test_what_cannot_be_served_is_one_line(arguments, code, expected, capsys, tm
     assert printed.err.count("\n") == 1
 
 
-def test_a_taken_port_is_named(database, capsys):
+def test_a_port_in_use_is_named(database, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["--db-path", str(database), "--port", str(port)]) == 1
@@ -40,5 +40,5 @@ def test_a_taken_port_is_named(database, capsys):
     ("host", "expected"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.b", False)],
 )
-def test_only_loopback_addresses_are_this_machines_alone(host, expected):
+def test_only_loopback_addresses_are_private_to_this_machine(host, expected):
     assert is_loopback(host) is expected

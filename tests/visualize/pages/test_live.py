@@ -1,4 +1,4 @@
-"""The page Live: it moves with a real sweep, for several viewers, and shows foreign contents as text."""
+"""The page Live: it follows a real sweep for several viewers and escapes foreign contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT_MS = 30_000
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of live statuses, of this file's tests alone."""
+    """A folder of live statuses only for the tests of this file."""
     place = tmp_path_factory.mktemp("watched")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(place))
@@ -50,7 +50,7 @@ def emptied(folder):
         path.unlink()
 
 
-def test_two_viewers_see_a_real_sweep_move_and_its_run_stored(browser, watching, written, emptied, tmp_path):
+def test_two_viewers_follow_a_real_sweep_until_its_run_is_stored(browser, watching, written, emptied, tmp_path):
     with (
         opened(browser, watching, viewport=DESKTOP) as page,
         opened(browser, watching, viewport=PHONE, color_scheme="dark") as phone,
@@ -85,7 +85,7 @@ def runs(path):
         return warehouse.query("SELECT count(*) AS n FROM benchmark_runs").dicts()[0]["n"]
 
 
-def test_a_paused_page_stays_as_it_is_and_the_keyboard_alone_pauses_it(browser, watching, emptied):
+def test_the_page_can_be_paused_with_the_keyboard(browser, watching, emptied):
     file = write_status(words="gpt2")
     with opened(browser, watching) as page:
         page.goto("/live")
@@ -107,7 +107,7 @@ def rewrite(file, **changes):
     file.path.write_text(json.dumps(content))
 
 
-def test_a_server_that_has_gone_is_said_to_be(browser, watching, emptied):
+def test_a_stopped_server_is_reported(browser, watching, emptied):
     write_status()
     context = browser.new_context(base_url=watching.url)
     page = context.new_page()
@@ -121,7 +121,7 @@ def test_a_server_that_has_gone_is_said_to_be(browser, watching, emptied):
     context.close()
 
 
-def test_what_a_status_holds_is_shown_as_text(browser, watching, emptied):
+def test_contents_of_a_status_are_escaped(browser, watching, emptied):
     failed = PointResult(
         cell=HOSTILE, point=HOSTILE, launch=1, status="failed", at_s=0.0, error=HOSTILE, doubts=(HOSTILE,)
     )
@@ -134,7 +134,7 @@ def test_what_a_status_holds_is_shown_as_text(browser, watching, emptied):
         assert page.locator("main img").count() == page.locator("main script").count() == 0
 
 
-def test_files_that_are_no_status_are_named_and_never_followed(watching, folder, emptied):
+def test_invalid_status_files_are_named_and_links_not_followed(watching, folder, emptied):
     (folder / f"link{SUFFIX}").symlink_to("/etc/passwd")
     os.mkfifo(folder / f"pipe{SUFFIX}")
     (folder / f"large{SUFFIX}").write_text(" " * 1_000_000)
@@ -145,7 +145,7 @@ def test_files_that_are_no_status_are_named_and_never_followed(watching, folder,
         assert re.search(rf"{name}{re.escape(SUFFIX)}", text), name
 
 
-def test_a_crashed_sweep_is_shown_with_what_continues_it(watching, emptied):
+def test_a_crashed_sweep_is_shown_with_its_resume_command(watching, emptied):
     write_status(owner=dataclasses.replace(this_process(), created_s=1.0), folder="~/my results")
     text = watching.get("/live").text
     assert ">crashed</b>, 3 of 8 points" in text
@@ -153,7 +153,7 @@ def test_a_crashed_sweep_is_shown_with_what_continues_it(watching, emptied):
     assert "Nothing is running" in text
 
 
-def test_machines_of_a_cluster_are_a_table_of_text(watching, emptied):
+def test_machines_of_a_cluster_are_listed_as_text(watching, emptied):
     machine = MachineProgress(worker=HOSTILE, host="h", device="cuda:0", state="lost", activity=HOSTILE, done=2)
     now = CurrentPoint(cell="gpt2", point="b1 s32 n4", launch=1, launches=1, phase="measure")
     file = write_status(machines=(machine, dataclasses.replace(machine, device="cuda:1")), current=now)
@@ -166,8 +166,8 @@ def test_machines_of_a_cluster_are_a_table_of_text(watching, emptied):
     assert "<summary>Machines</summary>" in watching.get("/live").text
 
 
-def test_the_page_reads_nothing_of_the_warehouse(watching, written, folder, emptied):
-    """Else each request during a sweep would copy the database that the sweep has just stored a run in."""
+def test_the_page_does_not_read_the_warehouse(watching, written, folder, emptied):
+    """Otherwise each request during a sweep would copy the database after every stored run."""
     from visualize.pages.site import views
 
     assert not views()["live"].reads_warehouse
@@ -175,7 +175,7 @@ def test_the_page_reads_nothing_of_the_warehouse(watching, written, folder, empt
     assert "as of" not in watching.get("/live").text
 
 
-def test_a_folder_of_statuses_that_others_can_write_to_is_a_page_that_says_so(watching, folder):
+def test_a_status_folder_writable_by_others_is_refused_on_the_page(watching, folder):
     folder.chmod(0o777)
     try:
         answer = watching.get("/live")

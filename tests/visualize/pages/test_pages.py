@@ -1,4 +1,4 @@
-"""The pages in a browser, as a person uses them."""
+"""The pages in a browser, as used by a person."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
 COMPARED = "/compare?a=runtime%3Deager&b=runtime%3Donnxruntime"
 MOST_BYTES = 400_000
 AXE = FIXTURES / "axe-core" / "axe.min.js"
-"""Deque's checker of accessibility, from npm; for tests alone."""
+"""Deque's accessibility checker, from npm; used only by tests."""
 ALL_RULES = "{}"
 CONTRAST = "{runOnly: ['color-contrast']}"
-"""The only thing that another theme changes."""
+"""The only rules that the theme affects."""
 FAULTS = """
 axe.run(document, %s).then(({violations}) => violations
     .filter(({impact}) => impact === "serious" || impact === "critical")
@@ -34,7 +34,7 @@ TITLES = [view.title for view in views().values() if view.is_in_navigation]
 
 @contextmanager
 def opened(browser, server, **options) -> Iterator:
-    """A page, which at the end must have been without errors, warnings and requests to elsewhere."""
+    """A page; asserts at the end that it had no errors, warnings and requests to other sites."""
     context = browser.new_context(viewport=options.pop("viewport", DESKTOP), base_url=server.url, **options)
     page = context.new_page()
     troubles: list[str] = []
@@ -70,7 +70,7 @@ def addresses(run_ids):
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ALL_RULES), ("dark", CONTRAST)])
-def test_every_page_is_whole_and_axe_finds_no_serious_fault(browser, server, run_ids, scheme, rules):
+def test_every_page_renders_and_axe_finds_no_serious_fault(browser, server, run_ids, scheme, rules):
     with opened(browser, server, color_scheme=scheme) as page:
         page.add_init_script(path=AXE)
         faults = {}
@@ -85,7 +85,7 @@ def test_every_page_is_whole_and_axe_finds_no_serious_fault(browser, server, run
     assert {path: found for path, found in faults.items() if found} == {}
 
 
-def test_axe_is_the_pinned_one_with_its_licence_and_finds_a_fault(browser):
+def test_axe_is_pinned_licensed_and_finds_a_fault(browser):
     listed = json.loads((AXE.parent / "sources.json").read_text())["files"][AXE.name]
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() == listed["sha256"]
     assert "Mozilla Public License" in (AXE.parent / listed["licence_file"]).read_text()
@@ -96,7 +96,7 @@ def test_axe_is_the_pinned_one_with_its_licence_and_finds_a_fault(browser):
     page.close()
 
 
-def test_on_a_phone_no_page_is_wider_than_the_screen(browser, server, run_ids):
+def test_no_page_is_wider_than_a_phone_screen(browser, server, run_ids):
     with opened(browser, server, viewport=PHONE) as page:
         for path in addresses(run_ids):
             visit(page, path)
@@ -115,7 +115,7 @@ def test_a_page_weighs_at_most_400_kb(browser, server):
         assert sum(sizes.values()) < MOST_BYTES
 
 
-def test_a_filter_changes_the_address_and_the_address_brings_it_back(browser, server):
+def test_a_filter_survives_a_reload(browser, server):
     with opened(browser, server) as page:
         visit(page, "/results")
         page.get_by_label("Model").select_option("gpt2")
@@ -140,9 +140,7 @@ def test_a_filter_changes_the_address_and_the_address_brings_it_back(browser, se
         ("/trends", {"Selection": "model=bert-base-uncased"}, "only with a change"),
     ],
 )
-def test_what_a_form_asks_is_in_the_address_and_the_address_brings_the_same_view_back(
-    browser, server, path, typed, chosen
-):
+def test_form_values_survive_a_reload(browser, server, path, typed, chosen):
     with opened(browser, server) as page:
         visit(page, path)
         for label, text in typed.items():
@@ -164,7 +162,7 @@ def test_what_a_form_asks_is_in_the_address_and_the_address_brings_the_same_view
         assert {page.get_by_label(label).input_value() for label in typed} == set(typed.values())
 
 
-def test_on_a_phone_each_result_is_a_card_with_its_numbers_on_the_screen(browser, server):
+def test_results_are_cards_on_a_phone(browser, server):
     with opened(browser, server, viewport=PHONE) as page:
         visit(page, "/results")
         assert page.get_by_role("columnheader").count() == page.locator("#found tbody tr").first.locator("td").count()
@@ -174,7 +172,7 @@ def test_on_a_phone_each_result_is_a_card_with_its_numbers_on_the_screen(browser
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
 
 
-def test_a_slider_moves_its_number_the_answer_and_the_address(browser, server):
+def test_a_slider_changes_its_number_the_answer_and_the_url(browser, server):
     with opened(browser, server) as page:
         visit(page, "/recommend?model=gpt2")
         slider = page.locator("#latency_ms-slider")
@@ -197,7 +195,7 @@ def test_a_slider_moves_its_number_the_answer_and_the_address(browser, server):
         assert slider.input_value() == "0"
 
 
-def test_a_note_is_written_and_found_again_with_the_keyboard_alone(browser, own_server):
+def test_a_note_can_be_written_with_the_keyboard(browser, own_server):
     with opened(browser, own_server) as page:
         visit(page, "/trends?selection=model%3Dbert-base-uncased")
         page.get_by_label("About").focus()
@@ -222,7 +220,7 @@ def test_filters_work_without_javascript(browser, server):
         assert set(page.locator("#found tbody tr td:nth-child(3)").all_text_contents()) == {"onnxruntime"}
 
 
-def test_a_planted_regression_is_on_the_first_page(browser, server):
+def test_a_planted_regression_is_on_the_overview(browser, server):
     with opened(browser, server) as page:
         visit(page, "/")
         rows = page.get_by_role("region", name="Regressions, worst first").locator("tbody tr")
@@ -247,7 +245,7 @@ def test_a_comparison_has_the_verdicts_of_the_command(browser, server, database,
         assert page.locator(".copy code").inner_text() == command
 
 
-def test_a_doubt_is_a_sentence_with_what_to_do(browser, server, run_ids):
+def test_a_doubt_is_explained_with_advice(browser, server, run_ids):
     with opened(browser, server) as page:
         visit(page, f"/runs/{run_ids['google/vit-base-patch16-224']}")
         doubts = page.locator(".doubts").first.inner_text()
@@ -256,7 +254,7 @@ def test_a_doubt_is_a_sentence_with_what_to_do(browser, server, run_ids):
         assert "close them and measure again" in doubts
 
 
-def test_the_samples_of_another_point_are_a_click_away(browser, server, run_ids):
+def test_a_click_shows_the_samples_of_another_point(browser, server, run_ids):
     with opened(browser, server) as page:
         visit(page, f"/runs/{run_ids['gpt2']}")
         page.get_by_role("link", name="b2 s128 n4").click()
@@ -264,7 +262,7 @@ def test_the_samples_of_another_point_are_a_click_away(browser, server, run_ids)
         assert page.get_by_role("heading", name="Samples of b2 s128 n4").is_visible()
 
 
-def test_the_theme_is_switched_kept_and_drawn_anew(browser, server):
+def test_the_theme_can_be_switched_and_is_kept(browser, server):
     with opened(browser, server, color_scheme="light") as page:
         visit(page, "/hardware")
         page.get_by_role("button", name="Switch to the dark theme").click()
@@ -273,7 +271,7 @@ def test_the_theme_is_switched_kept_and_drawn_anew(browser, server):
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
 
 
-def test_with_the_keyboard_alone_the_content_is_reached_and_focus_is_seen(browser, server):
+def test_the_content_is_reachable_with_the_keyboard_and_focus_is_visible(browser, server):
     with opened(browser, server) as page:
         visit(page, "/")
         page.keyboard.press("Tab")
@@ -284,7 +282,7 @@ def test_with_the_keyboard_alone_the_content_is_reached_and_focus_is_seen(browse
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def test_a_screen_reader_finds_landmarks_names_and_a_table_behind_every_chart(browser, server, run_ids):
+def test_screen_readers_find_landmarks_names_and_a_table_for_every_chart(browser, server, run_ids):
     with opened(browser, server) as page:
         for path in addresses(run_ids):
             visit(page, path)
@@ -300,7 +298,7 @@ def test_a_screen_reader_finds_landmarks_names_and_a_table_behind_every_chart(br
             assert page.evaluate(f"{unnamed}.length") == 0, path
 
 
-def test_the_navigation_leads_to_every_view(browser, server):
+def test_the_navigation_links_to_every_view(browser, server):
     with opened(browser, server) as page:
         visit(page, "/")
         for title in TITLES:

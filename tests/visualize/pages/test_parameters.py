@@ -1,4 +1,4 @@
-"""Parameters and addresses: one state, one address, and back."""
+"""Parameters and URLs: each state has one URL, and URLs are parsed back."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
         order=st.sampled_from(["up", "down"]),
     )
 )
-def test_an_address_gives_the_parameters_it_was_made_of(example):
+def test_parameters_survive_a_round_trip_through_the_url(example):
     given = [*parameters.path(example).items(), *parameters.query(example)]
     assert parameters.parse(Example, given) == example
 
 
-def test_defaults_are_not_in_the_address():
+def test_defaults_are_not_in_the_url():
     assert parameters.query(Example(key="a")) == ()
     assert parameters.path(Example(key="a")) == {"key": "a"}
 
@@ -59,6 +59,6 @@ def test_defaults_are_not_in_the_address():
         ([("key", "a" * 20_001)], "at most 20000 characters"),
     ],
 )
-def test_what_is_invalid_is_named(given, expected):
+def test_invalid_parameters_are_named(given, expected):
     with pytest.raises(UsageError, match=expected):
         parameters.parse(Example, given)

@@ -1,4 +1,4 @@
-"""The pages as a static site: whole on its own, without what names machines and people, and replaced in one step."""
+"""Static sites: complete, free of host and user names, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from db.warehouse import Warehouse
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from tests.visualize.pages.conftest import HOSTILE, RUNS
-from visualize.pages import file_site
-from visualize.pages.file_site import MARKER, MOST_BYTES
+from visualize.pages import static_site
+from visualize.pages.public_copy import public_copy
 from visualize.pages.publish import main
-from visualize.pages.published import published
 from visualize.pages.site import views
 from visualize.pages.snapshot import Snapshots
+from visualize.pages.static_site import MARKER, MOST_BYTES
 
 HOSTS = ("<b>hostile</b>", "build-17.acme.example", "build-17.acme.example")
-"""Of three runs, as their files name them."""
+"""Host names of three runs."""
 PRIVATE = ("hostile", "build-17", "acme", "jdoe", "secret-project", "My Models", "testhost")
 
 
 class Page(HTMLParser):
-    """What a page refers to, what it can be referred to by, and its elements."""
+    """Links, ids and elements of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def crawled(folder: Path) -> dict[str, Page]:
-    """The pages that links lead to from the first one. Every link leads to a file, and every fragment to an element."""
+    """Pages reachable from the first page. Asserts that every link has a file and every fragment an element."""
     found: dict[str, Page] = {}
     waiting = ["index.html"]
     fragments: list[tuple[str, str]] = []
@@ -94,7 +94,7 @@ def site(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse of a few runs of two machines, whose owner is in paths, texts, names and tags."""
+    """A warehouse with a few runs of two machines, with private names in paths, texts, names and tags."""
     path = tmp_path_factory.mktemp("small") / "small.duckdb"
     models = ("/srv/secret-project/one/llama", "/home/jdoe/My Models/llama", "gpt2")
     with Warehouse.open(path) as warehouse:
@@ -120,7 +120,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_every_link_leads_to_a_file_of_the_site_and_every_page_is_reached(site):
+def test_every_link_has_a_file_and_every_page_is_linked(site):
     found = crawled(site)
     made = {name for name in files(site) if name.endswith(".html")}
     assert made == set(found)
@@ -139,14 +139,14 @@ def test_every_link_leads_to_a_file_of_the_site_and_every_page_is_reached(site):
     assert sum(path.startswith("run/") for path in made) == 2 * RUNS + 6
 
 
-def test_no_page_has_a_form_or_asks_a_server(site):
+def test_no_page_needs_a_server(site):
     for path, page in crawled(site).items():
         assert page.elements.isdisjoint({"form", "input", "select", "textarea", "iframe", "base"}), path
         assert "htmx" not in page.text, path
-        assert f'content="{file_site.POLICY}"'.replace("'", "&#39;") in page.text, path
+        assert f'content="{static_site.POLICY}"'.replace("'", "&#39;") in page.text, path
 
 
-def test_hosts_users_and_folders_are_in_no_byte_of_the_site(small, tmp_path):
+def test_the_site_contains_no_hosts_users_and_folders(small, tmp_path):
     assert publish(tmp_path / "site", small) == 0
     crawled(tmp_path / "site")
     for path, content in files(tmp_path / "site").items():
@@ -159,7 +159,7 @@ def test_hosts_users_and_folders_are_in_no_byte_of_the_site(small, tmp_path):
     assert "…/llama (2)" in text, "models of one name in two folders stay two models"
 
 
-def test_servers_under_load_and_workers_are_in_no_byte_of_the_site(tmp_path):
+def test_the_site_contains_no_addresses_of_servers_and_workers(tmp_path):
     with Warehouse.open(tmp_path / "load.duckdb") as warehouse:
         for address in ("gpu-17.acme.example:8000", "192.168.7.5:8000"):
             run = make_load(rates=(1.0,))
@@ -180,7 +180,7 @@ def test_servers_under_load_and_workers_are_in_no_byte_of_the_site(tmp_path):
     assert any("192 a second" in text for text in found.values()), "a number of an address is no name"
 
 
-def test_hosts_and_folders_are_there_where_they_are_asked_for(small, tmp_path):
+def test_with_hosts_keeps_hosts_and_folders(small, tmp_path):
     assert publish(tmp_path / "site", small, "--with-hosts") == 0
     crawled(tmp_path / "site")
     text = "".join(content.decode() for path, content in files(tmp_path / "site").items() if path.endswith(".html"))
@@ -190,7 +190,7 @@ def test_hosts_and_folders_are_there_where_they_are_asked_for(small, tmp_path):
     assert "/srv/secret-project/one/llama" in text
 
 
-def test_a_host_that_is_called_like_a_part_of_the_records_changes_none(tmp_path):
+def test_a_host_named_like_a_record_field_changes_no_record(tmp_path):
     with Warehouse.open(tmp_path / "odd.duckdb") as warehouse:
         for name in ("cpu", "results", "latency", "measure", "eager", "bert-base-uncased"):
             run = make_run(batch_sizes=(1,), iterations=9)
@@ -203,7 +203,7 @@ def test_a_host_that_is_called_like_a_part_of_the_records_changes_none(tmp_path)
     assert "The medians of 3 launches lie within" in text
 
 
-def test_a_hostile_name_is_text_in_every_file(site):
+def test_a_hostile_name_is_escaped_in_every_file(site):
     for path, content in files(site).items():
         if path.endswith(".html"):
             assert b"<script>alert" not in content, path
@@ -217,23 +217,23 @@ def test_the_same_database_gives_the_same_bytes(small, tmp_path):
     assert files(tmp_path / "one") == files(tmp_path / "other")
 
 
-def test_every_file_is_under_20_mb_and_one_that_is_not_leaves_nothing(site, small, tmp_path, monkeypatch, capsys):
+def test_a_file_over_20_mb_is_refused_and_leaves_nothing(site, small, tmp_path, monkeypatch, capsys):
     assert max(map(len, files(site).values())) < MOST_BYTES == 20_000_000
-    monkeypatch.setattr(file_site, "MOST_BYTES", 9000)
+    monkeypatch.setattr(static_site, "MOST_BYTES", 9000)
     assert publish(tmp_path / "site", small) == 1
-    assert "a file of a site has at most" in capsys.readouterr().err
+    assert "exceed the limit of 0 MB per file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_newest_runs_have_pages_and_the_site_says_how_many_have_none(small, tmp_path, capsys):
+def test_only_the_newest_runs_have_pages_and_the_others_are_counted(small, tmp_path, capsys):
     assert publish(tmp_path / "site", small, "--runs", "2") == 0
     pages = crawled(tmp_path / "site")
     assert sum(path.startswith("run/") for path in pages) == 2
-    assert all("The newest 2 of 3 runs have a page of their own" in page.text for page in pages.values())
+    assert all("The newest 2 of 3 runs have pages" in page.text for page in pages.values())
     assert "1 older runs have no page" in capsys.readouterr().err
 
 
-def test_only_what_is_selected_is_published(database, tmp_path):
+def test_only_selected_results_are_published(database, tmp_path):
     assert publish(tmp_path / "site", database, "model=gpt2,device=cuda,batch=1", "--title", "Our <GPU>") == 0
     pages = crawled(tmp_path / "site")
     text = "".join(page.text for page in pages.values())
@@ -243,15 +243,15 @@ def test_only_what_is_selected_is_published(database, tmp_path):
     assert "Our &lt;GPU&gt;: results up to" in text
 
 
-def test_what_is_beyond_the_limit_of_pages_is_a_text_and_no_dead_link(database, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_site, "MOST_PAGES", 2)
+def test_links_beyond_the_page_limit_become_text(database, tmp_path, monkeypatch):
+    monkeypatch.setattr(static_site, "MOST_PAGES", 2)
     assert publish(tmp_path / "site", database, "--runs", "1") == 0
     pages = crawled(tmp_path / "site")
     assert sum(path.startswith("trends") for path in pages) == 2
     assert "None" not in [link for page in pages.values() for link in page.links]
 
 
-def test_comparisons_are_made_beforehand(site):
+def test_comparisons_are_prerendered(site):
     pages = crawled(site)
     newest = next(link for link in pages["compare.html"].links if link.startswith("compare/"))
     assert "4 inconclusive" in pages[newest].text
@@ -259,7 +259,7 @@ def test_comparisons_are_made_beforehand(site):
     assert "4 slower" in pages[change].text
 
 
-def test_aliases_and_alerts_are_taken_without_what_people_wrote(tmp_path):
+def test_aliases_and_alerts_are_published_without_their_notes(tmp_path):
     path = tmp_path / "judged.duckdb"
     runs = [make_run(model_id=name, batch_sizes=(1,), iterations=9) for name in ("/a/b/one", "two")]
     with Warehouse.open(path) as warehouse:
@@ -279,7 +279,7 @@ def test_aliases_and_alerts_are_taken_without_what_people_wrote(tmp_path):
                 [new.dicts()[0]["series_id"], runs[1].results[0].result_id],
             )
     snapshots = Snapshots(path)
-    with snapshots.reading() as source, published(source, EVERYTHING, "x", with_hosts=False) as data:
+    with snapshots.reading() as source, public_copy(source, EVERYTHING, "x", with_hosts=False) as data:
         (alert,) = list_alerts(data.warehouse, EVERYTHING, ("new",))
         assert (alert["relative_change"], alert["note"]) == (0.5, None)
         (alias,) = data.warehouse.query("SELECT reason FROM series_alias").dicts()
@@ -290,29 +290,29 @@ def test_aliases_and_alerts_are_taken_without_what_people_wrote(tmp_path):
     snapshots.close()
 
 
-def test_every_view_is_in_files_or_needs_a_server():
+def test_only_live_and_console_need_a_server():
     assert [view.name for view in views().values() if view.in_files is None] == ["live", "console"]
 
 
 @pytest.fixture
 def earlier(small, tmp_path) -> Iterator[Path]:
-    """A site that was published before."""
+    """An earlier site."""
     folder = tmp_path / "site"
     assert publish(folder, small, "--title", "earlier") == 0
     yield folder
     assert [path for path in tmp_path.iterdir() if FOLDER.fullmatch(path.name)] == []
 
 
-def test_an_earlier_site_is_replaced_whole(earlier, small):
+def test_an_earlier_site_is_replaced_completely(earlier, small):
     assert publish(earlier, small, "model=gpt2", "--title", "later") == 0
     pages = crawled(earlier)
     assert set(pages) == {name for name in files(earlier) if name.endswith(".html")}
     assert all("<p>later: " in page.text for page in pages.values())
 
 
-def test_an_interrupted_run_leaves_the_earlier_site(earlier, small, monkeypatch):
+def test_an_interruption_leaves_the_earlier_site(earlier, small, monkeypatch):
     before = files(earlier)
-    draw, drawn = file_site.render, []
+    draw, drawn = static_site.render, []
 
     def interrupted(*arguments: Any) -> str:
         drawn.append(1)
@@ -320,12 +320,12 @@ def test_an_interrupted_run_leaves_the_earlier_site(earlier, small, monkeypatch)
             raise KeyboardInterrupt
         return draw(*arguments)
 
-    monkeypatch.setattr(file_site, "render", interrupted)
+    monkeypatch.setattr(static_site, "render", interrupted)
     assert publish(earlier, small) == 130
     assert files(earlier) == before
 
 
-def test_a_site_with_files_of_others_is_not_replaced(earlier, small, capsys):
+def test_a_site_with_foreign_files_is_not_replaced(earlier, small, capsys):
     (earlier / ".git").write_text("gitdir: elsewhere")
     assert publish(earlier, small) == 2
     assert "did not write and would delete: move .git elsewhere" in capsys.readouterr().err
@@ -333,12 +333,12 @@ def test_a_site_with_files_of_others_is_not_replaced(earlier, small, capsys):
 
 
 @pytest.mark.parametrize("marker", [None, "{", "[]", json.dumps({"made_by": "another", "files": ["notes.txt"]})])
-def test_a_folder_with_other_content_is_left_alone(small, tmp_path, capsys, marker):
+def test_a_folder_with_other_content_is_refused(small, tmp_path, capsys, marker):
     (tmp_path / "notes.txt").write_text("mine")
     if marker is not None:
         (tmp_path / MARKER).write_text(marker)
     assert publish(tmp_path, small) == 2
-    assert f"is not empty and not a site from {file_site.MADE_BY}" in capsys.readouterr().err
+    assert f"is not empty and not a site from {static_site.MADE_BY}" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -355,7 +355,7 @@ def test_a_folder_with_other_content_is_left_alone(small, tmp_path, capsys, mark
         (["site", "--title", " "], 2, "takes a non-empty text"),
     ],
 )
-def test_what_cannot_be_published_is_one_line(arguments, code, expected, small, capsys, tmp_path, monkeypatch):
+def test_a_publishing_error_is_one_line(arguments, code, expected, small, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     database = [] if "--db-path" in arguments else ["--db-path", str(small)]
@@ -366,13 +366,13 @@ def test_what_cannot_be_published_is_one_line(arguments, code, expected, small, 
     assert not (tmp_path / "site").exists()
 
 
-def test_an_empty_warehouse_is_one_line(tmp_path, capsys):
+def test_publishing_an_empty_warehouse_is_one_line(tmp_path, capsys):
     Warehouse.open(tmp_path / "empty.duckdb").close()
     assert publish(tmp_path / "site", tmp_path / "empty.duckdb") == 2
-    assert f"{tmp_path}/empty.duckdb: nothing is stored, so there is nothing to publish" in capsys.readouterr().err
+    assert f"{tmp_path}/empty.duckdb: the database is empty, so there is nothing to publish" in capsys.readouterr().err
 
 
-def test_from_disk_a_browser_draws_its_charts_without_an_error(browser, site):
+def test_charts_are_drawn_from_disk_without_errors(browser, site):
     troubles: list[str] = []
     context = browser.new_context(viewport={"width": 1360, "height": 900})
     page = context.new_page()
@@ -397,7 +397,7 @@ def test_from_disk_a_browser_draws_its_charts_without_an_error(browser, site):
     assert troubles == []
 
 
-def test_a_run_id_cannot_lead_out_of_the_site(tmp_path):
+def test_a_run_id_cannot_escape_the_site(tmp_path):
     with Warehouse.open(tmp_path / "odd.duckdb") as warehouse:
         for name in ("../../../out", "A", "a", "x" * 300, "<b>"):
             warehouse.ingest(make_run(run_id=name, batch_sizes=(1,), iterations=9))

@@ -1,4 +1,4 @@
-"""The server: who may ask, what is refused and how, headers, static files, downloads."""
+"""The server: access checks, refusals, headers, static files, downloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_view_answers_without_parameters(server, path):
 
 
 @pytest.mark.parametrize("path", [*NAVIGATION, "/nowhere", "/results?batch=x", "/static/app.js", "/static/none.js"])
-def test_every_answer_has_the_policy(server, path):
+def test_every_response_has_the_policy(server, path):
     headers = server.get(path).headers
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert headers["x-content-type-options"] == "nosniff"
@@ -42,19 +42,19 @@ def test_every_answer_has_the_policy(server, path):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "", "[evil]"])
-def test_a_name_that_is_not_this_machines_gets_no_answer(server, host):
+def test_a_foreign_host_name_is_refused(server, host):
     answer = server.get("/", Host=host)
     assert answer.status in (400, 421)
     assert "<h1>" not in answer.text
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1", "[::1]:8050", "LOCALHOST"])
-def test_this_machines_own_names_are_answered(server, host):
+def test_names_of_this_machine_are_accepted(server, host):
     assert server.get("/", Host=host).status == 200
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])  # of the same site is any other port of this machine
-def test_another_site_can_make_nothing_be_computed(server, site):
+def test_requests_from_other_sites_compute_nothing(server, site):
     other = {"Sec_Fetch_Site": site}
     link = {**other, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert server.get("/results", **other, Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image").status == 403
@@ -64,7 +64,7 @@ def test_another_site_can_make_nothing_be_computed(server, site):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_nothing_but_reading_is_known(server, method):
+def test_only_reading_methods_are_allowed(server, method):
     assert server.get("/results", method=method).status == 405
 
 
@@ -84,7 +84,7 @@ def test_nothing_but_reading_is_known(server, method):
         ("/results.csv?model=never+measured", "nothing to export"),
     ],
 )
-def test_a_bad_parameter_is_a_page_that_says_what_is_wrong(server, path, expected):
+def test_an_invalid_parameter_is_explained_on_the_page(server, path, expected):
     answer = server.get(path)
     assert answer.status == 400
     assert expected in answer.text.replace("&#39;", "'")
@@ -94,7 +94,7 @@ def test_a_bad_parameter_is_a_page_that_says_what_is_wrong(server, path, expecte
 @pytest.mark.parametrize(
     "path", ["/runs/12345678-none", "/runs/x", "/runs/12345678.json", "/nowhere", "/static/../server.py", "/static/"]
 )
-def test_what_is_not_there_is_not_found(server, path):
+def test_unknown_paths_are_not_found(server, path):
     answer = server.get(path)
     assert answer.status == 404
     assert "Not found" in answer.text
@@ -104,13 +104,13 @@ def test_an_unknown_result_of_a_run_is_not_found(server, run_ids):
     assert server.get(f"/runs/{run_ids['gpt2']}?result=none").status == 404
 
 
-def test_a_form_without_script_ends_at_the_address_of_its_state(server):
+def test_a_form_without_javascript_redirects_to_the_url_of_its_state(server):
     answer = server.get("/results?model=&runtime=eager&batch=&state=")
     assert answer.status == 303
     assert answer.headers["location"] == "/results?runtime=eager"
 
 
-def test_a_hostile_name_is_text_on_every_page(server, run_ids):
+def test_a_hostile_name_is_escaped_on_every_page(server, run_ids):
     paths = ["/", "/results", "/compare", f"/runs/{run_ids[HOSTILE]}", f"/hardware?model={quote(HOSTILE)}"]
     for path in paths:
         text = server.get(path).text
@@ -121,13 +121,13 @@ def test_a_hostile_name_is_text_on_every_page(server, run_ids):
         )
 
 
-def test_filters_are_values_and_never_part_of_a_statement(server):
+def test_filters_are_bound_values(server):
     answer = server.get(f"/results?model={quote(chr(39) + ' OR TRUE --')}")
     assert answer.status == 200
     assert "No matching results" in answer.text
 
 
-def test_a_run_file_is_downloaded_and_read_back(server, run_ids, tmp_path):
+def test_a_downloaded_run_file_can_be_read(server, run_ids, tmp_path):
     from db.spool import read_run
 
     answer = server.get(f"/runs/{run_ids['gpt2']}.json")
@@ -136,14 +136,14 @@ def test_a_run_file_is_downloaded_and_read_back(server, run_ids, tmp_path):
     assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_ids["gpt2"]}.json"'
 
 
-def test_the_csv_has_the_results_of_the_filters(server):
+def test_the_csv_has_the_filtered_results(server):
     answer = server.get("/results.csv?model=gpt2&device=cpu")
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert {(row["model_id"], row["device"]) for row in rows} == {("gpt2", "cpu")}
     assert len(rows) == 4
 
 
-def test_pages_and_files_are_compressed_and_files_kept_by_browsers(server):
+def test_responses_are_compressed_and_static_files_cached(server):
     page = server.get("/", Accept_Encoding="gzip")
     assert b"<h1>" in gzip.decompress(page.body)
     assert page.headers["cache-control"] == "no-cache"
@@ -152,7 +152,7 @@ def test_pages_and_files_are_compressed_and_files_kept_by_browsers(server):
     assert "immutable" in file.headers["cache-control"]
 
 
-def test_every_library_is_the_pinned_one_with_its_licence():
+def test_every_library_is_pinned_and_licensed():
     listed = json.loads((VENDOR / "sources.json").read_text())["files"]
     assert {path.name for path in VENDOR.glob("*.js")} == set(listed)
     for name, source in listed.items():
@@ -160,7 +160,7 @@ def test_every_library_is_the_pinned_one_with_its_licence():
         assert (VENDOR / source["licence_file"]).stat().st_size > 200
 
 
-def test_20_viewers_and_a_writer_do_not_hinder_each_other(own_server, own_database):
+def test_20_viewers_and_a_writer_do_not_block_each_other(own_server, own_database):
     done = threading.Event()
 
     def view(number):
@@ -183,7 +183,7 @@ def test_20_viewers_and_a_writer_do_not_hinder_each_other(own_server, own_databa
     assert runs() == before + 2
 
 
-def test_with_a_token_nothing_is_answered_without_it(database):
+def test_requests_without_the_token_are_refused(database):
     with serving(database, "--token", TOKEN) as server:
         assert server.printed.endswith(f"/?token={TOKEN}")
         assert server.get("/").status == 401
@@ -199,7 +199,7 @@ def test_with_a_token_nothing_is_answered_without_it(database):
         assert server.get(f"//evil.example/?token={TOKEN}").headers["location"] == "/evil.example/"
 
 
-def test_beyond_this_machine_any_address_and_only_its_names_are_answered(database):
+def test_with_a_public_host_any_address_but_only_own_names_are_accepted(database):
     with serving(database, "--host", "0.0.0.0", "--token", TOKEN, "--host-name", "bench.example") as server:
         for host, expected in (("10.1.2.3:80", 200), ("bench.example", 200), ("evil.example", 421)):
             assert server.get("/", Host=host, Authorization=f"Bearer {TOKEN}").status == expected

@@ -1,4 +1,4 @@
-"""The copy that pages read: it never stands in a writer's way, is never torn, and is soon the newest."""
+"""The copy that pages read: it never blocks writers, is never torn, and is renewed soon."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def runs(snapshots):
 
 
 def runs_within(snapshots, expected, seconds=5.0):
-    """Whether the count is seen within the time."""
+    """Whether the count is visible within the time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if runs(snapshots) == expected:
@@ -51,7 +51,7 @@ def runs_within(snapshots, expected, seconds=5.0):
     return False
 
 
-def test_a_writer_never_waits_for_readers_and_its_runs_are_seen_whole_within_5_s(path, snapshots):
+def test_writers_never_wait_and_their_runs_are_visible_within_5_s(path, snapshots):
     torn, done = [], threading.Event()
 
     def read():
@@ -71,14 +71,14 @@ def test_a_writer_never_waits_for_readers_and_its_runs_are_seen_whole_within_5_s
     assert runs_within(snapshots, 6)
 
 
-def test_what_is_stored_is_seen_while_another_process_keeps_the_file_open(path):
+def test_stored_runs_are_visible_while_another_process_keeps_the_file_open(path):
     with holding(path):
         made = Snapshots(path)
         assert runs(made) == 1
         made.close()
 
 
-def test_a_page_keeps_its_copy_until_it_is_made(path, snapshots):
+def test_a_page_keeps_its_copy_until_it_is_rendered(path, snapshots):
     with snapshots.reading() as old:
         with Warehouse.open(path) as warehouse:
             warehouse.ingest(make_run())
@@ -97,7 +97,7 @@ def test_copies_are_deleted(path, tmp_path, monkeypatch):
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_the_copy_can_neither_be_written_nor_reach_another_file(snapshots, tmp_path):
+def test_the_copy_is_read_only_and_confined(snapshots, tmp_path):
     (tmp_path / "secret.csv").write_text("a\n1\n")
     with snapshots.reading() as data:
         for sql in (
@@ -110,7 +110,7 @@ def test_the_copy_can_neither_be_written_nor_reach_another_file(snapshots, tmp_p
                 data.warehouse.query(sql)
 
 
-def test_a_file_of_an_older_version_is_refused_with_what_to_do_and_left_as_it_is(tmp_path):
+def test_an_older_database_is_refused_with_advice_and_unchanged(tmp_path):
     path = file_of_version(5, tmp_path / "old.duckdb", make_run())
     before = path.read_bytes()
     with pytest.raises(StorageError, match=f"upgrade it with setup_benchmark_db --db-path {path}"):
@@ -118,7 +118,7 @@ def test_a_file_of_an_older_version_is_refused_with_what_to_do_and_left_as_it_is
     assert path.read_bytes() == before
 
 
-def test_a_file_that_goes_away_leaves_the_last_copy_with_the_reason(path, snapshots, monkeypatch):
+def test_a_deleted_file_leaves_the_last_copy_with_a_reason(path, snapshots, monkeypatch):
     monkeypatch.setattr(snapshot, "CHECKED_S", 0.0)
     path.unlink()
     with snapshots.reading() as data:
@@ -128,7 +128,7 @@ def test_a_file_that_goes_away_leaves_the_last_copy_with_the_reason(path, snapsh
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to look at" * 200])
-def test_what_is_no_warehouse_is_refused_by_its_own_name(tmp_path, content):
+def test_a_file_that_is_no_warehouse_is_refused_by_name(tmp_path, content):
     path = tmp_path / "other.duckdb"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What views say: the console's limits, and the words of the commands that have the same contents."""
+"""Contents of views, and the limits of the SQL console."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.helpers.load import make_load
 from tests.helpers.records import make_run
 from tests.visualize.pages.conftest import FIRST, LOADED
 from visualize.pages import parameters, specs
-from visualize.pages.published import published
+from visualize.pages.public_copy import public_copy
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console
@@ -41,7 +41,7 @@ def data(database):
 
 
 def parts_of(data, name, sql):
-    """Of a download of the console."""
+    """Content of a console download."""
     (download,) = [one for one in console.DOWNLOADS if one.name == f"console_{name}"]
     return iter(download.file(data, console.Statement(sql=sql)).parts)
 
@@ -63,13 +63,13 @@ def page_of(data, name, **given):
         ("SELECT nothing FROM benchmark_runs", "line 1, column 8"),
     ],
 )
-def test_the_console_reads_this_warehouse_and_nothing_else(data, sql, expected):
+def test_the_console_reads_only_this_warehouse(data, sql, expected):
     page = page_of(data, "console", sql=sql)
     assert page.grid is None
     assert expected in page.trouble
 
 
-def test_the_console_draws_no_bar_for_two_rows(data):
+def test_console_bars_never_share_a_name(data):
     by_one = "SELECT runtime, count(*) AS n FROM all_results GROUP BY ALL"
     assert page_of(data, "console", sql=by_one).chart.title == "n by runtime"
     chart = page_of(
@@ -80,7 +80,7 @@ def test_the_console_draws_no_bar_for_two_rows(data):
     assert page_of(data, "console", sql="SELECT * FROM (VALUES ('m', 1), ('m', 2)) t(model, n)").chart is None
 
 
-def test_the_model_to_recommend_for_is_one_with_calls_not_levels_of_a_load(tmp_path):
+def test_the_default_model_to_recommend_has_results_of_calls(tmp_path):
     with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
         warehouse.ingest_all([make_load(model_id="served"), make_run(batch_sizes=(1,), sequence_lengths=(32,))])
     snapshots = Snapshots(tmp_path / "own.duckdb")
@@ -89,13 +89,13 @@ def test_the_model_to_recommend_for_is_one_with_calls_not_levels_of_a_load(tmp_p
     snapshots.close()
 
 
-def test_an_endless_question_ends_at_the_time_limit(data, monkeypatch):
+def test_an_endless_query_ends_at_the_time_limit(data, monkeypatch):
     monkeypatch.setattr(console, "TIME_LIMIT_S", 0.5)
     page = page_of(data, "console", sql="SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
     assert page.trouble == "no answer within 0.5 s: narrow the query"
 
 
-def test_a_long_answer_is_cut_on_the_page_and_whole_in_the_file(data):
+def test_a_long_answer_is_cut_on_the_page_but_not_in_the_download(data):
     sql = "SELECT range AS n FROM range(2000)"
     page = page_of(data, "console", sql=sql)
     assert len(page.grid.rows) == console.MOST_ROWS
@@ -106,14 +106,14 @@ def test_a_long_answer_is_cut_on_the_page_and_whole_in_the_file(data):
     assert parquet.column("n").to_pylist() == list(range(2000))
 
 
-def test_a_long_file_is_sent_as_its_rows_come(data):
+def test_a_long_download_is_streamed(data):
     parts = parts_of(data, "csv", "SELECT range AS n FROM range(100000)")
     assert next(parts).count("\n") == console.LINES_A_PART
     assert sum(part.count("\n") for part in parts) == 100_001 - console.LINES_A_PART
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "json"])
-def test_a_file_is_made_within_the_limits_of_the_console(data, name, monkeypatch):
+def test_downloads_have_the_limits_of_the_console(data, name, monkeypatch):
     with pytest.raises(UsageError, match="DELETE is not read-only"):
         parts_of(data, name, "DELETE FROM benchmark_runs")
     with pytest.raises(UsageError, match="disabled by configuration"):
@@ -123,12 +123,12 @@ def test_a_file_is_made_within_the_limits_of_the_console(data, name, monkeypatch
         parts_of(data, name, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
 
 
-def test_a_cell_that_a_spreadsheet_would_execute_is_text_in_the_csv(data):
+def test_spreadsheet_formulas_are_text_in_the_csv(data):
     assert list(parts_of(data, "csv", "SELECT '=1+1' AS \"@name\", -1 AS n")) == ["'@name,n\n'=1+1,-1\n"]
 
 
 @pytest.mark.parametrize("sql", console.EXAMPLES.values(), ids=console.EXAMPLES)
-def test_every_example_has_an_answer(data, sql):
+def test_every_console_example_has_rows(data, sql):
     page = page_of(data, "console", sql=sql)
     assert page.trouble is None
     assert page.grid.rows
@@ -146,7 +146,7 @@ def test_every_example_has_an_answer(data, sql):
         ("SELECT 'a' AS name, NULL::DOUBLE AS n UNION ALL SELECT 'b', 'nan'::DOUBLE", False),
     ],
 )
-def test_an_answer_is_drawn_where_a_number_is_over_something(data, sql, is_drawn):
+def test_answers_with_a_numeric_column_are_drawn(data, sql, is_drawn):
     assert (page_of(data, "console", sql=sql).chart is not None) is is_drawn
 
 
@@ -158,7 +158,7 @@ def test_a_table_is_described_and_an_unknown_one_refused(data):
         page_of(data, "console", table="serie_alias")
 
 
-def test_a_trend_has_the_change_its_levels_and_both_runs_to_compare(data):
+def test_a_trend_has_its_change_levels_and_a_link_to_compare(data):
     page = page_of(data, "trends", selection="model=bert-base-uncased", only_changes="1")
     assert page.count == 8
     assert len(page.lines) == 4
@@ -183,14 +183,14 @@ def test_a_trend_has_the_change_its_levels_and_both_runs_to_compare(data):
         (4000, "%Y", "year", 1),
     ],
 )
-def test_the_time_axis_of_a_trend_has_dates_and_no_times_of_day_between_days(days, label, interval, step):
+def test_the_time_axis_of_a_trend_has_ticks_at_whole_days(days, label, interval, step):
     points = [{"time": (FIRST + timedelta(days=day)).isoformat(), "value": 1, "commit": "a"} for day in (0, days)]
     axis = specs.trend(points, (), (), (), y_title="ms")["layer"][-1]["encoding"]["x"]["axis"]
     assert axis["format"] == label
     assert interval is None or axis["tickCount"] == {"interval": interval, "step": step}
 
 
-def test_a_long_series_of_samples_is_drawn_with_every_disturbance(tmp_path):
+def test_thinned_samples_keep_every_disturbance(tmp_path):
     from db.warehouse import Warehouse
 
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,), launches=2, iterations=3000)
@@ -211,17 +211,17 @@ def test_a_long_series_of_samples_is_drawn_with_every_disturbance(tmp_path):
         ]
         own = [value for name, value in drawn if name == f"launch {launch + 1}"]
         assert (min(own), max(own)) == (min(values), max(values))
-    assert "The lowest and the highest of every 8 calls" in chart.caption
+    assert "The lowest and highest of every 8 calls" in chart.caption
 
 
-def test_a_series_is_drawn_by_its_id_and_an_unknown_one_not_found(data):
+def test_a_series_is_selected_by_id_prefix(data):
     chosen = page_of(data, "trends").lines[-1].link.parameters.series
     assert [line.is_drawn for line in page_of(data, "trends", series=chosen).lines][-1]
-    with pytest.raises(NotFoundError, match="no series has latency_median_ms"):
+    with pytest.raises(NotFoundError, match="no series id starts with"):
         page_of(data, "trends", series="0123456789")
 
 
-def test_a_recommendation_says_what_the_command_says(data, database, capsys):
+def test_a_recommendation_equals_that_of_the_command(data, database, capsys):
     from db.commands.recommend import main
 
     main(["gpt2", "--latency-ms", "40", "--db-path", str(database)])
@@ -234,7 +234,7 @@ def test_a_recommendation_says_what_the_command_says(data, database, capsys):
     assert page.has_best
 
 
-def test_each_position_of_a_slider_lets_more_options_in(data):
+def test_each_slider_position_admits_more_options(data):
     limits = {one.name: one for one in page_of(data, "recommend", model="gpt2", latency_ms="40").limits}
     latency, throughput = limits["latency_ms"], limits["throughput"]
     assert latency.positions[-1] is None
@@ -253,7 +253,7 @@ def front_of(data, **limits):
     return page_of(data, "recommend", model="gpt2", **limits).chart.spec["data"]["values"]
 
 
-def test_a_limit_is_a_number(data):
+def test_a_limit_must_be_a_number(data):
     with pytest.raises(UsageError, match="latency_ms=fast: expected a number from 0"):
         page_of(data, "recommend", latency_ms="fast")
 
@@ -284,7 +284,7 @@ def test_speedups_are_over_the_chosen_baseline(data):
         (3, "ab", "Median latency"),
     ],
 )
-def test_the_hardware_chart_names_a_winner_only_where_intervals_of_one_command_support_it(
+def test_the_hardware_chart_names_a_winner_only_if_intervals_of_one_command_support_it(
     tmp_path, launches, commands, title
 ):
     from db.warehouse import Warehouse
@@ -299,7 +299,7 @@ def test_the_hardware_chart_names_a_winner_only_where_intervals_of_one_command_s
     snapshots.close()
 
 
-def test_an_empty_warehouse_has_every_page(tmp_path):
+def test_every_page_works_with_an_empty_warehouse(tmp_path):
     from db.warehouse import Warehouse
     from visualize.pages.site import LiveSite, render
 
@@ -314,7 +314,7 @@ def test_an_empty_warehouse_has_every_page(tmp_path):
     snapshots.close()
 
 
-def test_own_metrics_of_a_bench_are_columns_choices_and_what_is_compared_and_followed(data, database, tmp_path, capsys):
+def test_custom_metrics_are_columns_and_can_be_compared_and_followed(data, database, tmp_path, capsys):
     from visualize.visualize_benchmarks import main
 
     eager = {"metric": "pages_per_sec", "a": "runtime=eager,until=2026-09-02", "b": "runtime=eager,since=2026-09-10"}
@@ -336,7 +336,7 @@ def test_own_metrics_of_a_bench_are_columns_choices_and_what_is_compared_and_fol
     assert "did you mean pages_per_sec" in capsys.readouterr().err
 
 
-def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data):
+def test_a_profile_has_titles_pictures_and_tables(data):
     listed = views()["profiles"].page(data, views()["profiles"].parameters())
     (link,) = [row[0].link for row in listed.profiles.rows if row[1].text == "bert-base-uncased"]
     shown = views()["profile"].page(data, link.parameters)
@@ -362,7 +362,7 @@ def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data
         views()["profile"].page(data, views()["profile"].parameters(profile_id="x"))
 
 
-def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_command(data):
+def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     rows = page_of(data, "loads").loads.rows
     assert sorted(row[4].text for row in rows) == ["closed", "open, poisson"]
     link = next(row[1].link for row in rows if row[4].text.startswith("open"))
@@ -371,12 +371,12 @@ def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_comma
         "1 request/s", "2 requests/s (knee)", "4 requests/s", "8 requests/s",
     ]  # fmt: skip
     rates, first, each, latency, frontier = shown.charts
-    assert rates.title == "Throughput levels off past 2 requests/s, where 2 requests/s succeed"
+    assert rates.title == "Throughput levels off beyond 2 requests/s, where 2 requests/s succeed"
     layers = {json.dumps(layer["encoding"].get("y", {}).get("field")): layer for layer in rates.spec["layer"]}
-    assert {'"level"', '"thin"', "null", '"value"'} <= set(layers)  # offered, goodput, knee, what came through
+    assert {'"level"', '"thin"', "null", '"value"'} <= set(layers)  # offered load, goodput, knee, throughput
     (limit,) = [layer for layer in first.spec["layer"] if layer.get("data")]
     assert limit["data"]["values"] == [{"value": 500.0}]
-    assert "Dashed: the limit, 500 ms." in first.caption
+    assert "Dashed: limit of 500 ms." in first.caption
     assert [one["level"] for one in frontier.spec["data"]["values"]] == [125.0, pytest.approx(1000 / 9), 100.0,
                                                                        pytest.approx(1000 / 11)]  # fmt: skip
     assert all(len(chart.table.rows) == 4 for chart in shown.charts)
@@ -396,10 +396,10 @@ def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_comma
     assert views()["load"].page(data, other.parameters).drawn == "8 requests/s"
 
 
-def test_only_a_load_has_the_page_of_a_load(data):
+def test_only_load_tests_have_a_load_page(data):
     (run,) = data.warehouse.query("SELECT max(run_id) AS id FROM benchmark_runs WHERE model_id = 'gpt2'").dicts()
     assert page_of(data, "run", run_id=run["id"]).load is None
-    with pytest.raises(NotFoundError, match=f"is not a load test: its page is /runs/{run['id']}"):
+    with pytest.raises(NotFoundError, match=f"is not a load test: see /runs/{run['id']}"):
         page_of(data, "load", run_id=run["id"])
     (load,) = data.warehouse.query(
         "SELECT max(run_id) AS id FROM benchmark_runs WHERE model_id = $model", {"model": LOADED}
@@ -408,7 +408,7 @@ def test_only_a_load_has_the_page_of_a_load(data):
         page_of(data, "load", run_id=load["id"], result="x")
 
 
-def test_a_series_of_one_run_has_its_date_its_value_and_no_empty_layer():
+def test_a_trend_of_one_run_has_no_empty_layer():
     points = [{"time": "2026-09-01T08:00:00+00:00", "value": 32.0, "commit": "none"}]
     spec = specs.trend(points, [], [], [], y_title="ms")
     assert [layer["mark"]["type"] for layer in spec["layer"] if not layer["data"]["values"]] == ["rule"], "levels"
@@ -425,7 +425,7 @@ WHERE status = 'ok' AND run_id IN (SELECT run_id FROM benchmark_runs WHERE runti
 """
 
 
-def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_of(database, tmp_path):
+def test_a_custom_metric_that_became_worse_is_on_the_overview_and_can_raise_an_alert(database, tmp_path):
     path = shutil.copy(database, tmp_path / "own.duckdb")
     with Warehouse.open(path) as warehouse:
         with warehouse.transaction() as connection:
@@ -439,7 +439,7 @@ def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_o
     with snapshots.reading() as data:
         overview = page_of(data, "overview")
         trends = page_of(data, "trends", metric="score", selection="runtime=onnxruntime")
-        with published(data, EVERYTHING, "x", with_hosts=False) as taken:
+        with public_copy(data, EVERYTHING, "x", with_hosts=False) as taken:
             copied = page_of(taken, "overview")
     snapshots.close()
     listed = [[row[place].text for place in (5, 8)] for row in overview.regressions.rows]

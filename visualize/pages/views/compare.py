@@ -1,4 +1,4 @@
-"""Two selections compared point by point, worst change first, as by `benchhouse compare`."""
+"""The page Compare: two selections point by point, worst change first, as in `benchhouse compare`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages import specs
 from visualize.pages.elements import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
-from visualize.pages.result_rows import asked_metric, metric_choices
+from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.site import View
 from visualize.pages.views.run import RunParameters
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_BARS = 40
 MOST_SESSIONS = 12
 MOST_SEARCHED = 100
-"""Newest sessions that are searched for an earlier one."""
+"""Number of newest sessions searched for pairs."""
 SESSIONS = """
 SELECT
     session_id, min(started_at) AS started_at, count(*) AS runs, any_value(command) AS command,
@@ -55,25 +55,25 @@ WHERE started_before < newest.started_at
 QUALIFY row_number() OVER (PARTITION BY newest.session_id ORDER BY started_before DESC, before DESC) = 1
 ORDER BY newest.started_at DESC, newest.session_id LIMIT {most}
 """
-"""Each session with the newest earlier one that measured any of its series."""
+"""Each session with the newest earlier session that measured any of its series."""
 VALUES = "SELECT DISTINCT runtime, precision, device, git_commit FROM benchmark_runs WHERE task <> 'device-calibration'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareParameters:
-    """Two selections, as in commands: "runtime=eager", a run's id, a commit, "latest"."""
+    """Two selections in the syntax of commands: "runtime=eager", a run id, a commit, "latest"."""
 
     a: str | None = None
     b: str | None = None
     metric: str = DEFAULT_METRIC
     across: str | None = None
-    """Fields that may differ, separated by commas; or all."""
+    """Comma-separated fields that may differ, or "all"."""
     only_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ABResult:
-    """A comparison."""
+    """A comparison as tables, a chart and text."""
 
     summary: str
     head: tuple[str, ...]
@@ -82,7 +82,7 @@ class ABResult:
     notes: tuple[str, ...]
     is_empty: bool
     command: str
-    """The command that prints the same comparison."""
+    """The command that prints the comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +92,17 @@ class ComparePage:
     compared: ABResult | None
     """None until both selections are given."""
     metrics: Mapping[str, str]
-    """Columns with their words."""
+    """Column -> title."""
     sessions: Grid
     since: Grid | None
-    """The newest sessions, each compared with the previous one; None if two selections are compared."""
+    """The newest sessions, each with the previous session to compare with; None if two selections are given."""
     suggestions: tuple[str, ...]
     swapped: Link
 
 
 def page(data: Data, parameters: CompareParameters) -> ComparePage:
     """The page. Raises UsageError for an invalid selection, metric or field."""
-    metric = asked_metric(data, parameters.metric)
+    metric = metric_of(data, parameters.metric)
     is_whole = parameters.a is not None and parameters.b is not None
     return ComparePage(
         compared=_compared(data, parameters, metric) if is_whole else None,
@@ -124,7 +124,7 @@ def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> ABRe
 
 
 def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> ABResult:
-    """A comparison as tables, a chart and text; `command` prints the same."""
+    """A comparison as tables, a chart and text; `command` prints it."""
     words = comparison_words(comparison, only_changes=only_changes)
     return ABResult(
         summary=words.summary,
@@ -172,12 +172,12 @@ def _cell(text: str, place: int, words: ComparisonWords, finding: Finding) -> Ce
 
 
 def _unit(words: ComparisonWords) -> str:
-    """The unit of the values, from the headings."""
+    """The unit of the values, taken from the headings."""
     return next(name for name in words.table.headings if name.startswith("A "))[2:]
 
 
 def _chart(words: ComparisonWords) -> Chart | None:
-    """The changes with their intervals; None without any."""
+    """Changes with their intervals; None without changes."""
     found = [one for one in words.findings if one.judgement.change is not None][:MOST_BARS]
     if not found:
         return None
@@ -185,7 +185,7 @@ def _chart(words: ComparisonWords) -> Chart | None:
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
     return Chart(
         title=_chart_title(rows),
-        caption="Change from A to B. Lines are 95 % confidence intervals; a point without a line has no verdict."
+        caption="Change from A to B. Lines are 95 % confidence intervals; points without a line have no verdict."
         f"{more}",
         spec=specs.intervals(rows, "point", "low", "change", "high", "verdict", title="change from A to B"),
         table=Grid(
@@ -207,10 +207,10 @@ def _chart(words: ComparisonWords) -> Chart | None:
 
 
 def _chart_title(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The finding: the point with the worst change, and how many others changed."""
+    """The point with the worst change, and the number of other changes."""
     changed = [row for row in rows if row["verdict"] in CHANGED]
     if not changed:
-        return f"No change was found at {'the point' if len(rows) == 1 else f'any of {len(rows)} points'}"
+        return f"No change at {'the point' if len(rows) == 1 else f'any of {len(rows)} points'}"
     worst, *others = changed
     more = f", {len(others)} other{'s' if len(others) > 1 else ''} changed" if others else ""
     return f"{worst['point']}: {abs(worst['change']):.1%} {worst['verdict']}{more}"
@@ -232,7 +232,7 @@ def _bar(finding: Finding, words: ComparisonWords, place: int) -> dict[str, Any]
 
 
 def _sessions(data: Data, parameters: CompareParameters) -> Grid:
-    """The newest sessions, each with links that use it as a side."""
+    """The newest sessions, with links that use them as a side."""
     rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
     names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
     return Grid(
@@ -252,7 +252,7 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
 
 
 def _since(data: Data) -> Grid:
-    """Comparisons of the newest sessions with the previous session that measured any of the same series."""
+    """The newest sessions, each linked to its comparison with the previous session of any of its series."""
     sql = SINCE.format(sessions=SESSIONS.format(most=MOST_SEARCHED), most=MOST_SESSIONS)
     rows = data.once("sessions since", lambda: data.warehouse.query(sql).dicts())
     names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
@@ -282,7 +282,7 @@ def _as_side(session_id: str, side: str, parameters: CompareParameters) -> Cell:
 
 
 def _suggestions(data: Data) -> tuple[str, ...]:
-    """Selections to choose from while typing."""
+    """Selections suggested in the form."""
     rows = data.warehouse.query(VALUES).dicts()
     found = {f"{name}={row[name]}" for row in rows for name in ("runtime", "precision", "device")}
     commits = {f"commit={row['git_commit'][:10]}" for row in rows if row["git_commit"]}
@@ -290,17 +290,19 @@ def _suggestions(data: Data) -> tuple[str, ...]:
 
 
 def _in_files(parameters: CompareParameters) -> CompareParameters | None:
-    """A page for each comparison that another page links to, of everything in it."""
+    """Comparisons that other pages link to."""
     is_whole = (parameters.a is None) == (parameters.b is None)
     return parameters if is_whole and parameters.across is None and not parameters.only_changes else None
 
 
-VIEW = View(
-    name="compare",
-    path="/compare",
-    title="Compare",
-    parameters=CompareParameters,
-    page=page,
-    has_charts=True,
-    in_files=_in_files,
+VIEWS = (
+    View(
+        name="compare",
+        path="/compare",
+        title="Compare",
+        parameters=CompareParameters,
+        page=page,
+        has_charts=True,
+        in_files=_in_files,
+    ),
 )

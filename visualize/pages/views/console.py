@@ -1,4 +1,4 @@
-"""SQL queries, run as by `benchhouse query`: confined, read-only and within limits."""
+"""The page SQL: queries run as in `benchhouse query`, confined, read-only and limited."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleParameters:
-    """The statement, and the described table."""
+    """A statement, and the table to describe."""
 
     sql: str | None = None
     table: str | None = None
@@ -63,22 +63,22 @@ class ConsoleParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """The statement of a download."""
+    """Parameters of a download: the statement."""
 
     sql: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A table or view."""
+    """A table or view of the data dictionary."""
 
     name: str
     kind: str
     meaning: str
     link: Link
-    """Describes its columns."""
+    """The page that describes its columns."""
     columns: tuple[tuple[str, str], ...]
-    """With types, units and meanings; empty unless requested."""
+    """(name, type and unit; meaning); empty unless requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class ConsolePage:
     chart: Chart | None
     has_more: bool
     trouble: str | None
-    """Why the statement failed."""
+    """The error of the statement."""
     files: tuple[tuple[str, Link], ...]
     examples: tuple[tuple[str, Link], ...]
     dictionary: tuple[Described, ...]
@@ -98,7 +98,7 @@ class ConsolePage:
 
 
 def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
-    """The page. A failed statement is shown with the reason."""
+    """The page. Errors of the statement are shown on it."""
     columns: Sequence[Column] = ()
     rows: list[tuple[Any, ...]] = []
     trouble = None
@@ -145,8 +145,8 @@ def _is_time(column: Column) -> bool:
 
 
 def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
-    """The first number over the first other column: a line over times or numbers, or bars, named by all columns of
-    names where the first one has a name twice. None without both, and where bars would still share a name."""
+    """The first numeric column against the first column: a line over times or numbers, else bars. If names in the first
+    column repeat, bars are named by all columns before the numeric one. None if bars would still share a name."""
     y = next((place for place, one in enumerate(columns) if place > 0 and _is_number(one)), None)
     if y is None or not len(rows) >= 2:
         return None
@@ -206,7 +206,7 @@ def _columns(data: Data, table: str) -> tuple[tuple[str, str], ...]:
 
 
 Parts = Callable[[str, str], AbstractContextManager[Iterator[str | bytes]]]
-"""Of the whole answer: database and statement -> the parts of a file, read inside the `with`."""
+"""(database, statement) -> parts of a file with the whole answer, read inside the `with` block."""
 
 
 def _file(name: str, media_type: str, parts: Parts) -> Download[Statement]:
@@ -216,7 +216,7 @@ def _file(name: str, media_type: str, parts: Parts) -> Download[Statement]:
         if parameters.sql is None:
             raise UsageError("sql is missing: give the statement")
         found = _read(parts, data.path, parameters.sql)
-        first = next(found, "")  # an invalid statement is an error page, not half a file
+        first = next(found, "")  # an invalid statement gives an error page, not a truncated file
         return File(name=f"answer.{name}", media_type=media_type, parts=chain([first], found))
 
     return Download(name=f"console_{name}", path=f"/sql.{name}", parameters=Statement, file=made)
@@ -228,7 +228,7 @@ def _read(parts: Parts, database: str, sql: str) -> Iterator[str | bytes]:
 
 
 def _in_lines(name: str) -> Parts:
-    """As `benchhouse query` writes it."""
+    """The format of `benchhouse query`."""
 
     @contextmanager
     def parts(database: str, sql: str) -> Iterator[Iterator[str]]:
@@ -243,13 +243,15 @@ def _in_parquet(database: str, sql: str) -> AbstractContextManager[Iterator[byte
     return answering_in_parquet(database, sql, timeout_s=DOWNLOAD_LIMIT_S)
 
 
-VIEW = View(
-    name="console",
-    path="/sql",
-    title="SQL",
-    parameters=ConsoleParameters,
-    page=page,
-    has_charts=True,
+VIEWS = (
+    View(
+        name="console",
+        path="/sql",
+        title="SQL",
+        parameters=ConsoleParameters,
+        page=page,
+        has_charts=True,
+    ),
 )
 DOWNLOADS = (
     _file("csv", "text/csv; charset=utf-8", _in_lines("csv")),

@@ -1,4 +1,4 @@
-"""Machines and devices, and one model on each of them."""
+"""The page Hardware: machines and devices, and one model on every setup."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ WHERE task <> 'device-calibration' AND (runtime_mode->>'loop') IS NULL
 GROUP BY model_id
 ORDER BY count(DISTINCT (hardware_id, runtime, precision)) DESC, max(started_at) DESC, model_id LIMIT 1
 """
-"""The model on the most setups."""
+"""The model with the most setups."""
 OF_MODEL = f"""
 SELECT hardware_comparison.*, {COMMAND} FROM hardware_comparison JOIN benchmark_runs run USING (run_id)
 WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
 """  # noqa: S608 - names of columns only
-"""Without load tests, since a level of a load is not comparable with a call."""
+"""Without load tests, whose levels are not comparable with calls."""
 RESULTS = "SELECT * FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
 MOST_BARS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareParameters:
-    """The model to compare, the point and the baseline."""
+    """The model, point and baseline to compare."""
 
     model: str | None = None
-    """None for the model on the most setups."""
+    """None for the model with the most setups."""
     point: str | None = None
-    """A point's label, such as "b1 s128"; None for the first."""
+    """Label of a point, such as "b1 s128"; None for the first."""
     baseline: str | None = None
-    """Name of the row to compare the others with; None for the slowest."""
+    """Name of the baseline row; None for the slowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine with one kind of device."""
+    """A machine with one type of device."""
 
     name: str
     is_simulated: bool
@@ -133,7 +133,7 @@ def _chosen(given: str | None, known: Sequence[str], default: str | None, what: 
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """A unique name for each row: its device, runtime and precision, and further facts if needed."""
+    """Unique names of rows: device, runtime and precision, and further facts if necessary."""
     plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {row['precision']}" for row in rows]
     facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in rows]
     return distinct_names(plain, facts, " · ")
@@ -166,7 +166,7 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
 
 
 def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
-    """The finding of the chart, as far as intervals support it."""
+    """The fastest setup, if intervals support it."""
     from visualize.drawing.configurations import speedup
     from visualize.drawing.rows import clear_winner, drawable, trust
 
@@ -248,16 +248,18 @@ def _link(parameters: HardwareParameters) -> Link:
 
 
 def _in_files(parameters: HardwareParameters) -> HardwareParameters | None:
-    """A page for each model and point, compared with the slowest."""
+    """Each model and point, against the slowest setup."""
     return parameters if parameters.baseline is None else None
 
 
-VIEW = View(
-    name="hardware",
-    path="/hardware",
-    title="Hardware",
-    parameters=HardwareParameters,
-    page=page,
-    has_charts=True,
-    in_files=_in_files,
+VIEWS = (
+    View(
+        name="hardware",
+        path="/hardware",
+        title="Hardware",
+        parameters=HardwareParameters,
+        page=page,
+        has_charts=True,
+        in_files=_in_files,
+    ),
 )

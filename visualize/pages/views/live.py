@@ -1,6 +1,6 @@
-"""The sweeps that run on this machine now: progress, last results, and the use of their devices.
+"""The page Live: sweeps running on this machine, with progress, latest results and device utilization.
 
-The browser polls the page, so it does not read the warehouse.
+Browsers poll the page, so it does not read the warehouse.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 POLL_S = 2
-"""Polling interval of a browser."""
+"""Polling interval of browsers, in seconds."""
 MOST_ROWS = 30
-"""Rows of the table behind a chart: samples in equal steps, newest last."""
+"""Approximate rows of the table behind a chart: evenly spaced samples, newest last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveParameters:
-    """None."""
+    """No parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMeter:
-    """A device and its readings over time."""
+class DeviceStrips:
+    """A device with its readings over time."""
 
     key: str
     selector: str
     name: str
     strips: tuple[Strip, ...]
     missing: tuple[tuple[str, str], ...]
-    """Readings without a value, and why."""
+    """(reading, reason) of readings without values."""
     trouble: str | None
-    """Why there are no samples; None if there are some."""
+    """Why there are no samples; None if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownSweep:
-    """A running or finished measuring command."""
+class SweepStatus:
+    """A running or finished sweep."""
 
     key: str
     words: str
@@ -65,34 +65,34 @@ class ShownSweep:
     done: int
     failed: int
     progress: str
-    """In words: "3 of 8 points, 1 failed"."""
+    """Progress as text: "3 of 8 points, 1 failed"."""
     left: str
     activity: str
     news: str
-    """How long it has been running, and the time of its last update."""
+    """Running time and last update."""
     current: tuple[tuple[str, str], ...]
     cells: Grid
     cells_left_out: int
     machines: Grid
-    """Devices of the workers of a cluster; without rows for a sweep of this machine."""
+    """Workers of a cluster; empty for a sweep of this machine."""
     results: Grid
-    meters: tuple[ShownMeter, ...]
+    devices: tuple[DeviceStrips, ...]
     resume: str | None
-    """The command that continues a crashed sweep."""
+    """The command that resumes a crashed sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
     """The content of the page, for its template."""
 
-    running: tuple[ShownSweep, ...]
-    ended: tuple[ShownSweep, ...]
+    running: tuple[SweepStatus, ...]
+    ended: tuple[SweepStatus, ...]
     ignored: tuple[str, ...]
     poll_s: int
 
 
 def page(data: Data, parameters: LiveParameters) -> LivePage:
-    """The page. Raises StorageError where the folder of the statuses cannot be used."""
+    """The page. Raises StorageError if the status folder is unusable."""
     if data.look is None:
         raise NotFoundError("benchhouse dashboard and benchhouse top show running sweeps, on the machine that measures")
     snapshot = data.look()
@@ -104,12 +104,12 @@ def page(data: Data, parameters: LiveParameters) -> LivePage:
     )
 
 
-def _sweep(one: WatchedCommand, now_s: float) -> ShownSweep:
+def _sweep(one: WatchedCommand, now_s: float) -> SweepStatus:
     status = one.status
     is_running = one.state == "running"
     ago = duration(max(0.0, now_s - status.updated_s))
     runs = duration(max(0.0, now_s - status.started_s))
-    return ShownSweep(
+    return SweepStatus(
         key=status.key.replace(".", "-"),
         words=visible(status.words),
         state=one.state,
@@ -127,13 +127,13 @@ def _sweep(one: WatchedCommand, now_s: float) -> ShownSweep:
         cells_left_out=status.cells_left_out,
         machines=_machines(status.machines),
         results=_results(status.results, now_s),
-        meters=tuple(_meter(status.key, meter) for meter in one.meters),
+        devices=tuple(_device(status.key, readings) for readings in one.meters),
         resume=None if status.resume_command is None else visible(status.resume_command),
     )
 
 
 def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
-    """The point being measured; empty for a cluster, whose table states it per machine."""
+    """The point being measured; empty for a cluster, which shows it per machine."""
     now = status.current
     if now is None or len(status.machines) > 1:
         return ()
@@ -204,7 +204,7 @@ def _machines(machines: Sequence[MachineProgress]) -> Grid:
 
 
 def _results(results: Sequence[PointResult], now_s: float) -> Grid:
-    """The newest results, with the device's use over their monitored calls."""
+    """The latest results, with device utilization during their monitored calls."""
     uses = {"utilization_mean_percent": "utilization %", "power_mean_w": "power W"}
     shown = {name: title for name, title in uses.items() if any(name in one.use for one in results)}
     return Grid(
@@ -241,15 +241,15 @@ def _state(one: PointResult) -> str:
     return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
 
 
-def _meter(key: str, meter: DeviceReadings) -> ShownMeter:
-    own = f"{key}-{meter.selector}"
-    return ShownMeter(
+def _device(key: str, readings: DeviceReadings) -> DeviceStrips:
+    own = f"{key}-{readings.selector}"
+    return DeviceStrips(
         key="".join(letter if letter.isalnum() else "-" for letter in own),
-        selector=visible(meter.selector),
-        name=visible(meter.name),
-        strips=tuple(found for history in meter.histories if (found := _strip(history)) is not None),
-        missing=tuple((READINGS[name].title, visible(why)) for name, why in meter.missing.items()),
-        trouble=None if meter.trouble is None else visible(meter.trouble),
+        selector=visible(readings.selector),
+        name=visible(readings.name),
+        strips=tuple(found for history in readings.histories if (found := _strip(history)) is not None),
+        missing=tuple((READINGS[name].title, visible(why)) for name, why in readings.missing.items()),
+        trouble=None if readings.trouble is None else visible(readings.trouble),
     )
 
 
@@ -271,11 +271,13 @@ def _strip(history: ReadingHistory) -> Strip | None:
     )
 
 
-VIEW = View(
-    name="live",
-    path="/live",
-    title="Live",
-    parameters=LiveParameters,
-    page=page,
-    reads_warehouse=False,
+VIEWS = (
+    View(
+        name="live",
+        path="/live",
+        title="Live",
+        parameters=LiveParameters,
+        page=page,
+        reads_warehouse=False,
+    ),
 )

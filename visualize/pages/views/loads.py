@@ -1,15 +1,21 @@
-"""The newest load tests, each with its levels, knee and highest rates."""
+"""The newest load tests, and one load test in detail: its levels, requests and doubts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from visualize.drawing.loads import level_words
-from visualize.pages.elements import Cell, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
-from visualize.pages.site import View
-from visualize.pages.views.load import LoadParameters, kind_of
+from benchmarking.core.records import LOOP, SCENARIO
+from benchmarking.core.text import number, visible
+from visualize.drawing import loads, words
+from visualize.drawing.rows import Row, is_ok
+from visualize.pages.elements import Cell, Chart, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
+from visualize.pages.load_pictures import GOODPUT, level_charts, request_charts, state
+from visualize.pages.result_rows import OTHERS
+from visualize.pages.site import NotFoundError, View
+from visualize.pages.views.run import DoubtNote, RunParameters, find_run, noted_doubts
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -38,12 +44,39 @@ SELECT newest.*, levels.* EXCLUDE (run_id), hardware.device_name
 FROM newest LEFT JOIN levels USING (run_id) JOIN hardware_info hardware USING (hardware_id)
 ORDER BY started_at DESC, newest.run_id DESC
 """
-"""Without results of searches for a rate, which are not levels."""
+"""Excludes results of searches for a rate, which are not levels."""
+LEVELS = "SELECT * FROM all_results WHERE run_id = $run ORDER BY sequence_length, new_tokens, concurrency, result_id"
+ALIKE = """
+SELECT run_id, min(started_at) AS started_at FROM load_curve
+WHERE model_id = $model AND run_id <> $run AND curve_id IN (SELECT curve_id FROM load_curve WHERE run_id = $run)
+GROUP BY run_id ORDER BY started_at DESC, run_id LIMIT $most
+"""
+MOST_ALIKE = 6
+FEWEST_LEVELS = 2
+"""Minimum levels of a curve."""
+SEARCHED = "highest_request_rate_per_sec"
+"""Metric of a search for the highest rate."""
+NUMBERS: Mapping[str, str] = {
+    "requests": "requests_sent",
+    "failed": "requests_failed",
+    "requests/s": "throughput_samples_per_sec",
+    "goodput/s": GOODPUT,
+    "tokens/s": "throughput_tokens_per_sec",
+    "TTFT p50 ms": "time_to_first_token_ms",
+    "TTFT p99 ms": "time_to_first_token_p99_ms",
+    "TPOT p50 ms": "time_per_output_token_ms",
+    "TPOT p99 ms": "time_per_output_token_p99_ms",
+    "latency p50 ms": "latency_median_ms",
+    "latency p99 ms": "latency_p99_ms",
+}
+"""Heading -> column, or key of other_metrics."""
+COUNTS = ("requests", "failed")
+"""Headings of counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadsParameters:
-    """None."""
+    """No parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +87,17 @@ class LoadsPage:
     most: int = MOST
 
 
-def page(data: Data, parameters: LoadsParameters) -> LoadsPage:
+def loads_page(data: Data, parameters: LoadsParameters) -> LoadsPage:
     """The page."""
     return LoadsPage(loads=newest_loads(data, MOST))
 
 
 def newest_loads(data: Data, most: int) -> Grid:
-    """A row for each of the newest loads, with a link to its page."""
+    """One row for each of the newest load tests, linked to its page."""
     numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
     names = ("started (UTC)", "model", "server", "engine", "loop", *numbers, "knee", "state")
     rows = data.warehouse.query(NEWEST, {"most": most}).dicts()
-    return Grid(headings=headings(names, numbers), rows=tuple(map(_cells, rows)), caption="The newest loads")
+    return Grid(headings=headings(names, numbers), rows=tuple(map(_cells, rows)), caption="Newest load tests")
 
 
 def _cells(row: dict[str, Any]) -> tuple[Cell, ...]:
@@ -87,7 +120,7 @@ def _knee(row: dict[str, Any]) -> str | None:
     if row["knee"] is None:
         return None
     mode, axes = json.loads(row["runtime_mode"]), json.loads(row["knee"]["axes"])
-    return level_words({**row["knee"], "loop": mode["loop"], "offered_rate": axes.get("request_rate")})
+    return loads.level_words({**row["knee"], "loop": mode["loop"], "offered_rate": axes.get("request_rate")})
 
 
 def _state(row: dict[str, Any]) -> Cell:
@@ -98,11 +131,183 @@ def _state(row: dict[str, Any]) -> Cell:
     return text_cell(states or "valid", tone="bad" if found["invalid"] else "warn" if states else "")
 
 
-VIEW = View(
-    name="loads",
-    path="/loads",
-    title="Loads",
-    parameters=LoadsParameters,
-    page=page,
-    in_files=lambda parameters: parameters,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadParameters:
+    """The load test, and the level whose requests are drawn."""
+
+    run_id: str
+    """Run id, or a prefix of at least 8 characters."""
+    result: str | None = None
+    """Id of the level; None for the knee, else the first measured level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPage:
+    """The content of the page, for its template."""
+
+    title: str
+    run_id: str
+    run: Link
+    is_simulated: bool
+    error: str | None
+    facts: tuple[tuple[str, str], ...]
+    levels: Grid
+    failures: tuple[tuple[str, str], ...]
+    """(level, error) of levels that were not measured."""
+    doubts: tuple[DoubtNote, ...]
+    charts: tuple[Chart, ...]
+    drawn: str | None
+    """The level whose requests are drawn."""
+    requests: tuple[Chart, ...]
+    alike: tuple[tuple[str, Link], ...]
+    """(time, page) of other load tests of the same server and kind."""
+    command: str
+
+
+def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
+    """The page. Raises NotFoundError."""
+    run = find_run(data, parameters.run_id)
+    mode = json.loads(run["runtime_mode"])
+    if LOOP not in mode:
+        raise NotFoundError(f"run {run['run_id']} is not a load test: see /runs/{run['run_id']}")
+    found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, {"run": run["run_id"]}).dicts()]
+    rows = [{**row, "setup": words.cell(row), "state": state(row)} for row in found]
+    levels = sorted(filter(loads.has_level, rows), key=loads.level)
+    drawn = _drawn(levels, parameters)
+    requests = () if drawn is None else request_charts(data, drawn)
+    return LoadPage(
+        title=f"Load on {run['model_id']}, {run['runtime']} on {run['device_name'] or run['device']}",
+        run_id=run["run_id"],
+        run=Link(view="run", parameters=RunParameters(run_id=run["run_id"])),
+        is_simulated=bool(run["is_simulated"]),
+        error=run["error"],
+        facts=_facts(run, mode, rows),
+        levels=_levels(levels, run["run_id"], drawn),
+        failures=tuple((_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]),
+        doubts=noted_doubts(rows, _level),
+        charts=_charts(levels),
+        drawn=_level(drawn) if drawn is not None and requests else None,
+        requests=requests,
+        alike=_alike(data, run),
+        command=run["command"],
+    )
+
+
+def kind_of(mode: Mapping[str, Any]) -> str:
+    """The kind of load: "open, poisson", or an MLPerf scenario."""
+    if SCENARIO in mode:
+        return f"MLPerf {mode[SCENARIO]}"
+    return ", ".join(filter(None, (mode[LOOP], mode.get("arrivals"))))
+
+
+def _level(row: Row) -> str:
+    """The name of the level, or of the search that the result belongs to."""
+    return loads.level_words(row) if loads.has_level(row) else "the search for the highest rate"
+
+
+def _drawn(levels: Sequence[Row], parameters: LoadParameters) -> Row | None:
+    if parameters.result is not None:
+        found = next((row for row in levels if row["result_id"] == parameters.result), None)
+        if found is None:
+            raise NotFoundError(f"no level {parameters.result!r} in this load")
+        return found
+    measured = [row for row in levels if is_ok(row)]
+    return next((row for row in measured if row["is_knee"]), measured[0] if measured else None)
+
+
+def _charts(levels: Sequence[Row]) -> tuple[Chart, ...]:
+    kinds = loads.by_kind(list(filter(is_ok, levels)))
+    return tuple(
+        chart
+        for key, members in kinds
+        if len(members) >= FEWEST_LEVELS
+        for chart in level_charts(key, members, with_kind=len(kinds) > 1)
+    )
+
+
+def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    others = {name: value for name, value in sorted(mode.items()) if name not in (LOOP, SCENARIO, "arrivals", "slo")}
+    points = dict.fromkeys(
+        ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
+        for row in rows
+    )
+    highest = [row[OTHERS][SEARCHED] for row in rows if SEARCHED in row[OTHERS]]
+    given = {
+        "server": words.device({**run, "simulated": run["is_simulated"]}),
+        "engine": run["runtime"],
+        "precision": run["precision"],
+        "load": ", ".join(
+            [loads.LOOPS.get(mode[LOOP], mode[LOOP]), *([mode["arrivals"]] if "arrivals" in mode else [])]
+        ),
+        "requests": "; ".join(filter(None, points)),
+        "limits": (mode.get("slo") or "none").replace(",", ", "),
+        "highest rate within the limits": f"{number(highest[0])} requests/s" if highest else None,
+        "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
+        "started": f"{time_text(run['started_at'])} UTC",
+        "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
+    }
+    return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
+
+
+def _levels(levels: Sequence[Row], run_id: str, drawn: Row | None) -> Grid:
+    shown = [name for name, column in NUMBERS.items() if any(_value(row, column) is not None for row in levels)]
+    return Grid(
+        headings=headings(("level", "state", *shown), shown),
+        rows=tuple(
+            (
+                _level_cell(row, run_id, drawn),
+                state_cell(row["state"] if is_ok(row) else row["status"]),
+                *(_number(name, _value(row, NUMBERS[name])) for name in shown),
+            )
+            for row in levels
+        ),
+        caption="Levels of the load",
+    )
+
+
+def _value(row: Row, column: str) -> float | None:
+    value: float | None = row[column] if column in row else row[OTHERS].get(column)
+    return value
+
+
+def _number(name: str, value: float | None) -> Cell:
+    return text_cell(f"{value:,.0f}") if name in COUNTS and value is not None else number_cell(value)
+
+
+def _level_cell(row: Row, run_id: str, drawn: Row | None) -> Cell:
+    text = _level(row) + (" (knee)" if row["is_knee"] else "")
+    if not is_ok(row):
+        return text_cell(text)
+    is_drawn = drawn is not None and drawn["result_id"] == row["result_id"]
+    link = Link(view="load", parameters=LoadParameters(run_id=run_id, result=row["result_id"]))
+    return text_cell(text, link=link, hint="its requests are drawn below" if is_drawn else "draw its requests")
+
+
+def _alike(data: Data, run: Row) -> tuple[tuple[str, Link], ...]:
+    rows = data.warehouse.query(ALIKE, {"run": run["run_id"], "model": run["model_id"], "most": MOST_ALIKE}).dicts()
+    return tuple(
+        (f"{time_text(row['started_at'])} UTC", Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
+        for row in rows
+    )
+
+
+VIEWS = (
+    View(
+        name="loads",
+        path="/loads",
+        title="Loads",
+        parameters=LoadsParameters,
+        page=loads_page,
+        in_files=lambda parameters: parameters,
+    ),
+    View(
+        name="load",
+        path="/loads/{run_id}",
+        title="Load",
+        parameters=LoadParameters,
+        page=load_page,
+        is_in_navigation=False,
+        has_charts=True,
+        in_files=lambda parameters: LoadParameters(run_id=parameters.run_id),
+    ),
 )

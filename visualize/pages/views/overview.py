@@ -1,4 +1,4 @@
-"""The first page: latest runs, regressions, and the newest series at a glance."""
+"""The page Overview: latest runs, open alerts, regressions, load tests and newest series."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LATEST_LOADS = 4
 SERIES = 24
 SERIES_A_RUN = 4
 LEAST_HISTORY = 3
-"""Minimum runs of a series with a history."""
+"""Minimum runs of a series that counts as having a history."""
 FINDINGS = 8
 TOTALS = """
 SELECT
@@ -85,24 +85,24 @@ LEFT JOIN series_alias alias ON alias.series_id = newest.series_id
 QUALIFY row_number() OVER (PARTITION BY r.run_id ORDER BY r.latency_median_ms DESC NULLS LAST, r.result_id) <= $each
 ORDER BY runs < $history, latest_started_at DESC, r.run_id DESC, r.result_id LIMIT $most
 """
-"""Series with a history first."""
+"""Series with a history come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewParameters:
-    """None."""
+    """No parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A series in the grid."""
+    """A series."""
 
     title: str
     about: str
     value: str
     spark: Spark | None
     change: str | None
-    """The newest change of its level, in words."""
+    """The newest change of its level, as text."""
     is_worse: bool
     link: Link
 
@@ -121,7 +121,7 @@ class OverviewPage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is stored."""
+        """Whether the database has no runs."""
         return not self.runs.rows
 
 
@@ -187,7 +187,7 @@ def _alerts(data: Data) -> Grid:
                 text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
                 text_cell(metrics[row["metric"]].words if row["metric"] in metrics else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
-                text_cell(row["triage"], link=_triaged_at(row), hint="the series page, for triage"),
+                text_cell(row["triage"], link=_triage_link(row), hint="the series page, for triage"),
             )
             for row in rows
         ),
@@ -195,7 +195,7 @@ def _alerts(data: Data) -> Grid:
     )
 
 
-def _triaged_at(row: Mapping[str, Any]) -> Link:
+def _triage_link(row: Mapping[str, Any]) -> Link:
     from visualize.pages.views.trends import TrendsParameters  # which imports this module
 
     return Link(view="trends", parameters=TrendsParameters(series=row["series_id"][:16], metric=row["metric"]))
@@ -242,9 +242,9 @@ def _regressions(data: Data) -> Grid:
 
 
 def newest_series(data: Data, *, most: int) -> list[str]:
-    """The ids of the newest series, those with a history first."""
-    asked = {"most": most, "each": SERIES_A_RUN, "history": LEAST_HISTORY}
-    return [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, asked).dicts()]
+    """Ids of the newest series, those with a history first."""
+    values = {"most": most, "each": SERIES_A_RUN, "history": LEAST_HISTORY}
+    return [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, values).dicts()]
 
 
 def _cards(data: Data) -> tuple[Card, ...]:
@@ -273,11 +273,13 @@ def _card(history: History) -> Card:
     )
 
 
-VIEW = View(
-    name="overview",
-    path="/",
-    title="Overview",
-    parameters=OverviewParameters,
-    page=page,
-    in_files=lambda parameters: parameters,
+VIEWS = (
+    View(
+        name="overview",
+        path="/",
+        title="Overview",
+        parameters=OverviewParameters,
+        page=page,
+        in_files=lambda parameters: parameters,
+    ),
 )

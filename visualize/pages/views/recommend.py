@@ -1,7 +1,7 @@
-"""Recommendations for a model: its measured options, the limits they meet, and the Pareto front.
+"""The page Recommend: measured options of a model, the limits they meet, and the Pareto front.
 
-A limit is a number with a slider. The slider's positions are the values of the options, so each step admits one more
-option; on a linear slider most options would be within the first millimetre.
+Each limit has a number field and a slider. Slider positions are the values of the options, so each step admits one more
+option; on a linear slider, most options would lie within the first millimetre.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
 GROUP BY heads.model_id
 ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL) DESC, count(*) DESC, heads.model_id LIMIT 1
 """
-"""Levels of loads are recommended at a rate only."""
+"""Models with series of calls come first; load tests are options only at a given rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Limit:
     title: str
     value: float | None
     positions: tuple[float | None, ...]
-    """Positions of the slider, from the left; None for no limit. Empty if no option has the quantity."""
+    """Slider positions from the left; None for no limit. Empty if no option has the quantity."""
     position: int
     """Index of the chosen position."""
 
@@ -172,7 +172,7 @@ def _limit(name: str, title: str, value: float | None, quantity: Quantity, optio
 
 
 def _rounded(value: float, *, up: bool) -> float:
-    """Rounded to a few digits, so that the option with this value still meets the limit."""
+    """The value rounded such that the option with this value still meets the limit."""
     if value <= 0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
@@ -180,7 +180,7 @@ def _rounded(value: float, *, up: bool) -> float:
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """At most this many of them, always including the first and the last."""
+    """At most `MOST_POSITIONS` of the values, including the first and the last."""
     if len(values) <= MOST_POSITIONS:
         return list(values)
     step = (len(values) - 1) / (MOST_POSITIONS - 1)
@@ -211,8 +211,8 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     ]
     return Chart(
         title="Latency and throughput of each option",
-        caption="Up and left is better. The dashed line joins the Pareto front: every other option is beaten in "
-        "everything that was measured for all. Crosses miss a limit."
+        caption="Up and left is better. The dashed line is the Pareto front: every other option is beaten on all "
+        "quantities measured for all options. Crosses miss a limit."
         + (" Hollow marks are doubtful." if any(row["state"] == "doubtful" for row in rows) else ""),
         spec=specs.front(rows, x_title="median latency (ms)", y_title=f"throughput ({unit})"),
         table=grid_of(words.table, "The options in the chart"),
@@ -241,17 +241,19 @@ def _link(parameters: RecommendParameters) -> Link:
 
 
 def _in_files(parameters: RecommendParameters) -> RecommendParameters | None:
-    """A page for each model and workload, without limits."""
+    """Each model and workload, without limits."""
     plain = RecommendParameters(model=parameters.model, workload=parameters.workload)
     return plain if plain == parameters else None
 
 
-VIEW = View(
-    name="recommend",
-    path="/recommend",
-    title="Recommend",
-    parameters=RecommendParameters,
-    page=page,
-    has_charts=True,
-    in_files=_in_files,
+VIEWS = (
+    View(
+        name="recommend",
+        path="/recommend",
+        title="Recommend",
+        parameters=RecommendParameters,
+        page=page,
+        has_charts=True,
+        in_files=_in_files,
+    ),
 )

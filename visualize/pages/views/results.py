@@ -1,4 +1,4 @@
-"""Results with filters: the newest of each series, or all."""
+"""The page Results: the newest result of each series, or all results, with filters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Sort = Literal["newest", "fastest", "slowest", "throughput", "model"]
 
 PAGE_ROWS = 50
 SUBJECT = ("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "precision", "simulated")
-"""The columns of the setup. A row has 150 columns, of which only these, the point's and the numbers' are read."""
+"""Columns of the setup. Only these and the columns of point and metrics are read, of about 150."""
 FILTERS = """
     ($family IS NULL OR architecture_type = $family)
     AND ($model IS NULL OR model_id = $model)
@@ -63,9 +63,9 @@ CHOSEN_BY: Mapping[str, Callable[[str], ResultsParameters]] = {
     "runtime": lambda value: ResultsParameters(runtime=value),
     "device": lambda value: ResultsParameters(device=value),
 }
-"""Filters with a page for each value in a site of files."""
+"""Filters with a page for each value in a static site."""
 MOST_FILES = 20
-"""Pages of results in a row there."""
+"""Maximum pages of each list of results in a static site."""
 STATES: tuple[State, ...] = ("valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out")
 
 
@@ -78,23 +78,23 @@ class ResultsParameters:
     runtime: str | None = None
     device: str | None = None
     hardware: str | None = None
-    """A hardware_id."""
+    """Id of the hardware."""
     precision: str | None = None
     batch: int | None = None
     sequence: int | None = None
     state: State | None = None
-    """The validity of a measured result, else its status."""
+    """Validity of a measured result, else its status."""
     doubt: str | None = None
     """A kind of doubt."""
     all: bool = False
-    """Whether to list every result rather than the newest of each series."""
+    """Whether to list all results instead of the newest of each series."""
     sort: Sort = "newest"
     page: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A list of values in the form."""
+    """A list of options in the form."""
 
     name: str
     title: str
@@ -109,7 +109,7 @@ class ResultsPage:
     filters: tuple[Filter, ...]
     count: int
     first: int
-    """Number of the first row, from 1; 0 without rows."""
+    """Number of the first row, starting at 1; 0 without rows."""
     last: int
     grid: Grid
     previous: Link | None
@@ -124,14 +124,14 @@ class ResultsPage:
 
 def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     """The page."""
-    asked = _asked(parameters)
+    values = _filter_values(parameters)
     view = "all_results" if parameters.all else "latest_results"
-    (counted,) = data.warehouse.query(COUNT.format(view=view, filters=FILTERS), asked).dicts()
+    (counted,) = data.warehouse.query(COUNT.format(view=view, filters=FILTERS), values).dicts()
     count = int(counted["results"])
     skipped = (parameters.page - 1) * PAGE_ROWS
     columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
     sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=SORTS[parameters.sort])
-    rows = data.warehouse.query(sql, {**asked, "most": PAGE_ROWS, "skipped": skipped}).dicts()
+    rows = data.warehouse.query(sql, {**values, "most": PAGE_ROWS, "skipped": skipped}).dicts()
     filters = _filters(data, parameters)
     return ResultsPage(
         filters=filters,
@@ -145,13 +145,13 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
         all=parameters.all,
         hardware=parameters.hardware,
         clear=Link(view="results", parameters=ResultsParameters(all=parameters.all, sort=parameters.sort)),
-        is_filtered=any(value is not None for value in asked.values()),
+        is_filtered=any(value is not None for value in values.values()),
         choices=_choices(filters, parameters),
     )
 
 
-def _asked(parameters: ResultsParameters) -> dict[str, Any]:
-    """The filters' values."""
+def _filter_values(parameters: ResultsParameters) -> dict[str, Any]:
+    """Values of the filters, for the query."""
     return {name: value for name, value in asdict(parameters).items() if name not in ("all", "sort", "page")}
 
 
@@ -182,7 +182,7 @@ def _all_rows(data: Data, sql: str) -> list[dict[str, Any]]:
 
 def _filter(name: str, title: str, options: Sequence[str], value: object) -> Filter:
     chosen = None if value is None else str(value)
-    extra = () if chosen is None or chosen in options else (chosen,)  # the form keeps what the address says
+    extra = () if chosen is None or chosen in options else (chosen,)  # keep the value of the URL
     return Filter(name=name, title=title, options=(*extra, *options), chosen=chosen)
 
 
@@ -266,27 +266,29 @@ def csv_file(data: Data, parameters: ResultsParameters) -> File:
     """The filtered results with every column."""
     view = "all_results" if parameters.all else "latest_results"
     sql = IDS.format(view=view, filters=FILTERS)
-    ids = [row["result_id"] for row in data.warehouse.query(sql, _asked(parameters)).dicts()]
+    ids = [row["result_id"] for row in data.warehouse.query(sql, _filter_values(parameters)).dicts()]
     if not ids:
-        raise UsageError("no result matches these filters, so there is nothing to export")
+        raise UsageError("no result matches these filters: nothing to export")
     selection = Selection(text="the filters", words="result_id IN (SELECT unnest(?::VARCHAR[]))", values=(ids,))
     return results_csv(data, selection, "results.csv")
 
 
 def _in_files(parameters: ResultsParameters) -> ResultsParameters | None:
-    """A page for each value of one filter, the newest results first, and every result without a filter."""
-    given = {name: value for name, value in _asked(parameters).items() if value is not None}
+    """Each value of a single filter, newest first, and all results without a filter."""
+    given = {name: value for name, value in _filter_values(parameters).items() if value is not None}
     is_one = len(given) <= 1 and set(given) <= {*CHOSEN_BY, "hardware"} and not (given and parameters.all)
     return parameters if is_one and parameters.sort == "newest" and parameters.page <= MOST_FILES else None
 
 
 IDS = "SELECT result_id FROM {view} WHERE {filters}"
-VIEW = View(
-    name="results",
-    path="/results",
-    title="Results",
-    parameters=ResultsParameters,
-    page=page,
-    in_files=_in_files,
+VIEWS = (
+    View(
+        name="results",
+        path="/results",
+        title="Results",
+        parameters=ResultsParameters,
+        page=page,
+        in_files=_in_files,
+    ),
 )
 DOWNLOADS = (Download(name="results_csv", path="/results.csv", parameters=ResultsParameters, file=csv_file),)

@@ -1,8 +1,8 @@
-"""One run: results and doubts, the samples of one result, the environment, and the command to measure again.
+"""The page of a run: results and doubts, samples of one result, environment, and the command to measure again.
 
-Raw samples are drawn by the library of all other charts rather than by uPlot on a canvas (2026-11): a canvas is not
-accessible to screen readers or the keyboard, and SVG draws the hundreds or thousands of calls of a point as quickly.
-Of more samples, the lowest and the highest of each stretch are drawn, so that no disturbance is left out.
+Raw samples are drawn with the same library as other charts rather than with uPlot on a canvas (2026-11): canvases are
+not accessible to screen readers or the keyboard, and SVG is as fast for hundreds or thousands of calls. With more
+samples, the lowest and highest of each stretch are drawn, so no disturbance is hidden.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from visualize.pages.elements import (
 )
 from visualize.pages.result_rows import OTHERS, own_metrics, result_table
 from visualize.pages.site import Download, File, NotFoundError, View
-from visualize.pages.views.profile import ProfileParameters
+from visualize.pages.views.profiles import ProfileParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -71,7 +71,7 @@ COARSE = """
 SELECT launch, list(value ORDER BY quantile) AS quantiles FROM raw_quantiles
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric GROUP BY launch ORDER BY launch
 """
-"""Quantiles kept of compacted samples."""
+"""Quantiles of compacted samples."""
 SAMPLES = """
 SELECT launch, sample_index, value FROM raw_samples
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric
@@ -79,7 +79,7 @@ WINDOW stretch AS (PARTITION BY launch, sample_index // $each)
 QUALIFY sample_index IN (arg_min(sample_index, value) OVER stretch, arg_max(sample_index, value) OVER stretch)
 ORDER BY launch, sample_index
 """
-"""The lowest and the highest sample of each stretch of a launch."""
+"""The lowest and highest sample of each stretch of a launch."""
 COUNT = """
 SELECT coalesce(sum(len(samples)), 0) AS samples, count(*) AS launches FROM raw_benchmark_data
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric
@@ -94,32 +94,32 @@ MOST_POINTS = 1500
 """Approximate maximum of samples in a chart."""
 MOST_LAUNCHES = 12
 WHERE = ("launch", "launches", "of")
-"""Evidence with the launches of a doubt."""
+"""Keys of evidence that name launches."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParameters:
-    """The run, and the result whose samples are drawn."""
+    """The run, and the result and raw metric to draw."""
 
     run_id: str
     """Run id, or a prefix of at least 8 characters."""
     result: str | None = None
-    """Its id; None for the first one with samples."""
+    """Id of the result; None for the first measured one."""
     metric: str | None = None
-    """The raw metric to draw; None for the wall time of a call, else the first."""
+    """Raw metric; None for the wall time of calls, else the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """Which run."""
+    """Parameters of a download: the run."""
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtNote:
-    """A kind of doubt in the run."""
+    """A kind of doubt, with the points that have it."""
 
     kind: str
     tone: Tone
@@ -149,17 +149,17 @@ class RunPage:
     results: Grid
     doubts: tuple[DoubtNote, ...]
     failures: tuple[tuple[str, str], ...]
-    """Point and error of each result that was not measured."""
+    """(point, error) of results that were not measured."""
     command: str
     sampled: str | None
     """The point whose samples are drawn."""
     samples: tuple[Chart, ...]
     metrics: tuple[tuple[str, Link, bool], ...]
-    """Other raw metrics of it: name, page, and whether it is drawn."""
+    """(name, page, whether it is drawn) of each raw metric."""
     load: Link | None
-    """The page of its levels, for a load test."""
+    """The page of levels, for a load test."""
     profiles: tuple[tuple[str, Link], ...]
-    """Profiles of the same model and runtime on the same device: time and point, and the page."""
+    """(time and point, page) of profiles of the same model, runtime and device."""
     environment: tuple[Facts, ...]
     json_file: Link
     csv_file: Link
@@ -199,14 +199,14 @@ def find_run(data: Data, run_id: str) -> dict[str, Any]:
     """A run by its id or a unique prefix. Raises NotFoundError."""
     found = data.warehouse.query(FIND, {"run": run_id, "least": LEAST_PREFIX}).dicts()
     if len(found) != 1 and not (found and found[0]["run_id"] == run_id):
-        which = "several runs have an id that begins" if found else "no run has an id that begins"
-        raise NotFoundError(f"{which} with {run_id!r}: the overview lists the latest runs, results lists all")
+        which = "several run ids start" if found else "no run id starts"
+        raise NotFoundError(f"{which} with {run_id!r}: see the pages Overview (latest runs) and Results (all)")
     (row,) = data.warehouse.query(RUN, {"run": found[0]["run_id"]}).dicts()
     return row
 
 
 def _sampled(rows: Sequence[Row], parameters: RunParameters) -> Row | None:
-    """The result whose samples are drawn."""
+    """The result whose samples are drawn. Raises NotFoundError."""
     if parameters.result is None:
         return next((row for row in rows if row["status"] == "ok"), None)
     found = next((row for row in rows if row["result_id"] == parameters.result), None)
@@ -216,8 +216,8 @@ def _sampled(rows: Sequence[Row], parameters: RunParameters) -> Row | None:
 
 
 def _raw_metrics(data: Data, result: Row, parameters: RunParameters) -> list[tuple[str, str, bool]]:
-    asked = {"result": result["result_id"], "first": METRIC}
-    found = [(row["metric"], row["unit"] or "") for row in data.warehouse.query(SAMPLED, asked).dicts()]
+    values = {"result": result["result_id"], "first": METRIC}
+    found = [(row["metric"], row["unit"] or "") for row in data.warehouse.query(SAMPLED, values).dicts()]
     chosen = parameters.metric or (found[0][0] if found else None)
     if chosen is not None and chosen not in [name for name, _ in found]:
         raise NotFoundError(f"no samples of {chosen!r}: there are {', '.join(name for name, _ in found) or 'none'}")
@@ -231,14 +231,14 @@ def _metric_link(run_id: str, result: Row | None, metric: str) -> Link:
 
 
 def _load(run: Row) -> Link | None:
-    from visualize.pages.views.load import LoadParameters  # which takes the words of doubts from this module
+    from visualize.pages.views.loads import LoadParameters  # loads imports this module
 
     return Link(view="load", parameters=LoadParameters(run_id=run["run_id"])) if is_load(run) else None
 
 
 def _profiles(data: Data, run: Row) -> tuple[tuple[str, Link], ...]:
-    asked = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
-    values = {name: run[column] for name, column in asked.items()}
+    columns = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
+    values = {name: run[column] for name, column in columns.items()}
     rows = data.warehouse.query(PROFILED, {**values, "most": MOST_PROFILES}).dicts()
     return tuple(
         (
@@ -281,7 +281,7 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
 
 
 def _own(data: Data, rows: Sequence[Row]) -> Mapping[str, Metric]:
-    """The custom metrics of the run: as stated by their bench, else derived from their names."""
+    """Custom metrics of the run, as declared by their bench or derived from their names."""
     stated = own_metrics(data)
     names = dict.fromkeys(name for row in rows for name in row[OTHERS])
     return {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
@@ -307,7 +307,7 @@ def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
 
 
 def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) -> tuple[DoubtNote, ...]:
-    """Each kind of doubt in the results, severe ones first; `place` names a result."""
+    """Kinds of doubt in the results, severe ones first; `place` names a result."""
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         for doubt in json.loads(row["extra"]).get("doubts", ()):
@@ -327,7 +327,7 @@ def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) 
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:
-    """The evidence, then the launches."""
+    """The evidence as text, followed by the launches."""
     found = [f"{name} {_plain(value)}" for name, value in evidence.items() if name not in WHERE]
     launches = evidence.get("launches") or []
     numbers = ", ".join(str(one + 1) for one in launches)
@@ -342,18 +342,18 @@ def _plain(value: Any) -> str:
 
 
 def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...]:
-    asked = {"result": result["result_id"], "metric": metric}
-    (counted,) = data.warehouse.query(COUNT, asked).dicts()
+    values = {"result": result["result_id"], "metric": metric}
+    (counted,) = data.warehouse.query(COUNT, values).dicts()
     samples = int(counted["samples"])
     name = "wall time of a call" if metric == METRIC else metric.replace("_", " ")
     title = f"{name} ({unit})" if unit else name
-    launches = data.warehouse.query(QUANTILES if samples else COARSE, asked).dicts()
+    launches = data.warehouse.query(QUANTILES if samples else COARSE, values).dicts()
     if not launches:
         return ()
     charts = [_distribution(launches[:MOST_LAUNCHES], title, samples, len(launches))]
     if samples:
         each = 1 if samples <= MOST_POINTS else -(-2 * samples // MOST_POINTS)
-        charts.append(_order(data.warehouse.query(SAMPLES, {**asked, "each": each}).dicts(), title, each))
+        charts.append(_order(data.warehouse.query(SAMPLES, {**values, "each": each}).dicts(), title, each))
     return tuple(charts)
 
 
@@ -376,15 +376,15 @@ def _distribution(launches: Sequence[Row], title: str, samples: int, count: int)
     source = f"{samples:,} samples" if samples else "samples that were compacted to quantiles"
     return Chart(
         title=_agreement(launches),
-        caption=f"Share of calls at or below each time, from {source}{left_out}. Separate curves: launches differ. "
-        "Steps: calls switch between levels.",
+        caption=f"Share of calls at or below each time, from {source}{left_out}. Separate curves mean that launches "
+        "differ, steps that calls switch between levels.",
         spec=specs.steps_over(rows, "value", "share", "launch", x_title=title, y_title="share of calls"),
         table=table,
     )
 
 
 def _agreement(launches: Sequence[Row]) -> str:
-    """How much the launches' medians differ."""
+    """How much the medians of launches differ."""
     medians = [row["quantiles"][len(row["quantiles"]) // 2] for row in launches]
     if len(medians) < 2 or min(medians) <= 0:
         return "Distribution of calls"
@@ -403,10 +403,10 @@ def _quantile_cells(quantiles: Sequence[float]) -> list[Cell]:
 
 def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
     rows = [{"launch": _launch(row), "call": row["sample_index"], "value": row["value"]} for row in samples]
-    every = "Each point is a call" if each == 1 else f"The lowest and the highest of every {each} calls"
+    every = "Each point is a call" if each == 1 else f"The lowest and highest of every {each} calls"
     return Chart(
         title="Calls in order",
-        caption=f"{every}. Slopes are drift, bands are levels, single high points are disturbances.",
+        caption=f"{every}. Slopes mean drift, bands levels, single high points disturbances.",
         spec=specs.points_over(rows, "call", "value", "launch", x_title="call", y_title=title),
         table=Grid(
             headings=(
@@ -415,13 +415,13 @@ def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
                 Heading(text=title, is_number=True),
             ),
             rows=tuple((text_cell(r["launch"]), text_cell(r["call"]), number_cell(r["value"])) for r in rows[:200]),
-            caption="The first calls, at most 200",
+            caption="Calls in the chart, at most the first 200",
         ),
     )
 
 
 def _environment(run: Row) -> tuple[Facts, ...]:
-    """Versions, the machine's initial state, device, host and settings."""
+    """Software versions, initial state of the machine, device, host and settings."""
     state = json.loads(run["environment"])
     parts = {
         "Software": run["versions"],
@@ -439,7 +439,7 @@ def _environment(run: Row) -> tuple[Facts, ...]:
 
 
 def json_file(data: Data, parameters: RunFile) -> File:
-    """The run as a run file, which `setup_benchmark_db --ingest` loads."""
+    """The run as a run file for `setup_benchmark_db --ingest`."""
     run_id = str(find_run(data, parameters.run_id)["run_id"])
 
     def parts() -> Iterator[str]:
@@ -450,7 +450,7 @@ def json_file(data: Data, parameters: RunFile) -> File:
 
 
 def csv_file(data: Data, parameters: RunFile) -> File:
-    """The run's results with every column."""
+    """Results of the run with every column."""
     run_id = str(find_run(data, parameters.run_id)["run_id"])
     if not data.warehouse.query(RESULTS, {"run": run_id}).dicts():
         raise NotFoundError("the run has no results")
@@ -458,7 +458,7 @@ def csv_file(data: Data, parameters: RunFile) -> File:
 
 
 def results_csv(data: Data, selection: Selection, name: str) -> File:
-    """The selected results as `benchhouse export` writes them."""
+    """Selected results in the format of `benchhouse export`."""
     from db.exporters.csv_tables import PLUGIN
     from db.exporters.support.exporting import ExportRequest
 
@@ -473,15 +473,17 @@ def results_csv(data: Data, selection: Selection, name: str) -> File:
     return File(name=name, media_type="text/csv; charset=utf-8", parts=parts())
 
 
-VIEW = View(
-    name="run",
-    path="/runs/{run_id}",
-    title="Run",
-    parameters=RunParameters,
-    page=page,
-    is_in_navigation=False,
-    has_charts=True,
-    in_files=lambda parameters: RunParameters(run_id=parameters.run_id),
+VIEWS = (
+    View(
+        name="run",
+        path="/runs/{run_id}",
+        title="Run",
+        parameters=RunParameters,
+        page=page,
+        is_in_navigation=False,
+        has_charts=True,
+        in_files=lambda parameters: RunParameters(run_id=parameters.run_id),
+    ),
 )
 DOWNLOADS = (
     Download(name="run_json", path="/runs/{run_id}.json", parameters=RunFile, file=json_file),

@@ -1,4 +1,4 @@
-"""Series over time with their change points; one of them in detail."""
+"""The page Trends: series over time with their change points, and one series in detail with triage and notes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.parameters import query
-from visualize.pages.result_rows import asked_metric, metric_choices
+from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.series_notes import SeriesNotes, series_notes
 from visualize.pages.site import Action, NotFoundError, View
 from visualize.pages.views.compare import CompareParameters
@@ -55,24 +55,24 @@ LEAST_PREFIX = 8
 SERIES_ID = re.compile(r"[0-9a-f]{8,64}")
 MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
 NO_VALUE = re.compile(r"[,|]|sql:|^\s|\s$")
-"""Characters that a value in a selection cannot contain."""
+"""Matches values that a selection cannot contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendsParameters:
-    """The listed series, and the one that is drawn."""
+    """The listed series, and the series in detail."""
 
     selection: str | None = None
-    """As in commands: "model=gpt2,runtime=eager"; None for the newest series."""
+    """A selection such as "model=gpt2,runtime=eager"; None for the newest series."""
     metric: str = DEFAULT_METRIC
     series: str | None = None
-    """Series id, or a prefix of at least 8 characters; None for the first with a change, else the first."""
+    """Series id or a prefix of at least 8 characters; None for the first with a change, else the first."""
     only_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A series in the list."""
+    """A listed series."""
 
     name: str
     about: str
@@ -86,8 +86,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """The series that is drawn."""
+class SeriesDetail:
+    """The series in detail."""
 
     title: str
     series_id: str
@@ -102,19 +102,19 @@ class TrendsPage:
     """The content of the page, for its template."""
 
     metrics: Mapping[str, str]
-    """Columns with their words."""
+    """Column -> title."""
     lines: tuple[Line, ...]
     count: int
-    """Series with the metric, of which `lines` are the first."""
-    drawn: Drawn | None
+    """Number of series with the metric; `lines` has the first of them."""
+    drawn: SeriesDetail | None
     choices: tuple[Choice, ...]
     place: tuple[tuple[str, str], ...]
-    """The parameters of the page, for the forms on it."""
+    """Parameters of the page, for its forms."""
 
 
 def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
     """The page. Raises UsageError for an invalid selection or metric, NotFoundError for an unknown series."""
-    metric = asked_metric(data, parameters.metric)
+    metric = metric_of(data, parameters.metric)
     found, count = _histories(data, parameters, metric)
     shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
@@ -122,7 +122,7 @@ def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
         metrics=metric_choices(data),
         lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
         count=count,
-        drawn=None if drawn is None else _in_full(data, drawn, metric),
+        drawn=None if drawn is None else _detail(data, drawn, metric),
         choices=_choices(data, parameters),
         place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
     )
@@ -143,13 +143,13 @@ def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, m
     if parameters.series is None:
         return next((one for one in shown if one.change_points), shown[0] if shown else None)
     if len(parameters.series) < LEAST_PREFIX:
-        raise NotFoundError(f"{parameters.series!r} is too short: a series id has at least its first 8 characters")
+        raise NotFoundError(f"{parameters.series!r} is too short: give at least 8 characters of a series id")
     for one in shown:
         if one.series_id.startswith(parameters.series):
             return one
     found, _ = histories(data.warehouse, Selection.parse(f"series={parameters.series}"), metric, limit=1)
     if not found:
-        raise NotFoundError(f"no series has {metric.column} and an id that begins with {parameters.series!r}")
+        raise NotFoundError(f"no series id starts with {parameters.series!r} and has values of {metric.column}")
     return found[0]
 
 
@@ -183,16 +183,16 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
     )
 
 
-def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
+def _detail(data: Data, history: History, metric: Metric) -> SeriesDetail:
     found = series_notes(data, history, metric)
     noted = " Triangles: notes." if found.marks else ""
-    return Drawn(
+    return SeriesDetail(
         title=f"{_name(history)} · {history.point.label}",
         series_id=history.series_id,
         chart=Chart(
             title=_finding(history, metric),
             caption=f"{metric.words} of each run, by commit time, or by run time without a commit. Grey bars: median "
-            f"between changes; dashed line: the level changed.{noted}",
+            f"level between changes; dashed lines: changes.{noted}",
             spec=specs.trend(_points(history), _levels(history), _changes(history), found.marks, y_title=metric.words),
             table=_point_table(history, metric),
         ),
@@ -219,7 +219,7 @@ def _points(history: History) -> list[dict[str, Any]]:
 
 
 def _levels(history: History) -> list[dict[str, Any]]:
-    """The median of each stretch between changes."""
+    """Median levels between changes."""
     times = [found.first_changed.history_time for found in history.change_points]
     first, last = history.points[0].history_time, history.points[-1].history_time
     found = []
@@ -256,7 +256,7 @@ def _point_table(history: History, metric: Metric) -> Grid:
             )
             for one in reversed(history.points)
         ),
-        caption="Runs of the series, the newest first",
+        caption="Runs of the series, newest first",
     )
 
 
@@ -265,7 +265,7 @@ def _change_table(history: History, metric: Metric) -> Grid:
     return Grid(
         headings=headings(names, ("change", "before", "after")),
         rows=tuple(_change_row(found, metric) for found in reversed(history.change_points)),
-        caption="Changes of its level",
+        caption="Changes of the level",
     )
 
 
@@ -285,7 +285,7 @@ def _change_row(found: ChangePoint, metric: Metric) -> tuple[Cell, ...]:
 
 
 def _choices(data: Data, parameters: TrendsParameters) -> tuple[Choice, ...]:
-    """The newest series, or those of a model."""
+    """Links to the newest series and to those of each model."""
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
     selections = {one: f"model={one}" for one in models if not NO_VALUE.search(one)}
     options = {"newest": None, **selections}
@@ -301,13 +301,13 @@ def _choices(data: Data, parameters: TrendsParameters) -> tuple[Choice, ...]:
 
 
 def _in_files(parameters: TrendsParameters) -> TrendsParameters | None:
-    """A page for each model, and for each series that is listed."""
+    """Each model, and each listed series."""
     return None if parameters.only_changes else parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriageForm(TrendsParameters):
-    """The triage of an alert, with the page's own parameters."""
+    """Triage of an alert, with the parameters of the page."""
 
     alert: str
     triage: Triage
@@ -320,17 +320,17 @@ class NoteForm(TrendsParameters):
     """A new note."""
 
     about: str
-    """The id of the series, or of a run."""
+    """Id of the series, or of a run."""
     note: str
     author: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertForm(TrendsParameters):
-    """Alerts for the confirmed regressions of a series that have none."""
+    """Raise alerts for confirmed regressions of a series without one."""
 
     of: str
-    """Its id."""
+    """Id of the series."""
 
 
 def _set_triage(warehouse: Warehouse, form: TriageForm) -> Link:
@@ -344,7 +344,7 @@ def _add_note(warehouse: Warehouse, form: NoteForm) -> Link:
 
 
 def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> Link:
-    """Do the same as `benchhouse alert raise`, for one series."""
+    """`benchhouse alert raise` for one series."""
     if not SERIES_ID.fullmatch(form.of):
         raise UsageError(f"of={form.of!r}: expected the id of a series")
     metric = judged_metric(warehouse, form.metric)
@@ -364,12 +364,14 @@ ACTIONS = (
     Action(name="add_note", path="/trends/note", parameters=NoteForm, act=_add_note, anchor="notes"),
     Action(name="raise_alerts", path="/trends/alerts", parameters=AlertForm, act=_raise_alerts, anchor="alerts"),
 )
-VIEW = View(
-    name="trends",
-    path="/trends",
-    title="Trends",
-    parameters=TrendsParameters,
-    page=page,
-    has_charts=True,
-    in_files=_in_files,
+VIEWS = (
+    View(
+        name="trends",
+        path="/trends",
+        title="Trends",
+        parameters=TrendsParameters,
+        page=page,
+        has_charts=True,
+        in_files=_in_files,
+    ),
 )

@@ -1,6 +1,6 @@
-"""The warehouse that a published site is made from: the selected results, without hosts, users and folders.
+"""A copy of the warehouse for publication: the selected results, without host names, user names and folders.
 
-Views read this warehouse and no other, so what is left out of it cannot appear on any page, whatever a page shows.
+Published pages read only this copy, so nothing left out of it can appear on any page.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from visualize.pages.snapshot import Data
 
 FOLDER = "benchhouse-publish"
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-"""Names that reveal nothing about a machine."""
+"""Host names that reveal nothing about a machine."""
 HOST = "host"
-"""Replaces the name of any host."""
+"""Replaces host names."""
 ALL_RUNS = "SELECT run_id FROM benchmark_runs ORDER BY started_at, run_id"
 CHOSEN = "SELECT run_id, result_id FROM all_results WHERE {condition} ORDER BY started_at, run_id, result_id"
 NEWEST = """
@@ -46,7 +46,7 @@ UNION SELECT host FROM profiles WHERE host <> ''
 UNION SELECT unnest(regexp_split_to_array(environment->'values'->>'cluster_worker', '[@:]')) FROM benchmark_runs
 UNION SELECT regexp_extract(extra->'load'->>'url', '^https?://(\[[^\]]+\]|[^/:?#]+)', 1) FROM benchmark_results
 """
-"""Names of the measuring machines, and of the measured servers."""
+"""Names of measuring machines and of measured servers."""
 MODELS = "SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles ORDER BY model_id"
 WORDS = """
 SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
@@ -61,7 +61,7 @@ PROFILE_ROWS = {
     **{table: f"SELECT * FROM {table} WHERE {{own}}" for table in TABLES},  # noqa: S608 - names of this program
 }
 JSON_COLUMNS = ("runtime_mode", "axes", "details")
-"""Texts in which names are replaced inside of values, so that they stay JSON."""
+"""JSON columns, whose names are replaced inside values to keep valid JSON."""
 SEARCHED = "SELECT DISTINCT metric FROM history_scans ORDER BY metric"
 SERIES = "SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id"
 SERIES_OF = "SELECT result_id, series_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
@@ -87,10 +87,10 @@ FROM benchmark_results WHERE result_id = $result_id
 
 
 @contextmanager
-def published(source: Data, selection: Selection, title: str, *, with_hosts: bool) -> Iterator[Data]:
-    """The data for the pages of a site, deleted at the end.
+def public_copy(source: Data, selection: Selection, title: str, *, with_hosts: bool) -> Iterator[Data]:
+    """The data of a site, deleted at the end of the block.
 
-    Raises UsageError when nothing is selected, StorageError when there is no room for it.
+    Raises UsageError for an empty selection, StorageError if disk space runs out.
     """
     runs = _selected(source.warehouse, selection, source.name)
     names = None if with_hosts else _names(source.warehouse)
@@ -107,11 +107,11 @@ def published(source: Data, selection: Selection, title: str, *, with_hosts: boo
 
 
 def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator[Run]:
-    """The runs with their selected results. Raises UsageError if there are none."""
-    if selection.condition == EVERYTHING.condition:  # with runs without a result, and calibrations
+    """Runs with their selected results. Raises UsageError if there are none."""
+    if selection.condition == EVERYTHING.condition:  # includes calibrations and runs without results
         ids = [row["run_id"] for row in warehouse.query(ALL_RUNS).dicts()]
         if not ids and not chosen_profiles(warehouse, selection):
-            raise UsageError(f"{name}: nothing is stored, so there is nothing to publish")
+            raise UsageError(f"{name}: the database is empty, so there is nothing to publish")
         return (one.run for one in stored_runs(warehouse, ids))
     rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
     if not rows and not chosen_profiles(warehouse, selection):
@@ -127,7 +127,7 @@ def _with_results(stored_run: StoredRun, chosen: Collection[str]) -> Run:
 
 
 def _take(runs: Iterator[Run], target: Warehouse) -> None:
-    """Store runs in groups, which is faster than one by one."""
+    """Store runs in groups, which is faster than individually."""
     group: list[Run] = []
     for run in runs:
         group.append(run)
@@ -138,7 +138,7 @@ def _take(runs: Iterator[Run], target: Warehouse) -> None:
 
 
 def _profiles(source: Warehouse, selection: Selection, names: Names | None) -> dict[str, list[dict[str, Any]]]:
-    """The rows of the selected profiles, by table; without `names`."""
+    """Rows of the selected profiles by table, with `names` removed."""
     ids = [row["profile_id"] for row in chosen_profiles(source, selection)]
     return {
         table: [_row(row, names) for row in source.query(sql.format(own=OWN), {"ids": ids}).dicts()]
@@ -147,7 +147,7 @@ def _profiles(source: Warehouse, selection: Selection, names: Names | None) -> d
 
 
 def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
-    """A row ready for publication, without the place of its file."""
+    """A row ready for publication, without the path of its file."""
     found = dict(row)
     if names is not None:
         found = {name: names.column(name, value) for name, value in row.items()}
@@ -156,9 +156,9 @@ def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
 
 
 def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) -> None:
-    """The aliases and alerts of what was taken, without what people wrote about them; changes are searched anew."""
+    """Copy aliases and alerts of the copied series without their notes, and search for changes again."""
 
-    def metric(row: Mapping[str, Any]) -> str:  # that of a bench may be called like a host
+    def metric(row: Mapping[str, Any]) -> str:  # a custom metric may have the name of a host
         name: str = row["metric"]
         return name if names is None else str(names.column("metric", name))
 
@@ -174,7 +174,7 @@ def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) 
 
 
 def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:
-    """Those between series that were taken. An id of a series is a hash of names, some of which may be left out."""
+    """Aliases between copied series. Series ids are hashes that include names, so redaction may change them."""
     taken = {row["result_id"]: row["series_id"] for row in target.query(SERIES).dicts()}
     before = source.query(SERIES_OF, {"ids": list(taken)}).dicts()
     ids = {row["series_id"]: taken[row["result_id"]] for row in before}
@@ -191,28 +191,28 @@ def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """The replacements in every text."""
+    """Names to replace in every text."""
 
     hosts: re.Pattern[str] | None
-    """Matches the names of all hosts; None without hosts."""
+    """Matches host names; None if there are none."""
     words: Collection[str]
-    """Texts that stay: parts of the records, which a host may be called like."""
+    """Texts that stay, since they are part of the record format even if a host has the same name."""
     models: Mapping[str, str]
     """Renamed models -> their new names."""
 
     def without(self, value: Any) -> Any:
-        """JSON values without hosts and folders."""
+        """JSON values without host names and folders."""
         if isinstance(value, str):
             return self.models.get(value) or self.text(value)
         if isinstance(value, Mapping):
             return {self.text(name): self.without(each) for name, each in value.items()}
         if isinstance(value, list | tuple):
-            is_numbers = bool(value) and type(value[0]) is float  # raw samples: by far the most values
+            is_numbers = bool(value) and type(value[0]) is float  # raw samples: skipped for speed
             return value if is_numbers else [self.without(each) for each in value]
         return value
 
     def column(self, column: str, value: Any) -> Any:
-        """A value of a column without hosts, users and folders. Ids of rows are hashes, or random."""
+        """A column value without host names, user names and folders. Row ids stay, since they are hashes or random."""
         if column in JSON_COLUMNS and isinstance(value, str):
             return dumps(self.without(stored(json.loads(value), anonymous=True)))
         if column == "command":  # a path with a space in it is one argument
@@ -222,7 +222,7 @@ class Names:
         return value if is_id or not isinstance(value, str | dict) else self.without(stored(value, anonymous=True))
 
     def text(self, text: str) -> str:
-        """The text without hosts and folders."""
+        """The text without host names and folders."""
         if text in self.words:
             return text
         return without_folders(text if self.hosts is None else self.hosts.sub(HOST, text))
@@ -237,14 +237,14 @@ def _without_names(runs: Iterator[Run], names: Names) -> Iterator[Run]:
 def _names(warehouse: Warehouse) -> Names:
     models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
     found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
-    hosts = {host for host in found if not host.isdecimal()}  # a port
+    hosts = {host for host in found if not host.isdecimal()}  # not a port
     words = {row["word"] for row in warehouse.query(WORDS).dicts()} | _words_of_records() | hosts.intersection(models)
     names = Names(hosts=_any_of(hosts), words=words, models={})
     return replace(names, models=_model_names(models, names))
 
 
 def _words_of_records() -> set[str]:
-    """The names of fields, and the values that are one of a few."""
+    """Field names, and values of fields with a fixed set of values."""
     kinds = [part for part in vars(records).values() if isinstance(part, type) and is_dataclass(part)]
     hints = [hint for kind in kinds for hint in get_type_hints(kind).values()]
     options = [one for hint in hints for one in (hint, *get_args(hint)) if get_origin(one) is Literal]
@@ -254,7 +254,7 @@ def _words_of_records() -> set[str]:
 
 
 def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:
-    """The names with and without their domains. Letters and digits end a name, `-` and `_` do not."""
+    """A pattern for names with and without domain; `-` and `_` may adjoin a name, letters and digits may not."""
     names = {name for host in hosts for name in (host, _first_label(host)) if len(name) >= MIN_NAME_LENGTH}
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     words = "|".join(map(re.escape, longest_first))
@@ -262,13 +262,13 @@ def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:
 
 
 def _first_label(host: str) -> str:
-    """The name without its domain; an address has none."""
+    """The name without its domain; IP addresses are unchanged."""
     label = host.partition(".")[0]
     return host if label.isdecimal() else label
 
 
 def _model_names(models: Sequence[str], names: Names) -> Mapping[str, str]:
-    """Names of models that are folders. Folders of one name in different places stay different models."""
+    """New names of models that are folders. Folders with the same name in different places stay distinct."""
     found: dict[str, str] = {}
     taken = set(models)
     for model in models:

@@ -1,8 +1,8 @@
-"""Pages as files: a site that is opened from disk or put on any web server.
+"""Writes pages as files: a static site that opens from disk or from any web server.
 
-The site is found by following its links: it begins with the pages of the navigation, and each link in a rendered page
-adds the page it leads to. So every link leads to a file, and unlinked pages are not made. A link to a page that the
-site does not have (`View.in_files`, `MOST_PAGES`) becomes plain text.
+The site starts with the pages of the navigation, and each link in a rendered page adds its target. So every link leads
+to a file, and unlinked pages are not written. Links to pages that the site does not have (`View.in_files`,
+`MOST_PAGES`) become plain text.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 MARKER = "benchhouse-site.json"
-"""The file that lists the files of a site, so that a later site can replace them."""
+"""Lists the files of a site, so a later site can replace them."""
 MADE_BY = "benchhouse publish"
 ASSETS = "static"
 FIRST = "index.html"
 MOST_BYTES = 20_000_000
-"""Maximum size of a file; static hosts accept files up to this size."""
+"""Maximum size of a file that static hosts accept."""
 MOST_PAGES = 500
-"""Maximum pages of one kind other than runs."""
+"""Maximum pages of each kind except runs."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'none'; base-uri 'none'"
 )
-"""The server's policy without frame-ancestors, which a <meta> element cannot set."""
+"""The policy of the server, without frame-ancestors, which a <meta> element cannot set."""
 PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-"""Names that differ on every file system."""
+"""File names that are safe and distinct on every file system."""
 DIGEST_LETTERS = 10
 NEWEST_RUNS = """
 SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC
@@ -52,31 +52,31 @@ SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A finished site."""
+class WrittenSite:
+    """A summary of a written site."""
 
     pages: int
     runs: int
-    """How many of them are pages of runs."""
+    """Number of run pages among them."""
     runs_left_out: int
     size_bytes: int
 
 
 @dataclass(slots=True)
-class Plan:
-    """The pages and other files of a site in the making."""
+class SitePlan:
+    """Pages and assets of a site while it is written."""
 
     runs: Collection[str]
-    """Runs with a page."""
+    """Ids of runs with a page."""
     paths: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Of each page, by view and parameters."""
+    """File path of each page, by view and parameters."""
     waiting: deque[tuple[str, DataclassInstance, str]] = field(default_factory=deque)
     """Pages still to render: view, parameters, path."""
     assets: dict[str, None] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def path(self, view: str, parameters: DataclassInstance) -> str | None:
-        """The path of the page, rendered or not; None if the site does not have it."""
+        """The file path of a page, which is scheduled on first use; None if the site does not have it."""
         own = _in_files(view, parameters)
         if own is None or (view == "run" and params.path(own)["run_id"] not in self.runs):
             return None
@@ -91,10 +91,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePage(Site):
-    """The site as seen from one of its pages: addresses are relative to that page."""
+class StaticPage(Site):
+    """The site as seen from one of its pages; URLs are relative to that page."""
 
-    plan: Plan
+    plan: SitePlan
     here: str
     note: str
     policy = POLICY
@@ -103,11 +103,11 @@ class FilePage(Site):
     def url(self, view: str, parameters: DataclassInstance) -> str | None:
         path = self.plan.path(view, parameters)
         if path is None or (path == self.here and _in_files(view, parameters) != parameters):
-            return None  # a page without the link's filter would be misleading
+            return None  # a link to this page without its filter would be misleading
         return self._relative(path)
 
     def asset(self, name: str) -> str:
-        """With the content's digest: browsers keep the files of an earlier site of this address."""
+        """The URL with the content's digest, since browsers may cache files of an earlier site."""
         self.plan.assets[name] = None
         return f"{self._relative(f'{ASSETS}/{name}')}?v={asset_digest(name)}"
 
@@ -116,7 +116,7 @@ class FilePage(Site):
 
 
 def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | None:
-    """The parameters of the page that shows this in a site of files; None for a download, or where there is none."""
+    """Parameters of the static page for a view; None for downloads and pages that need a server."""
     known = views().get(view)
     if known is None or known.in_files is None:
         return None
@@ -125,7 +125,7 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
 
 
 def _file_name(view: str, parameters: DataclassInstance) -> str:
-    """The path of a page, always inside the site whatever its parameters."""
+    """The file path of a page, inside the site for any parameters."""
     path, query = params.path(parameters), params.query(parameters)
     if view == next(iter(views())):
         return FIRST
@@ -138,18 +138,17 @@ def _file_name(view: str, parameters: DataclassInstance) -> str:
     return f"{view}/{words}.html"
 
 
-def write_site(data: Data, folder: Path, *, runs: int) -> Made:
-    """Make the site in the folder, which appears when it is complete, in the place of an earlier site.
+def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
+    """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete.
 
-    `runs` is how many of the newest runs have a page. Raises UsageError for a folder with other content, StorageError
-    where it cannot be written.
+    Raises UsageError for a folder with other content, StorageError for a write error.
     """
     folder = Path(folder).resolve()
     check_folder(folder)
     try:
         with temporary_folder(f".{folder.name}", folder.parent) as place:
             made = _write(data, place / "new", runs)
-            check_folder(folder)  # it may have been used since the first check
+            check_folder(folder)  # again, since writing takes time
             _replace(folder, place / "new", place / "old")
     except OSError as error:
         place = error.filename or folder
@@ -158,7 +157,7 @@ def write_site(data: Data, folder: Path, *, runs: int) -> Made:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError unless the path is free, an empty folder, or an earlier site without other files."""
+    """Raise UsageError unless the path is unused, an empty folder, or an earlier site without other files."""
     if not folder.parent.is_dir():
         raise UsageError(f"{folder}: no folder {folder.parent}: create it, or choose another path")
     if not folder.exists() and not folder.is_symlink():
@@ -181,7 +180,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _marked(folder: Path) -> frozenset[str] | None:
-    """The files of an earlier site; None if the folder is not a site."""
+    """Files of an earlier site; None if the folder is not a site."""
     try:
         marker = read_json(folder / MARKER, MOST_BYTES)
     except (OSError, BenchhouseError):
@@ -192,7 +191,7 @@ def _marked(folder: Path) -> frozenset[str] | None:
 
 
 def _replace(folder: Path, new: Path, old: Path) -> None:
-    """Give the site its name. An error leaves the earlier one in place."""
+    """Move the new site into place; on an error the old one stays."""
     has_old = folder.exists()
     if has_old:
         folder.rename(old)
@@ -204,9 +203,9 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
         raise
 
 
-def _write(data: Data, folder: Path, runs: int) -> Made:
+def _write(data: Data, folder: Path, runs: int) -> WrittenSite:
     newest = [row["run_id"] for row in data.warehouse.query(NEWEST_RUNS).dicts()]
-    plan = Plan(runs=frozenset(newest[:runs]))
+    plan = SitePlan(runs=frozenset(newest[:runs]))
     note = _note(data, len(plan.runs), len(newest))
     sizes: dict[str, int] = {}
     for view in views().values():
@@ -214,13 +213,13 @@ def _write(data: Data, folder: Path, runs: int) -> Made:
             plan.path(view.name, view.parameters())
     while plan.waiting:
         name, parameters, path = plan.waiting.popleft()
-        text = render(FilePage(plan, path, note), views()[name], data, parameters)
+        text = render(StaticPage(plan, path, note), views()[name], data, parameters)
         sizes[path] = _write_file(folder, path, text.encode())
     for name in _with_licences(plan.assets):
         sizes[f"{ASSETS}/{name}"] = _write_file(folder, f"{ASSETS}/{name}", (STATIC / name).read_bytes())
     marker: Mapping[str, Any] = {"made_by": MADE_BY, "files": sorted(sizes)}
     sizes[MARKER] = _write_file(folder, MARKER, f"{json.dumps(marker, indent=1)}\n".encode())
-    return Made(
+    return WrittenSite(
         pages=len(plan.paths),
         runs=plan.counts["run"],
         runs_left_out=len(newest) - len(plan.runs),
@@ -229,22 +228,22 @@ def _write(data: Data, folder: Path, runs: int) -> Made:
 
 
 def _note(data: Data, shown: int, count: int) -> str:
-    """The footer of each page."""
-    runs = f" The newest {shown:,} of {count:,} runs have a page of their own." if shown < count else ""
+    """The footer text of each page."""
+    runs = f" The newest {shown:,} of {count:,} runs have pages." if shown < count else ""
     return f"results up to {time_text(data.taken_at)} UTC.{runs}"
 
 
 def _with_licences(assets: Collection[str]) -> list[str]:
-    """The files that pages load, with the licences of the libraries among them."""
+    """Assets of the pages, with the licences of libraries."""
     licences = (name.replace(".min.js", ".LICENSE.txt") for name in assets if name.endswith(".min.js"))
     return sorted({*assets, *licences})
 
 
 def _write_file(folder: Path, path: str, content: bytes) -> int:
-    """Its size in bytes. Raises StorageError for a file that is too large."""
+    """Write a file and return its size in bytes. Raises StorageError if it is too large."""
     if len(content) > MOST_BYTES:
         raise StorageError(
-            f"{path} would have {len(content) / 1e6:.0f} MB, and a file of a site has at most {MOST_BYTES / 1e6:.0f}: "
+            f"{path}: {len(content) / 1e6:.0f} MB exceed the limit of {MOST_BYTES / 1e6:.0f} MB per file: "
             "select fewer results"
         )
     target = folder / path
