@@ -545,6 +545,9 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     damage = _damage(text, path)
     if damage is not None:
         return DamagedError(path, damage)
+    if "Out of Memory Error" in text:
+        problem = _first_paragraph(parse_message(text).message).removeprefix("Out of Memory Error: ")
+        return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
     if any(sign in text for sign in INVALIDATED):
         return InvalidatedError(f"{path}: DuckDB gave up: {_first_paragraph(parse_message(text).message)}")
     if any(sign in text for sign in TRANSIENT):

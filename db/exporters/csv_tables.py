@@ -7,10 +7,10 @@ spreadsheet would execute is prefixed with an apostrophe.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from benchmarking.core.text import FORMULA_STARTS
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
@@ -23,6 +23,10 @@ ORDER = {
     "all_results": "started_at, run_id, batch_size, sequence_length, new_tokens, result_id",
     "raw_samples": "result_id, launch, phase DESC, metric, sample_index",
 }
+ROWS_AT_ONCE = {"all_results": 32, "raw_samples": 50_000}
+"""Rows read at once. A result has JSON of any size, often kilobytes but sometimes megabytes; a sample is short."""
+PART_BYTES = 16_000_000
+"""Size at which rows are converted and written: large enough to be fast, small enough for wide rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +52,39 @@ class CsvExporter:
 
 
 def _write(scope: Scope, view: str, stream: TextIO) -> None:
-    """The rows of a view below a header."""
-    import pyarrow.csv
+    """The rows of a view below a header, read and written in parts of bounded size."""
+    import pyarrow as pa
 
     types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
     chosen = "(SELECT result_id FROM chosen)"
     sql = f"SELECT {_cells(types)} FROM {view} WHERE result_id IN {chosen} ORDER BY {ORDER[view]}"
-    for number, table in enumerate(scope.by_month(sql)):
-        part = io.BytesIO()
-        pyarrow.csv.write_csv(table.arrow(), part, pyarrow.csv.WriteOptions(include_header=number == 0))
-        stream.write(part.getvalue().decode())
+    stream.write(_csv_text(pa.table({name: [] for name in types}), has_header=True))
+    for part in _parts(scope.batches(sql, ROWS_AT_ONCE[view])):
+        stream.write(_csv_text(part, has_header=False))
+
+
+def _parts(batches: Iterator[Any]) -> Iterator[Any]:
+    """Tables of about PART_BYTES from consecutive record batches."""
+    import pyarrow as pa
+
+    part: list[Any] = []
+    size = 0
+    for batch in batches:
+        part.append(batch)
+        size += batch.nbytes
+        if size >= PART_BYTES:
+            yield pa.Table.from_batches(part)
+            part, size = [], 0
+    if part:
+        yield pa.Table.from_batches(part)
+
+
+def _csv_text(table: Any, *, has_header: bool) -> str:
+    import pyarrow.csv
+
+    content = io.BytesIO()
+    pyarrow.csv.write_csv(table, content, pyarrow.csv.WriteOptions(include_header=has_header))
+    return content.getvalue().decode()
 
 
 def _cells(types: Mapping[str, str]) -> str:

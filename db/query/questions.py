@@ -49,7 +49,11 @@ READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors in the statement; all others are errors of the data or the machine."""
-ROWS_AT_ONCE = 10_000
+MESSAGE_ROWS = 10_000
+MESSAGE_SIZE = 4_000_000
+"""Rows in a message, and characters or elements in their values, at which it is sent."""
+ROWS_AT_ONCE = 100
+"""Rows that are read at once: few, since a row may have megabytes."""
 ROWS_A_GROUP = 122_880
 """Rows per group of a Parquet file, as in DuckDB itself."""
 MEMORY_BYTES = 4 * 1024**3
@@ -322,12 +326,25 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             if question["form"] == "parquet":
                 yield from (("part", _sent(part)) for part in _parquet(cursor))
                 return
-            while cursor.description and (rows := cursor.fetchmany(most_rows or ROWS_AT_ONCE)):
-                yield "rows", [[_sent(value) for value in row] for row in rows]
-                if most_rows is not None:
-                    return
+            if not cursor.description:
+                return
+            groups = _row_groups(cursor) if most_rows is None else iter([cursor.fetchmany(most_rows)])
+            yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
     except StorageError as error:
         raise _explained(parse_message(str(error.__cause__)), sql, error) from error
+
+
+def _row_groups(cursor: DuckDB) -> Iterator[list[Row]]:
+    """The rows of the answer in groups of bounded size, read as they are sent."""
+    group: list[Row] = []
+    size = 0
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        group += rows
+        size += sum(len(value) for row in rows for value in row if isinstance(value, str | bytes | list | dict))
+        if len(group) >= MESSAGE_ROWS or size >= MESSAGE_SIZE:
+            yield group
+            group, size = [], 0
+    yield group
 
 
 def unique_names(names: Iterable[str]) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Result, Run
 from db.analysis.selection import EVERYTHING, Selection
+from db.connection import storage_error
 from db.exporters.support.exporting import ExportRequest
 from db.run_records import StoredRun, stored_runs
 from db.warehouse import Table
@@ -54,18 +55,28 @@ class Scope:
 
         With `whole`, a selection of everything includes what the view all_results does not show.
         """
+        return self.warehouse.query(*self._statement(sql, month, whole=whole))
+
+    def batches(self, sql: str, rows: int) -> Iterator[Any]:
+        """The answer for each month in order, as `pyarrow.RecordBatch`es of at most `rows` rows, read as they are
+        consumed. Raises UsageError if nothing is selected, StorageError."""
+        import pyarrow as pa
+
+        for month in self.months():
+            with self.warehouse.cursor() as cursor:
+                try:
+                    yield from cursor.execute(*self._statement(sql, month)).to_arrow_reader(rows)
+                except pa.ArrowException as error:  # an error of DuckDB while the answer is read
+                    raise storage_error(str(error), self.warehouse.path) from error
+
+    def _statement(self, sql: str, month: datetime | None, *, whole: bool = False) -> tuple[str, list[object]]:
         everything = whole and self.is_everything
         source = WHOLE if everything else ALL_RESULTS.format(self.selection.condition)
         values: list[object] = [] if everything else list(self.selection.values)
         if month is not None:
             source = f"SELECT * FROM ({source}) WHERE date_trunc('month', started_at) = ?"
             values.append(month)
-        return self.warehouse.query(f"WITH chosen AS ({source}) {sql}", values)
-
-    def by_month(self, sql: str) -> Iterator[Table]:
-        """The answer for each month, in order. Raises UsageError if nothing is selected."""
-        for month in self.months():
-            yield self.read(sql, month)
+        return f"WITH chosen AS ({source}) {sql}", values
 
 
 RUN_IDS = "SELECT run_id FROM chosen GROUP BY run_id ORDER BY min(started_at), run_id"

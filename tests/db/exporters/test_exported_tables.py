@@ -12,6 +12,7 @@ import duckdb
 import pyarrow.parquet
 import pytest
 
+from db.exporters import csv_tables
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
 
@@ -35,6 +36,21 @@ def test_csv_has_every_result_and_every_digit(export, asked_warehouse, hostile_t
         assert json.loads(row["doubts"]) == one["doubts"]
         assert row["description"] == (one["description"] or "")
     assert hostile_text in {row["description"] for row in rows.values()}
+
+
+def test_wide_rows_are_written_in_small_parts(export, monkeypatch, tmp_path):
+    export("csv", tmp_path / "whole.csv")
+    converted = []
+    original = csv_tables._csv_text
+    monkeypatch.setattr(csv_tables, "PART_BYTES", 1)
+    monkeypatch.setitem(csv_tables.ROWS_AT_ONCE, "all_results", 2)
+    monkeypatch.setattr(
+        csv_tables, "_csv_text", lambda rows, **others: converted.append(len(rows)) or original(rows, **others)
+    )
+    export("csv", tmp_path / "parts.csv")
+    assert (tmp_path / "parts.csv").read_text() == (tmp_path / "whole.csv").read_text()
+    assert max(converted) == 2
+    assert sum(converted) == 11
 
 
 def test_no_exported_cell_is_executed_by_a_spreadsheet(export, empty_database, make_run, tmp_path):

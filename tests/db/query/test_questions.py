@@ -10,6 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from benchmarking.core.errors import EXIT_TIME_LIMIT, StorageError, UsageError
+from db.connection import confined
+from db.query import questions
 from db.query.questions import Most, TimeLimitError, answering, answering_in_parquet, error_position
 from db.warehouse import Warehouse
 
@@ -211,3 +213,11 @@ def test_a_parquet_file_is_made_within_the_limits_of_every_answer(parquet_of, sq
 def test_a_parquet_file_ends_at_the_time_limit(parquet_of):
     with pytest.raises(TimeLimitError, match=r"no answer within 0\.5 s"):
         parquet_of("SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", timeout_s=0.5)
+
+
+def test_wide_rows_are_sent_in_small_messages():
+    with confined() as connection:
+        wide = connection.execute("SELECT repeat('x', 50_000) FROM range(450)")
+        assert list(map(len, questions._row_groups(wide))) == [100, 100, 100, 100, 50]
+        narrow = connection.execute("SELECT range FROM range(10_050)")
+        assert list(map(len, questions._row_groups(narrow))) == [10_000, 50]
