@@ -186,6 +186,9 @@ class Operation(FamilyOperation):
 class Session(ABC):
     """A model that a runtime has loaded on a device."""
 
+    batches_calls: bool = False
+    """Whether calls of several operations may run at the same time in several threads, with the model combining their
+    work (continuous batching)."""
     weights_bytes: int | None = None
     """Exact sum over the unique storages of parameters and buffers; None when the runtime does not expose them."""
     parameter_count: int | None = None

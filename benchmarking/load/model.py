@@ -36,7 +36,7 @@ from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
-from benchmarking.sweep.run.process import Job, Tested
+from benchmarking.sweep.run.process import SLOTS, Job, Tested
 from benchmarking.sweep.run.profiling import attended, prepared
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
 
@@ -139,8 +139,11 @@ class LoopLoad(ModelLoad):
             return self._job(level, launch)
 
         point = self._level_point(level)
-        done, _ = self.tested(job, point)
-        return result_of(self.traffic, level, done, point=point, in_process=True)
+        done, answers = self.tested(job, point)
+        slots = [one.figures[SLOTS] for one in answers]
+        is_queue = all(one == 1 for one in slots)
+        facts: dict[str, Json] = {SLOTS: slots[0]} if slots else {}
+        return result_of(self.traffic, level, done, point=point, facts=facts, in_process=is_queue)
 
     def keys(self) -> dict[str, Scalar]:
         template, found = self.plan.points[0], self.traffic.keys(self.limits, is_open=self.is_open)

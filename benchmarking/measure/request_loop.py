@@ -1,9 +1,12 @@
-"""Load on a model in this process: requests wait in a queue, and calls run one after another.
+"""Load on a model in this process: requests wait in a queue for calls.
 
 In an open loop, requests arrive on a schedule. In a closed loop, each of a fixed number of users sends the next request
-when the previous one has ended. A call takes as many waiting requests of equal size as a batch holds, oldest first.
-Arrivals need no thread, which would compete with the model for the interpreter: a request that is due during a call
-joins the queue after the call, with its scheduled time.
+when the previous one has ended.
+
+By default, calls run one after another, each with as many waiting requests of equal size as a batch holds, oldest
+first. Arrivals then need no thread, which would compete with the model for the interpreter: a request that is due
+during a call joins the queue after the call, with its scheduled time. A model that combines the work of several calls
+(continuous batching) runs a call in each of its slots, each in its own thread.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from benchmarking.core.contracts import TOKEN, Operation
 from benchmarking.core.errors import UnsupportedError
@@ -60,29 +65,33 @@ class QueuedRequest:
 
 
 def run_loop(
-    operations: Sequence[Operation],
+    slots: Sequence[Sequence[Operation]],
     synchronize: Callable[[], None],
     batch_size: int,
     settings: LoopSettings,
     launch: int,
 ) -> Requests:
-    """The requests of a loop. The operations are the calls of its points, all of the same batch size; a call with fewer
-    requests still runs a full batch.
+    """The requests of a loop. A slot holds the calls of its points, all of the same batch size; a call with fewer
+    requests still runs a full batch. Calls of several slots run at the same time, each with one request.
 
     Raises UnsupportedError for operations whose requests cannot be timed from outside. Exceptions of the operations
     pass through.
     """
-    for operation in operations:
-        check_callable(operation)
-    for place, operation in enumerate(operations):
-        for _ in range(settings.warmup if place == 0 else min(settings.warmup, 1)):
-            timed_call(operation, synchronize, lambda: None)
+    for operations in slots:
+        for place, operation in enumerate(operations):
+            check_callable(operation)
+            for _ in range(settings.warmup if place == 0 else min(settings.warmup, 1)):
+                timed_call(operation, synchronize, lambda: None)
     gc.collect()
     started_at = utc_now()
     start_ns = time.perf_counter_ns()
     arrivals: _Schedule | _Users = _Schedule(settings, start_ns) if settings.starts_s else _Users(settings, start_ns)
-    found = _serve(operations, synchronize, batch_size, arrivals, round(settings.timeout_s * NS_PER_S))
-    return requests_of(found, operations, batch_size, launch, started_at)
+    timeout_ns = round(settings.timeout_s * NS_PER_S)
+    if len(slots) == 1:
+        found = _serve(slots[0], synchronize, batch_size, arrivals, timeout_ns)
+    else:
+        found = _serve_together(slots, synchronize, arrivals, timeout_ns)
+    return requests_of(found, slots[0], batch_size, launch, started_at)
 
 
 def check_callable(operation: Operation) -> None:
@@ -140,6 +149,10 @@ class _Schedule:
     def ended(self, request: QueuedRequest) -> None:
         """An open loop does not react to the end of a request."""
 
+    def seconds_to_next(self) -> float | None:
+        """Time until the next request is due; None after the last."""
+        return max(0, self._coming[0][0] - time.perf_counter_ns()) / NS_PER_S if self._coming else None
+
 
 class _Users:
     """The arrivals of a closed loop."""
@@ -166,6 +179,9 @@ class _Users:
         assert request.end_ns is not None
         self._send(request.end_ns)
 
+    def seconds_to_next(self) -> None:
+        """None: a request is due only when another one ends."""
+
     def _send(self, now_ns: int) -> None:
         if self._left and (self._until_ns is None or now_ns < self._until_ns):
             self._left -= 1
@@ -189,26 +205,74 @@ def _serve(
             arrived = [request]
         served += arrived
         waiting.extend(arrived)
-        for request in _expired(waiting, timeout_ns):
-            request.end_ns = time.perf_counter_ns()
-            request.error, request.detail = TIMED_OUT, _limit(timeout_ns)
-            arrivals.ended(request)
+        _drop_expired(waiting, arrivals, timeout_ns)
         if not waiting:
             continue
         batch = _batch(waiting, batch_size)
         tokens_ns, end_ns = timed_call(operations[batch[0].size], synchronize, lambda: None)
         for request in batch:
-            request.tokens_ns, request.end_ns = tokens_ns, end_ns
-            if end_ns - request.sent_ns > timeout_ns:
-                request.error, request.detail = TIMED_OUT, _limit(timeout_ns)
+            _finish(request, tokens_ns, end_ns, timeout_ns)
             arrivals.ended(request)
 
 
-def _expired(waiting: deque[QueuedRequest], timeout_ns: int) -> Iterator[QueuedRequest]:
-    """Remove the requests that have waited longer than the limit."""
+def _serve_together(
+    slots: Sequence[Sequence[Operation]],
+    synchronize: Callable[[], None],
+    arrivals: _Schedule | _Users,
+    timeout_ns: int,
+) -> list[QueuedRequest]:
+    """Serve all requests with up to one call per slot at the same time; returns them in the order of their arrival."""
+    served, waiting, free = list[QueuedRequest](), deque[QueuedRequest](), deque(slots)
+    done: SimpleQueue[tuple[Sequence[Operation], QueuedRequest, Exception | None]] = SimpleQueue()
+
+    def call(slot: Sequence[Operation], request: QueuedRequest) -> None:
+        try:
+            _finish(request, *timed_call(slot[request.size], synchronize, lambda: None), timeout_ns)
+            done.put((slot, request, None))
+        except Exception as error:  # noqa: BLE001 - raised by the main thread
+            done.put((slot, request, error))
+
+    with ThreadPoolExecutor(len(slots)) as pool:
+        while True:
+            arrived = list(arrivals.due())
+            if not arrived and not waiting and len(free) == len(slots):
+                if (next_request := arrivals.next()) is None:
+                    return served
+                arrived = [next_request]
+            now_ns = time.perf_counter_ns()
+            for request in arrived:
+                request.sent_ns = max(request.intended_ns, now_ns)
+            served += arrived
+            waiting.extend(arrived)
+            _drop_expired(waiting, arrivals, timeout_ns)
+            while waiting and free:
+                pool.submit(call, free.popleft(), waiting.popleft())
+            if len(free) == len(slots):
+                continue
+            try:
+                slot, request, error = done.get(timeout=arrivals.seconds_to_next())
+            except Empty:
+                continue
+            free.append(slot)
+            if error is not None:
+                raise error
+            arrivals.ended(request)
+
+
+def _finish(request: QueuedRequest, tokens_ns: Sequence[int], end_ns: int, timeout_ns: int) -> None:
+    """Record the end of a request, which fails if it took too long."""
+    request.tokens_ns, request.end_ns = tokens_ns, end_ns
+    if end_ns - request.sent_ns > timeout_ns:
+        request.error, request.detail = TIMED_OUT, _limit(timeout_ns)
+
+
+def _drop_expired(waiting: deque[QueuedRequest], arrivals: _Schedule | _Users, timeout_ns: int) -> None:
+    """Fail the requests that have waited longer than the limit."""
     now_ns = time.perf_counter_ns()
     while waiting and now_ns - waiting[0].sent_ns > timeout_ns:
-        yield waiting.popleft()
+        request = waiting.popleft()
+        _finish(request, (), now_ns, timeout_ns)
+        arrivals.ended(request)
 
 
 def _batch(waiting: deque[QueuedRequest], batch_size: int) -> list[QueuedRequest]:

@@ -208,6 +208,7 @@ class InProcessServer(_Model):
         import xllamacpp
 
         super().__init__(file, settings, points)
+        self.batches_calls = not settings.context_depth  # a context is in one slot, and requests may go to any
         self._has_token_ids = has_token_ids
         parameters = self._parameters(file, draft)
         try:

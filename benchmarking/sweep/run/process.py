@@ -273,13 +273,17 @@ class Profiled:
     """Of a bug; None for an expected error."""
 
 
+SLOTS = "slots"
+"""The number of calls that a loop ran at the same time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
     """The requests of a load test, or the error. One of `requests` and `error` is None."""
 
     requests: Requests | None = None
     figures: Mapping[str, Json] = field(default_factory=dict)
-    """loadgen's figures, by the keys of its detailed log; empty for other loops."""
+    """loadgen's figures, by the keys of its detailed log; of a loop `SLOTS`."""
     error: str | None = None
     traceback: str | None = None
     """Of a bug; None for an expected error."""

@@ -22,7 +22,7 @@ from typing import IO
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import shows_tracebacks
-from benchmarking.core.contracts import Runtime, Session
+from benchmarking.core.contracts import Operation, Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
 from benchmarking.core.profiles import ProfileSettings
@@ -40,7 +40,17 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, Profiled, Tested, encode, ends_worker
+from benchmarking.sweep.run.process import (
+    SLOTS,
+    Job,
+    LoadFailed,
+    Message,
+    PointStarted,
+    Profiled,
+    Tested,
+    encode,
+    ends_worker,
+)
 
 PR_SET_PDEATHSIG = 1
 
@@ -257,18 +267,25 @@ def tested(job: Job, session: Session, handle: DeviceHandle) -> Tested:
     from benchmarking.measure.loadgen import run_scenario
     from benchmarking.measure.request_loop import run_loop
 
+    batch_size = job.points[0].batch_size
+    slots = batch_size if session.batches_calls else 1
     try:
         with ExitStack() as opened:
-            operations = []
-            for point in job.points:
-                operations.append(session.operation(point))
-                opened.enter_context(always_after(operations[-1].close))
+
+            def operation_at(point: Point) -> Operation:
+                operation = session.operation(point)
+                opened.enter_context(always_after(operation.close))
+                return operation
+
             if job.loop is not None:
-                batch_size = job.points[0].batch_size
-                return Tested(requests=run_loop(operations, handle.synchronize, batch_size, job.loop, job.launch))
+                batch_size //= slots
+                points = [dataclasses.replace(point, batch_size=batch_size) for point in job.points]
+                operations = [[operation_at(point) for point in points] for _ in range(slots)]
+                requests = run_loop(operations, handle.synchronize, batch_size, job.loop, job.launch)
+                return Tested(requests=requests, figures={SLOTS: slots})
             assert job.scenario is not None
-            (operation,), (point,) = operations, job.points
-            requests, figures = run_scenario(operation, handle.synchronize, point, job.scenario, job.launch)
+            (point,) = job.points
+            requests, figures = run_scenario(operation_at(point), handle.synchronize, point, job.scenario, job.launch)
             return Tested(requests=requests, figures=figures)
     except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
         return Tested(error=error_text(error), traceback=error_traceback(error))

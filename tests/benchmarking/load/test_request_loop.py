@@ -30,33 +30,39 @@ TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("5"))
 
 
 class RecordedCalls(NullOperation):
-    """Calls of the null device that record the times of their tokens and ends, in ns."""
+    """Calls of the null device that record their begin, the times of their tokens, and their end, in ns."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.calls = []
 
     def run(self, mark):
-        tokens_ns = []
+        begin_ns, tokens_ns = time.perf_counter_ns(), []
 
         def recorded(name):
             mark(name)
             tokens_ns.append(time.perf_counter_ns())
 
         output = super().run(recorded)
-        self.calls.append((tokens_ns, time.perf_counter_ns()))
+        self.calls.append((begin_ns, tokens_ns, time.perf_counter_ns()))
         return output
 
 
-def loop_of(settings, *, batch_size=1, calls_ms=(CALL_MS,), points=(SHORT,)):
-    """The requests of a loop, and its calls: (times of the tokens, end), in ms from the first scheduled start."""
+def loop_of(settings, *, batch_size=1, calls_ms=(CALL_MS,), points=(SHORT,), slots=1):
+    """The requests of a loop, and its calls: begin, times of the tokens, end, in ms from the first scheduled start."""
     points = [replace(point, batch_size=batch_size) for point in points]
     handle = NullHandle(Script(latency_ms={"*": list(calls_ms)}, real_time=True))
-    operations = [RecordedCalls(handle, point, None, "float32") for point in points]
+    operations = [[RecordedCalls(handle, point, None, "float32") for point in points] for _ in range(slots)]
     requests = run_loop(operations, handle.synchronize, batch_size, settings, launch=0)
-    calls = [call for operation in operations for call in operation.calls]
-    zero_ns = calls[-1][1] - 1e6 * max(requests.end_ms)
-    return requests, [([(at - zero_ns) / 1e6 for at in tokens], (end - zero_ns) / 1e6) for tokens, end in calls]
+    calls = sorted(
+        (call for slot in operations for operation in slot for call in operation.calls), key=lambda one: one[2]
+    )
+    zero_ns = calls[-1][2] - 1e6 * max(requests.end_ms)
+
+    def ms(value):
+        return (value - zero_ns) / 1e6
+
+    return requests, [(ms(begin), [*map(ms, tokens)], ms(end)) for begin, tokens, end in calls]
 
 
 def every(seconds, number):
@@ -71,12 +77,12 @@ def close(found, expected):
 
 def test_users_of_a_closed_loop_wait_for_each_other():
     requests, calls = loop_of(LoopSettings(concurrency=4, number=40))
-    ends = [end for _, end in calls]
+    ends = [end for *_, end in calls]
     assert len(requests) == len(calls) == 40
     assert close(requests.end_ms, ends)
     assert close(requests.intended_ms, [0, 0, 0, 0, *ends[:-4]])
-    assert close(requests.first_token_ms, [tokens[0] for tokens, _ in calls])
-    assert close(requests.token_ms[-1], calls[-1][0])
+    assert close(requests.first_token_ms, [tokens[0] for _, tokens, _ in calls])
+    assert close(requests.token_ms[-1], calls[-1][1])
     assert {len(one) for one in requests.token_ms} == {5}
     assert set(requests.tokens_in) == {8}
     assert requests.sent_ms == requests.intended_ms
@@ -85,7 +91,7 @@ def test_users_of_a_closed_loop_wait_for_each_other():
 def test_waiting_requests_share_a_call():
     requests, calls = loop_of(LoopSettings(concurrency=4, number=40), batch_size=4)
     assert len(calls) == 10
-    assert close(requests.end_ms, [end for _, end in calls for _ in range(4)])
+    assert close(requests.end_ms, [end for *_, end in calls for _ in range(4)])
 
 
 def test_a_closed_loop_without_a_number_ends_after_the_duration():
@@ -97,11 +103,11 @@ def test_a_closed_loop_without_a_number_ends_after_the_duration():
 def test_an_open_loop_follows_its_schedule_whether_or_not_the_model_keeps_up():
     requests, calls = loop_of(LoopSettings(starts_s=every(0.02, 20)))
     assert requests.intended_ms == pytest.approx([20.0 * i for i in range(20)], abs=0.001)
-    assert close(requests.end_ms, [end for _, end in calls])
+    assert close(requests.end_ms, [end for *_, end in calls])
     assert all(sent >= at for sent, at in zip(requests.sent_ms, requests.intended_ms, strict=True))
     overloaded, calls = loop_of(LoopSettings(starts_s=every(0.005, 40)))
     assert overloaded.intended_ms == pytest.approx([5.0 * i for i in range(40)], abs=0.001)
-    assert close(Series.of(overloaded).latency, [end - 5.0 * i for i, (_, end) in enumerate(calls)])
+    assert close(Series.of(overloaded).latency, [end - 5.0 * i for i, (*_, end) in enumerate(calls)])
     result = result_of(TRAFFIC, Level(rate=200.0, number=40), [overloaded], point=SHORT, in_process=True)
     assert "over_saturated" in {one.kind for one in result.doubts}
     assert result.validity == "invalid"
@@ -118,7 +124,7 @@ def test_a_stall_delays_every_request_that_was_due_during_it():
 
 def test_a_request_that_waits_beyond_its_time_limit_fails_and_the_rest_go_on():
     requests, calls = loop_of(LoopSettings(starts_s=(0.0,) * 20 + (0.2,), timeout_s=0.055))
-    in_time = sum(end <= 55 for _, end in calls)
+    in_time = sum(end <= 55 for *_, end in calls)
     assert 1 <= in_time <= 5
     assert [error is None for error in requests.error[:in_time]] == [True] * in_time
     assert set(requests.error[len(calls) - 1 : 20]) == {"timed_out"}
@@ -137,12 +143,32 @@ def test_a_call_takes_requests_of_equal_size_oldest_first():
     assert len(set(requests.end_ms)) == 4
 
 
+def test_a_model_with_slots_runs_one_call_in_each():
+    requests, calls = loop_of(LoopSettings(concurrency=6, number=60, warmup=1), slots=3)
+    calls = calls[3:]  # the warm-up of each slot
+    assert len(calls) == 60
+    assert close(sorted(requests.end_ms), [end for *_, end in calls])
+    overlaps = [sum(begin <= end < other for begin, _, other in calls) for *_, end in calls]
+    assert max(overlaps) == 2
+    assert 1e3 * 60 / max(requests.end_ms) > 1.5e3 / CALL_MS
+    opened, _ = loop_of(LoopSettings(starts_s=every(0.004, 50)), slots=3)
+    assert opened.intended_ms == pytest.approx([4.0 * i for i in range(50)], abs=0.001)
+    assert all(sent >= at for sent, at in zip(opened.sent_ms, opened.intended_ms, strict=True))
+
+
+def test_an_error_in_a_slot_ends_the_loop():
+    handle = NullHandle(Script(real_time=True))
+    operations = [[NullOperation(handle, SHORT, "raise", "float32")] for _ in range(2)]
+    with pytest.raises(RuntimeError, match="scripted: the call raised"):
+        run_loop(operations, handle.synchronize, 1, LoopSettings(concurrency=2, number=8), 0)
+
+
 def test_a_call_that_serves_several_requests_by_itself_is_refused():
     handle = NullHandle(Script())
     operation = NullOperation(handle, SHORT, None, "float32")
     operation.requests_in_flight = 2
     with pytest.raises(UnsupportedError, match="load tests run calls one after another"):
-        run_loop([operation], handle.synchronize, 1, LoopSettings(), 0)
+        run_loop([[operation]], handle.synchronize, 1, LoopSettings(), 0)
 
 
 def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null_script):

@@ -103,6 +103,8 @@ class EngineModel(ABC):
     facts: Mapping[str, Json]
     """Facts read back from the engine: `engine_system` (instruction sets, threads, ...), weight and cache types, ...
     `weight_dtypes` is stored in a column."""
+    batches_calls: bool = False
+    """As in `Session.batches_calls`."""
     weights_bytes: int | None = None
     parameter_count: int | None = None
 
@@ -227,6 +229,7 @@ class EngineSession(Session):
         self._model = model
         self._processing = processing
         self._settings = EngineSettings.of(cell)
+        self.batches_calls = model.batches_calls
         self.weights_bytes: int | None = model.weights_bytes
         self.parameter_count: int | None = model.parameter_count or cell.workload.parameter_count
         self.verified: Mapping[str, Json] = {**model.facts, **self._bits(), **processing.verified}
