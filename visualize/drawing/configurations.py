@@ -127,10 +127,10 @@ def finding(
     return Finding(text=f"{name} {verb} {times} times as fast as {other}")
 
 
-def configurations(rows: Sequence[Row]) -> list[Line]:
-    """One line per configuration, with a unique name and the colour of its device."""
-    groups = grouped(rows, CONFIGURATION)
-    facts = [details(key, SETUP_COLUMNS) for key, _ in groups]
+def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Line]:
+    """One line per configuration and value of the axes, with a unique name and the colour of its device."""
+    groups = grouped(rows, (*CONFIGURATION, *axes))
+    facts = [(*details(key, SETUP_COLUMNS), *(words.axis(name, key[name]) for name in axes)) for key, _ in groups]
     return configuration_lines(distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR), groups)
 
 

@@ -85,8 +85,9 @@ def _other_axes(row: Row) -> str:
 
 
 def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
-    """One line per server, and a note about servers left out. Rows have a `value`; lower is better."""
-    return fastest(configurations(rows), MOST_COLOURS, keep=keep)
+    """One line per server, or per model and batch size, and a note about lines left out. Rows have a `value`; lower is
+    better."""
+    return fastest(configurations(rows, ("batch_size",)), MOST_COLOURS, keep=keep)
 
 
 def ordered(line: Line) -> list[Row]:

@@ -39,7 +39,14 @@ def _plainly_named(rows: Sequence[Row]) -> list[Row]:
     """The rows, with settings removed from setup names that are unique without them."""
     cells = {str(row["setup"]): words.cell(row) for row in rows}
     alone = {setup for setup, cell in cells.items() if list(cells.values()).count(cell) == 1}
-    return [{**row, "setup": cells[row["setup"]] if row["setup"] in alone else row["setup"]} for row in rows]
+    names = {setup: cell if setup in alone else setup for setup, cell in cells.items()}
+    return [{**row, "setup": f"{names[row['setup']]}{_batch_words(row, rows)}"} for row in rows]
+
+
+def _batch_words(row: Row, rows: Sequence[Row]) -> str:
+    """The batch size of a load test, if its setup has several; each is a line of its own."""
+    sizes = {other["batch_size"] for other in rows if other["setup"] == row["setup"]}
+    return f"{words.SEPARATOR}{words.axis('batch_size', row['batch_size'])}" if len(sizes) > 1 else ""
 
 
 def _batch_charts(rows: Sequence[Row]) -> list[Chart]:
