@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from benchmarking.core import plugins
-from benchmarking.core.records import Cell, Device
+from benchmarking.core.records import Cell, Device, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CPU = Device(
     type="cpu", selector="cpu", found=True, name="Test CPU", precisions=("float32", "bfloat16", "float16", "int8")
@@ -80,6 +83,35 @@ def open_eager(open_torch: Callable[..., Any]) -> Callable[..., Any]:
     from benchmarking.runtimes.eager import PLUGIN
 
     return partial(open_torch, PLUGIN)
+
+
+@pytest.fixture(scope="module")
+def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty build cache for the tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def llama() -> Workload:
+    from benchmarking.workloads.support.resolve import resolve
+
+    return resolve("tiny-llama", weights="random")
+
+
+@pytest.fixture(scope="module")
+def eager(llama: Workload) -> Callable[..., list[list[int]]]:
+    """A function that returns the tokens that eager generates after some prompts."""
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+    from tests.helpers.engines import POINT, tokens_of
+
+    model = load_model(llama, "float32", None)[0]
+
+    def generate(prompts: np.ndarray, count: int = POINT.new_tokens or 0) -> list[list[int]]:
+        return tokens_of(model, prompts, count)
+
+    return generate
 
 
 def _why_no_page() -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from benchmarking.core import plugins
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Workload
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build
-from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
+
+pytestmark = pytest.mark.usefixtures("engine_cache")
 
 RANK, ALPHA = 4, 8.0
 PARTS = {"self_attn.q_proj": "attn_q", "self_attn.v_proj": "attn_v", "mlp.down_proj": "ffn_down"}
@@ -70,19 +71,6 @@ class Adapter:
         config = {"fine_tune_type": "lora", "num_layers": -1, "lora_parameters": parameters}
         (folder / "adapter_config.json").write_text(json.dumps(config))
         return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A build cache of these tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def llama() -> Workload:
-    return resolve("tiny-llama", weights="random")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import json
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,34 +29,14 @@ from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
 
+pytestmark = pytest.mark.usefixtures("engine_cache")
+
 ENGINES = ("llamacpp", "ctranslate2", "mlx", "onnxruntime-genai")
 PAIR = replace(POINT, batch_size=2)
 DEPTH = 40
 LONG = 480
 FIRST_RATIO = 3
 """The time to the first token of a long prompt, in times to another one, at least."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildStore]:
-    """A build cache of these tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield BuildStore()
-
-
-@pytest.fixture(scope="module")
-def llama() -> Workload:
-    return resolve("tiny-llama", weights="random")
-
-
-@pytest.fixture(scope="module")
-def eager(llama: Workload) -> Callable[[np.ndarray, int], list[list[int]]]:
-    """The tokens that eager chooses after some prompts."""
-    from benchmarking.runtimes.support.torch.model_loading import load_model
-
-    model = load_model(llama, "float32", None)[0]
-    return lambda prompts, count: tokens_of(model, prompts, count)
 
 
 def needs_xllamacpp(name: str) -> None:

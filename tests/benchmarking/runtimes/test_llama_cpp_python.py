@@ -19,34 +19,18 @@ from benchmarking.core.records import Workload
 from benchmarking.runtimes import llamacpp
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build
 from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.workloads.support.resolve import resolve
-from tests.helpers.engines import CPU, POINT, called, opened, prompts_at, tokens_of
+from tests.helpers.engines import CPU, POINT, called, opened, prompts_at
 
 NAME = "llamacpp"
 DEPTH = 40
 
 
 @pytest.fixture(scope="module", autouse=True)
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """xllamacpp is not found, and the build cache is these tests' own."""
+def without_xllamacpp(engine_cache: None) -> Iterator[None]:
+    """xllamacpp counts as not installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llamacpp, "is_installed", lambda name: name != llamacpp.MAIN and is_installed(name))
-        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-@pytest.fixture(scope="module")
-def llama() -> Workload:
-    return resolve("tiny-llama", weights="random")
-
-
-@pytest.fixture(scope="module")
-def eager(llama: Workload) -> Callable[[np.ndarray], list[list[int]]]:
-    """The tokens that eager chooses after some prompts."""
-    from benchmarking.runtimes.support.torch.model_loading import load_model
-
-    model = load_model(llama, "float32", None)[0]
-    return lambda prompts: tokens_of(model, prompts, POINT.new_tokens or 0)
 
 
 @pytest.mark.parametrize("flash_attention", ["auto", "off"])

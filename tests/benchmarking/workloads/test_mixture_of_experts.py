@@ -15,6 +15,7 @@ from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from tests.helpers.generation import library_tokens
 
 POINT = Point(batch_size=2, sequence_length=9, new_tokens=8)
 
@@ -108,19 +109,6 @@ def operation_of(workload, model, point=POINT, cache="dynamic"):
     return ids, PLUGIN.torch_operation(model, workload, point, {"input_ids": ids}, {"cache": cache})
 
 
-def library_tokens(model, ids):
-    output = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        min_new_tokens=8,
-        max_new_tokens=8,
-        eos_token_id=999,  # a token that never comes: no stop, and none suppressed
-        pad_token_id=1,
-    )
-    return tuple(tuple(row) for row in output[:, -8:].tolist())
-
-
 def test_catalog_has_the_published_models():
     entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {e.name: e.parameter_count for e in entries} == {name: row[0] for name, row in TOTAL_AND_ACTIVE.items()}
@@ -170,7 +158,7 @@ def test_every_model_type_gives_the_librarys_tokens_and_its_routing(model_type):
     ids, operation = operation_of(workload, model)
     with torch.inference_mode():
         output = operation.run(lambda event: None)
-        expected = library_tokens(model, ids)
+        expected = library_tokens(model, ids, 8)
         readings = operation.readings(output)
     assert len({token for row in expected for token in row}) > 5, "a model that repeats itself proves nothing"
     assert output.tokens == expected

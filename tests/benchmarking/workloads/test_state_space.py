@@ -17,6 +17,7 @@ from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from tests.helpers.generation import library_tokens
 
 PUBLISHED = {
     "state-spaces/mamba-130m-hf": 129_135_360,
@@ -86,17 +87,9 @@ def test_generated_tokens_equal_those_of_transformers_generate(loaded):
     ids, operation = operation_of(*loaded)
     marks: list[str] = []
     tokens = operation.run(marks.append).tokens
-    expected = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        min_new_tokens=8,
-        max_new_tokens=8,
-        eos_token_id=999,  # a token that never comes: no stop, and none suppressed
-        pad_token_id=1,
-    )[:, -8:].tolist()
+    expected = library_tokens(model, ids, 8)
     assert len({token for row in expected for token in row}) > 4, "a model that repeats itself proves nothing"
-    assert [list(row) for row in tokens] == expected
+    assert tokens == expected
     assert marks == ["token"] * 8
 
 

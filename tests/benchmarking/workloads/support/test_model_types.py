@@ -12,6 +12,7 @@ from benchmarking.workloads.encoder_decoder import PLUGIN as ENCODER_DECODER
 from benchmarking.workloads.encoder_decoder import RELATIVE_POSITIONS
 from benchmarking.workloads.encoder_only import PLUGIN as ENCODER_ONLY
 from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from tests.helpers.generation import library_tokens
 
 SMALL = {
     "vocab_size": 128,
@@ -93,7 +94,7 @@ def test_generation_gives_the_librarys_tokens_with_either_cache(plugin, model_ty
     ids, operation = operation_of(plugin, workload, model, point, cache="dynamic")
     with torch.inference_mode():
         tokens = operation.run(lambda event: None).tokens
-        assert tokens == library_tokens(model, ids)
+        assert tokens == tokens_of_library(model, ids)
         if model_type in WITHOUT_STATIC_CACHE:
             with pytest.raises(UnsupportedError, match="has no static cache"):
                 operation_of(plugin, workload, model, point, cache="static")
@@ -102,17 +103,7 @@ def test_generation_gives_the_librarys_tokens_with_either_cache(plugin, model_ty
         assert static.run(lambda event: None).tokens == tokens
 
 
-def library_tokens(model, ids):
+def tokens_of_library(model, ids):
     config = model.generation_config
     config.forced_bos_token_id = config.forced_eos_token_id = config.bad_words_ids = None
-    output = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        num_beams=1,
-        min_new_tokens=6,
-        max_new_tokens=6,
-        eos_token_id=999,  # a token that never comes: no stop, and none suppressed
-        pad_token_id=1,
-    )
-    return tuple(tuple(row) for row in output[:, -6:].tolist())
+    return library_tokens(model, ids, 6, num_beams=1)
