@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import duration, number, visible
@@ -245,14 +244,3 @@ def headings(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Heading
     """Column headings, right-aligned for `numbers`."""
     right = set(numbers)
     return tuple(Heading(text=heading(name), is_number=name in right) for name in names)
-
-
-def doubt_sentence(kind: str) -> str:
-    """The meaning of a doubt, with advice."""
-    return sentence(kind)
-
-
-def doubt_tone(kind: str) -> Tone:
-    """The colour of a doubt's severity."""
-    severity = KINDS[kind].severity if kind in KINDS else "info"
-    return "bad" if severity == "invalid" else "muted" if severity == "info" else "warn"

@@ -1,17 +1,20 @@
-"""Results as table rows: all metrics that any result has, with states and doubts."""
+"""Results as table rows with all metrics that any result has, and their doubts explained."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
-from benchmarking.core.text import number, relative_error
+from benchmarking.core.text import number, relative_error, visible
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
-from visualize.pages.elements import Cell, Heading, Tone, number_cell, state_cell, text_cell
+from visualize.pages.elements import Cell, Heading, Tone, number_cell, point_text, state_cell, text_cell
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -30,6 +33,8 @@ COLUMNS = (
 INTERVAL = "95 % interval"
 INTERVAL_END = re.compile(r"_ci_(low|high)_ms$")
 STATE, DOUBTS = "state", "doubts"
+LAUNCH_KEYS = ("launch", "launches", "of")
+"""Keys of evidence that name launches."""
 
 
 def own_metrics(data: Data) -> Mapping[str, Metric]:
@@ -116,3 +121,56 @@ def _doubts(row: Row) -> Cell:
     word = doubt_word(kinds)
     tone: Tone = "bad" if word == "invalid" else "muted" if word == "info" else "warn"
     return text_cell(listed_doubts(kinds).replace("_", " "), tone=tone, hint=", ".join(kinds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtNote:
+    """A kind of doubt, with the points that have it."""
+
+    kind: str
+    tone: Tone
+    sentence: str
+    points: tuple[str, ...]
+    evidence: str
+
+
+def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) -> tuple[DoubtNote, ...]:
+    """Kinds of doubt in the results, severe ones first; `place` names a result."""
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for row in rows:
+        for doubt in json.loads(row["extra"]).get("doubts", ()):
+            found.setdefault(doubt["kind"], []).append((place(row), doubt.get("evidence") or {}))
+    order: tuple[Tone, ...] = ("bad", "warn", "muted")
+    notes = [
+        DoubtNote(
+            kind=kind,
+            tone=_doubt_tone(kind),
+            sentence=sentence(kind),
+            points=tuple(dict.fromkeys(point for point, _ in cases)),
+            evidence=_evidence(cases[0][1]),
+        )
+        for kind, cases in found.items()
+    ]
+    return tuple(sorted(notes, key=lambda note: (order.index(note.tone), note.kind)))
+
+
+def _evidence(evidence: Mapping[str, Any]) -> str:
+    """The evidence as text, followed by the launches."""
+    found = [f"{name} {value_text(value)}" for name, value in evidence.items() if name not in LAUNCH_KEYS]
+    launches = evidence.get("launches") or []
+    numbers = ", ".join(str(one + 1) for one in launches)
+    places = [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
+    return visible(", ".join([*found, *places]))
+
+
+def value_text(value: Any) -> str:
+    """A JSON value as text; numbers have significant digits."""
+    if isinstance(value, float):
+        return number(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _doubt_tone(kind: str) -> Tone:
+    """The colour of a doubt's severity."""
+    severity = KINDS[kind].severity if kind in KINDS else "info"
+    return "bad" if severity == "invalid" else "muted" if severity == "info" else "warn"

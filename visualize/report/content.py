@@ -29,9 +29,8 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.profile_pictures import Bars, pictures
-from visualize.pages.result_rows import NUMBERS, result_table
+from visualize.pages.result_rows import NUMBERS, DoubtNote, noted_doubts, result_table
 from visualize.pages.views.compare import ABResult, compared
-from visualize.pages.views.run import DoubtNote, noted_doubts
 from visualize.report import findings
 from visualize.report.charts import result_charts
 from visualize.report.findings import Section

@@ -13,9 +13,9 @@ from visualize.drawing import loads, words
 from visualize.drawing.rows import Row, is_ok
 from visualize.pages.elements import Cell, Chart, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
 from visualize.pages.load_pictures import GOODPUT, level_charts, request_charts, state
-from visualize.pages.result_rows import OTHERS
+from visualize.pages.result_rows import OTHERS, DoubtNote, noted_doubts
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.run import DoubtNote, RunParameters, find_run, noted_doubts
+from visualize.pages.views.run import RunParameters, find_run
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data

@@ -31,6 +31,7 @@ from visualize.pages.elements import (
 from visualize.pages.site import View
 from visualize.pages.views.loads import newest_loads
 from visualize.pages.views.run import RunParameters
+from visualize.pages.views.trends import TrendsParameters, newest_series
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 LATEST_RUNS = 12
 LATEST_LOADS = 4
 SERIES = 24
-SERIES_A_RUN = 4
-LEAST_HISTORY = 3
-"""Minimum runs of a series that counts as having a history."""
 FINDINGS = 8
 TOTALS = """
 SELECT
@@ -69,23 +67,6 @@ FROM newest LEFT JOIN counts USING (run_id)
 ORDER BY started_at DESC, run_id DESC
 """
 CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
-NEWEST_SERIES = """
-WITH newest AS (
-    SELECT series_id, latest_result_id, latest_started_at
-    FROM series_heads ORDER BY latest_started_at DESC, latest_result_id DESC LIMIT 500
-), histories AS (
-    SELECT series_id, count(*) AS runs FROM benchmark_results
-    WHERE status = 'ok' AND series_id IN (SELECT series_id FROM newest) GROUP BY series_id
-)
-SELECT coalesce(alias.canonical_series_id, newest.series_id) AS series_id
-FROM newest
-JOIN histories USING (series_id)
-JOIN benchmark_results r ON r.result_id = newest.latest_result_id
-LEFT JOIN series_alias alias ON alias.series_id = newest.series_id
-QUALIFY row_number() OVER (PARTITION BY r.run_id ORDER BY r.latency_median_ms DESC NULLS LAST, r.result_id) <= $each
-ORDER BY runs < $history, latest_started_at DESC, r.run_id DESC, r.result_id LIMIT $most
-"""
-"""Series with a history come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +177,6 @@ def _alerts(data: Data) -> Grid:
 
 
 def _triage_link(row: Mapping[str, Any]) -> Link:
-    from visualize.pages.views.trends import TrendsParameters  # which imports this module
-
     return Link(view="trends", parameters=TrendsParameters(series=row["series_id"][:16], metric=row["metric"]))
 
 
@@ -239,12 +218,6 @@ def _regressions(data: Data) -> Grid:
         ),
         caption="Regressions, worst first",
     )
-
-
-def newest_series(data: Data, *, most: int) -> list[str]:
-    """Ids of the newest series, those with a history first."""
-    values = {"most": most, "each": SERIES_A_RUN, "history": LEAST_HISTORY}
-    return [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, values).dicts()]
 
 
 def _cards(data: Data) -> tuple[Card, ...]:

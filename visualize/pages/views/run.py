@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,15 +27,12 @@ from visualize.pages.elements import (
     Grid,
     Heading,
     Link,
-    Tone,
-    doubt_sentence,
-    doubt_tone,
     number_cell,
     point_text,
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import OTHERS, own_metrics, result_table
+from visualize.pages.result_rows import OTHERS, DoubtNote, noted_doubts, own_metrics, result_table, value_text
 from visualize.pages.site import Download, File, NotFoundError, View
 from visualize.pages.views.profiles import ProfileParameters
 
@@ -93,8 +90,6 @@ MOST_PROFILES = 4
 MOST_POINTS = 1500
 """Approximate maximum of samples in a chart."""
 MOST_LAUNCHES = 12
-WHERE = ("launch", "launches", "of")
-"""Keys of evidence that name launches."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
@@ -115,17 +110,6 @@ class RunFile:
     """Parameters of a download: the run."""
 
     run_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoubtNote:
-    """A kind of doubt, with the points that have it."""
-
-    kind: str
-    tone: Tone
-    sentence: str
-    points: tuple[str, ...]
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,41 +290,6 @@ def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
     return text_cell(point_text(row), link=link, hint="its samples are drawn below" if is_drawn else "draw its samples")
 
 
-def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) -> tuple[DoubtNote, ...]:
-    """Kinds of doubt in the results, severe ones first; `place` names a result."""
-    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for row in rows:
-        for doubt in json.loads(row["extra"]).get("doubts", ()):
-            found.setdefault(doubt["kind"], []).append((place(row), doubt.get("evidence") or {}))
-    order: tuple[Tone, ...] = ("bad", "warn", "muted")
-    notes = [
-        DoubtNote(
-            kind=kind,
-            tone=doubt_tone(kind),
-            sentence=doubt_sentence(kind),
-            points=tuple(dict.fromkeys(point for point, _ in cases)),
-            evidence=_evidence(cases[0][1]),
-        )
-        for kind, cases in found.items()
-    ]
-    return tuple(sorted(notes, key=lambda note: (order.index(note.tone), note.kind)))
-
-
-def _evidence(evidence: Mapping[str, Any]) -> str:
-    """The evidence as text, followed by the launches."""
-    found = [f"{name} {_plain(value)}" for name, value in evidence.items() if name not in WHERE]
-    launches = evidence.get("launches") or []
-    numbers = ", ".join(str(one + 1) for one in launches)
-    where = [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
-    return visible(", ".join([*found, *where]))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return number(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...]:
     values = {"result": result["result_id"], "metric": metric}
     (counted,) = data.warehouse.query(COUNT, values).dicts()
@@ -432,7 +381,9 @@ def _environment(run: Row) -> tuple[Facts, ...]:
         "Settings": json.loads(run["settings"]),
     }
     return tuple(
-        Facts(title=title, rows=tuple((visible(str(name)), visible(_plain(value))) for name, value in found.items()))
+        Facts(
+            title=title, rows=tuple((visible(str(name)), visible(value_text(value))) for name, value in found.items())
+        )
         for title, found in parts.items()
         if found
     )

@@ -42,7 +42,6 @@ from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.series_notes import SeriesNotes, series_notes
 from visualize.pages.site import Action, NotFoundError, View
 from visualize.pages.views.compare import CompareParameters
-from visualize.pages.views.overview import newest_series
 from visualize.pages.views.run import RunParameters
 
 if TYPE_CHECKING:
@@ -51,8 +50,28 @@ if TYPE_CHECKING:
 
 SERIES = 48
 """Maximum series in the list."""
+SERIES_A_RUN = 4
+LEAST_HISTORY = 3
+"""Minimum runs of a series that counts as having a history."""
 LEAST_PREFIX = 8
 SERIES_ID = re.compile(r"[0-9a-f]{8,64}")
+NEWEST_SERIES = """
+WITH newest AS (
+    SELECT series_id, latest_result_id, latest_started_at
+    FROM series_heads ORDER BY latest_started_at DESC, latest_result_id DESC LIMIT 500
+), histories AS (
+    SELECT series_id, count(*) AS runs FROM benchmark_results
+    WHERE status = 'ok' AND series_id IN (SELECT series_id FROM newest) GROUP BY series_id
+)
+SELECT coalesce(alias.canonical_series_id, newest.series_id) AS series_id
+FROM newest
+JOIN histories USING (series_id)
+JOIN benchmark_results r ON r.result_id = newest.latest_result_id
+LEFT JOIN series_alias alias ON alias.series_id = newest.series_id
+QUALIFY row_number() OVER (PARTITION BY r.run_id ORDER BY r.latency_median_ms DESC NULLS LAST, r.result_id) <= $each
+ORDER BY runs < $history, latest_started_at DESC, r.run_id DESC, r.result_id LIMIT $most
+"""
+"""Series with a history come first."""
 MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
 NO_VALUE = re.compile(r"[,|]|sql:|^\s|\s$")
 """Matches values that a selection cannot contain."""
@@ -137,6 +156,12 @@ def _histories(data: Data, parameters: TrendsParameters, metric: Metric) -> tupl
         return (), 0
     found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
     return sorted(found, key=lambda one: ids.index(one.series_id)), len(found)
+
+
+def newest_series(data: Data, *, most: int) -> list[str]:
+    """Ids of the newest series, those with a history first."""
+    values = {"most": most, "each": SERIES_A_RUN, "history": LEAST_HISTORY}
+    return [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, values).dicts()]
 
 
 def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, metric: Metric) -> History | None:
