@@ -9,7 +9,7 @@ from benchmarking.builds.store import Build, combined_facts, model_parts
 from benchmarking.workloads.support.resolve import resolve
 
 
-def test_weights_saved_over_with_as_many_bytes_make_another_key(tmp_path):
+def test_overwritten_weights_of_equal_size_change_the_key(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"before")
     os.utime(weights, ns=(1, 1))
@@ -29,7 +29,7 @@ def test_seeded_weights_are_known_by_their_seed():
     assert model_parts(dataclasses.replace(workload, seed=1)) == {**model_parts(workload), "seed": 1}
 
 
-def test_builds_together_are_their_sums_and_new_when_one_is():
+def test_combined_facts_are_sums_and_new_if_any_is():
     def build(digest, build_s, size_bytes):
         return Build(
             kind="onnx",

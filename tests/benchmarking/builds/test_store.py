@@ -49,7 +49,7 @@ def test_reading_a_store_writes_nothing(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_build_is_made_once_and_found_again_with_what_there_is_to_know(store):
+def test_build_is_made_once_and_found_with_its_record(store):
     build, is_new = store.get(KEY, writes("four", opset=20))
     assert is_new
     assert (build.kind, build.digest, build.parts, build.facts) == ("onnx", KEY.digest, KEY.parts, {"opset": 20})
@@ -69,24 +69,24 @@ def test_a_build_is_made_once_and_found_again_with_what_there_is_to_know(store):
         BuildKey(kind="onnx", parts={**KEY.parts, "weights": None}),
     ],
 )
-def test_anything_else_in_the_key_is_another_build(store, other):
+def test_different_key_is_a_different_build(store, other):
     store.get(KEY, writes("a"))
     assert other.digest != KEY.digest
     assert store.find(other) is None
 
 
-def test_the_order_of_the_parts_is_none_of_the_key():
+def test_key_is_independent_of_part_order():
     assert BuildKey(kind="onnx", parts=dict(reversed(KEY.parts.items()))).digest == KEY.digest
 
 
-def test_what_a_maker_raises_goes_through_and_leaves_nothing(store):
+def test_error_while_building_propagates_and_leaves_nothing(store):
     with pytest.raises(RuntimeError, match="the exporter fell over"):
         store.get(KEY, fails)
     assert (left_in(store), store.find(KEY)) == ([], None)
     assert store.get(KEY, writes("a"))[1]
 
 
-def test_always_makes_it_anew_and_a_failure_keeps_the_old_one(store):
+def test_rebuild_always_replaces_and_a_failure_keeps_the_old_build(store):
     store.get(KEY, writes("old"))
     with pytest.raises(RuntimeError):
         store.get(KEY, fails, "always")
@@ -96,7 +96,7 @@ def test_always_makes_it_anew_and_a_failure_keeps_the_old_one(store):
     assert (store.folder(KEY) / "model.txt").read_text() == "newer"
 
 
-def test_never_takes_what_is_there_and_refuses_to_make_what_is_not(store):
+def test_rebuild_never_uses_existing_builds_only(store):
     with pytest.raises(
         BenchhouseError, match=r"no onnx build of tiny-bert .*--rebuild never does not permit making one"
     ):
@@ -105,7 +105,7 @@ def test_never_takes_what_is_there_and_refuses_to_make_what_is_not(store):
     assert store.get(KEY, fails, "never") == (build, False)
 
 
-def test_a_build_that_is_being_made_is_not_found_before_it_is_whole(store):
+def test_incomplete_build_is_not_found(store):
     seen = []
 
     def make(folder):
@@ -117,7 +117,7 @@ def test_a_build_that_is_being_made_is_not_found_before_it_is_whole(store):
     assert seen == [None]
 
 
-def test_two_that_want_the_same_build_make_it_once(store):
+def test_concurrent_processes_make_a_build_once(store):
     made, outcomes = [], []
 
     def make(folder):
@@ -136,7 +136,7 @@ def test_two_that_want_the_same_build_make_it_once(store):
     assert (len(made), sorted(outcomes)) == (1, [False, False, True])
 
 
-def test_a_killed_build_releases_its_lock_and_is_never_found_incomplete(store):
+def test_killed_build_releases_its_lock_and_is_not_found(store):
     code = (
         "import os, sys; from pathlib import Path; from benchmarking.builds.store import BuildKey, BuildStore\n"
         "def make(folder):\n"
@@ -151,7 +151,7 @@ def test_a_killed_build_releases_its_lock_and_is_never_found_incomplete(store):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "onnx"}', '{"format": "something else"}'])
-def test_a_damaged_record_is_one_clear_line_and_always_gets_over_it(store, text):
+def test_damaged_record_is_one_line_and_rebuild_always_replaces_it(store, text):
     store.get(KEY, writes("old"))
     (store.folder(KEY) / RECORD).write_text(text)
     for ask in (lambda: store.find(KEY), lambda: store.get(KEY, writes("a"))):
@@ -162,7 +162,7 @@ def test_a_damaged_record_is_one_clear_line_and_always_gets_over_it(store, text)
     assert store.find(KEY).size_bytes == 3
 
 
-def test_a_file_in_the_place_of_the_cache_is_one_clear_line(tmp_path):
+def test_file_at_the_cache_path_is_one_line(tmp_path):
     (tmp_path / "builds").write_text("")
     with pytest.raises(StorageError, match=r"cannot write to the build cache .*") as raised:
         BuildStore(tmp_path).get(KEY, writes("a"))
@@ -171,7 +171,7 @@ def test_a_file_in_the_place_of_the_cache_is_one_clear_line(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_cache_that_may_only_be_read_is_used_and_cannot_be_added_to(store):
+def test_read_only_cache_is_used_and_not_extended(store):
     store.get(KEY, writes("a"))
     folders = [store.root, store.root / "onnx", store.folder(KEY)]
     for folder in folders:
@@ -185,7 +185,7 @@ def test_a_cache_that_may_only_be_read_is_used_and_cannot_be_added_to(store):
             folder.chmod(0o755)
 
 
-def test_a_read_only_cache_is_used_without_its_lock_and_without_noting_the_time(store, monkeypatch):
+def test_read_only_cache_is_used_without_lock_and_timestamp(store, monkeypatch):
     build, _ = store.get(KEY, writes("a"))
 
     def refuse(*arguments, **named):
@@ -212,7 +212,7 @@ def test_the_record_is_readable_json(store):
     assert record["parts"] == {"model_id": "tiny-bert", "opset": 20}
 
 
-def test_what_fills_its_place_while_it_is_used_is_no_build_until_it_is_kept(store):
+def test_folder_filled_during_use_is_a_build_once_kept(store):
     store.get(KEY, writes("old"))
     place = store.empty_folder(KEY)
     assert (list(place.iterdir()), store.find(KEY)) == ([], None)
@@ -221,7 +221,7 @@ def test_what_fills_its_place_while_it_is_used_is_no_build_until_it_is_kept(stor
     assert (build.build_s, build.size_bytes, build.facts, store.find(KEY)) == (1.5, 7, {"hits": 0}, build)
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "here"))
     assert BuildStore().root == tmp_path / "here" / "builds"
     monkeypatch.delenv("BENCHHOUSE_CACHE_DIR")

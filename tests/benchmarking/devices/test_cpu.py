@@ -13,7 +13,7 @@ def test_probe_finds_this_machines_processor():
     assert device.precisions == ("float32", "bfloat16", "float16", "int8", "int4")
 
 
-def test_memory_is_what_the_cgroup_leaves():
+def test_memory_is_limited_by_the_cgroup():
     host = Readings(values={"cpu_model": "X", "memory_bytes": 64, "cgroup_memory_limit_bytes": 8})
     assert describe(host).memory_bytes == 8
 
@@ -85,7 +85,7 @@ def test_counters_make_the_method_counter(plant):
     assert set(energy.missing) == {"gpu", "soc", "dram"}
 
 
-def test_a_cpu_has_no_events_and_nothing_to_wait_for(tmp_path):
+def test_cpu_has_no_events_and_no_queue(tmp_path):
     handle = CpuHandle(Rapl(tmp_path))
     assert handle.timer() is None
     handle.synchronize()

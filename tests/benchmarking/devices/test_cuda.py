@@ -108,7 +108,7 @@ def test_state_converts_units_and_names_the_throttle_reasons(nvml):
     assert state.missing == {}
 
 
-def test_an_old_driver_is_called_by_the_older_name_of_the_throttle_call(nvml):
+def test_old_driver_uses_the_older_throttle_call(nvml):
     nvml_2080 = nvml_module.Nvml(nvml("nvml_rtx_2080_ti.json"))
     state = nvml_module.NvmlMonitor(nvml_2080, "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1).state()
     assert state.values["throttle_reasons"] == ["software_power_cap"]
@@ -152,7 +152,7 @@ def test_every_counter_of_the_clocks_reasons_is_known_to_the_package():
     assert {f"NVML_FI_DEV_CLOCKS_EVENT_REASON_{end}" for end in nvml_module.COUNTERS} == listed
 
 
-def test_throttling_is_what_the_counters_grew_by_and_not_a_state_read_when_idle(nvml):
+def test_throttling_is_the_growth_of_the_counters(nvml):
     """The bits of the recording say heat and the power cap; only the power cap's counter moves."""
     module = nvml()
     monitor = watched(module, own_pid=4242)
@@ -169,7 +169,7 @@ def test_throttling_is_what_the_counters_grew_by_and_not_a_state_read_when_idle(
     ]
 
 
-def test_a_driver_that_counts_no_reasons_leaves_the_states(nvml):
+def test_driver_without_throttle_counters_keeps_the_current_states(nvml):
     monitor = watched(nvml("nvml_rtx_2080_ti.json"), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5")
     states = [monitor.state(), monitor.state()]
     assert states[0].missing["throttle_counters"].startswith("no_permission: NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER")
@@ -195,7 +195,7 @@ LATER = 4_102_444_800_000_000
 WHOLE = 0xFFFF_FFFF
 
 
-def test_the_use_of_a_gpu_by_others_is_their_utilization_since_the_last_reading(nvml):
+def test_foreign_use_is_utilization_since_the_last_reading(nvml):
     own, idle, busy = (4242, 1, WHOLE), (77, 5, WHOLE), (78, 5, WHOLE)
     module = clients(nvml(), compute=[own, idle, busy], busy=[(4242, 99, LATER), (78, 61, LATER), (77, 4_000, LATER)])
     monitor = watched(module, own_pid=4242)
@@ -205,14 +205,14 @@ def test_the_use_of_a_gpu_by_others_is_their_utilization_since_the_last_reading(
     assert monitor.state().values["foreign_pids"] == []  # how NVML says that nobody computed
 
 
-def test_windows_that_are_drawn_are_not_foreign(nvml):
+def test_drawn_windows_are_not_foreign(nvml):
     """As Windows lists a desktop: every client in both lists, without memory or utilization."""
     desktop = [(pid, None, WHOLE) for pid in (500, 501)]
     module = clients(nvml(), compute=[(4242, None, WHOLE), *desktop], graphics=[500, 501], busy={"error": 3})
     assert watched(module, own_pid=4242).state().values["foreign_pids"] == []
 
 
-def test_a_neighbour_on_a_split_gpu_is_not_foreign_and_one_in_our_instance_is(nvml):
+def test_process_in_another_mig_instance_is_not_foreign_but_in_our_own_is(nvml):
     ours, neighbour, housemate = (4242, 9, 3), (90, 9, 4), (91, 9, 3)
     module = clients(nvml(), compute=[ours, neighbour, housemate], busy={"error": 3})
     assert watched(module, own_pid=4242).state().values["foreign_pids"] == [91]
@@ -228,7 +228,7 @@ def test_the_momentary_power_is_preferred_to_the_mean_of_a_second(nvml):
     )  # MIG: all instances'
 
 
-def test_energy_is_millijoules_turned_joules(nvml):
+def test_energy_is_converted_from_millijoules(nvml):
     energy = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1).energy_j()
     assert energy.values == {"gpu": 987_654.321}
 
@@ -240,7 +240,7 @@ def test_energy_of_a_gpu_without_counter_is_missing(nvml):
     assert monitor.energy_j().missing["gpu"].startswith("not_supported: nvmlDeviceGetTotalEnergyConsumption")
 
 
-def test_a_gpu_in_instances_has_no_energy_of_its_own(nvml):
+def test_mig_instance_has_no_energy_counter(nvml):
     monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), "GPU-a0b1c2d3-e4f5-4061-8273-94a5b6c7d8e9", own_pid=1)
     assert monitor.energy_j().missing == {"gpu": "not_supported: under MIG the counter covers the whole GPU"}
 
@@ -250,13 +250,13 @@ def test_process_memory_is_that_of_the_own_pid(nvml):
     assert memory.values == {"device_used_bytes": 633_843_712, "device_process_bytes": 540_016_640}
 
 
-def test_a_process_that_was_there_before_is_foreign(nvml):
+def test_earlier_process_is_foreign(nvml):
     monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1)
     assert monitor.state().values["foreign_pids"] == [4242]
     assert monitor.memory_in_use().missing["device_process_bytes"].startswith("not_supported: the driver does not list")
 
 
-def test_a_process_that_was_on_the_gpu_before_it_was_opened_is_ours_in_a_container(nvml):
+def test_already_listed_process_is_ours_in_a_container(nvml):
     monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1, is_in_use=True)
     assert monitor.state().values["foreign_pids"] == []
     assert monitor.memory_in_use().values["device_process_bytes"] == 540_016_640
@@ -325,7 +325,7 @@ def test_torchs_architectures_are_compared_with_the_compute_capability(capabilit
     assert cuda.has_kernels(capability, built) == runs
 
 
-def test_a_gpu_that_torch_has_no_kernels_for_is_refused_when_opened(nvml, fake_torch, monkeypatch):
+def test_gpu_without_torch_kernels_is_refused_when_opened(nvml, fake_torch, monkeypatch):
     plugin = cuda.CudaDevice(nvml())
     device = plugin.probe()[0]
     torch = fake_torch([])
@@ -353,7 +353,7 @@ def test_the_build_that_has_kernels_is_named_from_torchs_own_table(monkeypatch, 
     assert cuda.how_to_get_kernels(torch, capability).startswith(advice.format(release=release))
 
 
-def test_memory_that_this_user_may_not_read_is_not_the_hosts(nvml):
+def test_unreadable_gpu_memory_is_not_replaced_by_the_hosts(nvml):
     """As of a GPU in instances (MIG) without rights: NVML_ERROR_NO_PERMISSION, or no number for the whole."""
     for code, is_split in ((pynvml.NVML_ERROR_NO_PERMISSION, 0), (pynvml.NVML_ERROR_NOT_SUPPORTED, 1)):
         module = nvml()
@@ -363,7 +363,7 @@ def test_memory_that_this_user_may_not_read_is_not_the_hosts(nvml):
         assert cuda.CudaDevice(module).probe()[0].memory_bytes is None
 
 
-def test_torch_for_rocm_is_no_torch_for_cuda(nvml, monkeypatch):
+def test_rocm_build_of_torch_is_refused_for_cuda(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert "torch 2.13.0+rocm7.1 is built for ROCm 7.1.1, not CUDA: " in device.why_not
@@ -428,7 +428,7 @@ def test_gpus_are_locked_one_by_one(nvml):
     assert cuda.PLUGIN.lock_name(first) != cuda.PLUGIN.lock_name(second)
 
 
-def test_a_gpu_on_shared_memory_has_the_machines(nvml, monkeypatch):
+def test_gpu_with_shared_memory_has_the_machines_size(nvml, monkeypatch):
     module = nvml()
     module.recording["devices"][0]["nvmlDeviceGetMemoryInfo"] = {"error": 3}
     monkeypatch.setattr(cuda, "usable_memory_bytes", lambda facts: 128_000_000_000)

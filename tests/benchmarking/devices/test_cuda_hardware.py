@@ -96,7 +96,7 @@ def test_the_devices_own_time_is_within_the_wall_time_of_a_long_call(torch, alon
     assert sorted(shares)[len(shares) // 2] > 0.8
 
 
-def test_the_allocators_peak_and_the_drivers_figure_hold_what_was_allocated(torch, alone):
+def test_allocator_peak_and_driver_memory_include_the_allocation(torch, alone):
     alone.reset_peak_memory()
     held = torch.ones(64 * BYTES_PER_MIB // 4, device=alone.torch_name)
     alone.synchronize()
@@ -149,7 +149,7 @@ def test_tf32_rounds_products_and_float32_does_not(gpu, torch):
     assert 1e-5 < errors["tf32"] < 5e-3  # 10 bits of mantissa instead of 23
 
 
-def test_a_process_that_comes_to_the_gpu_is_foreign(alone):
+def test_new_process_on_the_gpu_is_foreign(alone):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, alone.torch_name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

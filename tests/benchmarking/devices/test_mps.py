@@ -34,7 +34,7 @@ def test_gpu_is_found_with_its_facts(mac):
     assert device.precisions == ("float32", "bfloat16", "float16", "int8")
 
 
-def test_a_profiler_that_fails_costs_its_facts_only(mac):
+def test_failed_system_profiler_loses_only_its_facts(mac):
     def run(command):
         if "profiler" in command[0]:
             raise UnreadableError("failed: system_profiler took more than 10 s")
@@ -45,7 +45,7 @@ def test_a_profiler_that_fails_costs_its_facts_only(mac):
     assert device.facts.missing["gpu_cores"] == "failed: system_profiler took more than 10 s"
 
 
-def test_a_profiler_that_prints_no_json_costs_its_facts_only(mac):
+def test_invalid_system_profiler_output_loses_only_its_facts(mac):
     (device,) = mps.MpsDevice(lambda command: "?" if "profiler" in command[0] else mac(command)).probe()
     assert device.facts.missing["gpu_cores"].startswith("failed: invalid JSON from /usr/sbin/system_profiler: ")
 
@@ -121,7 +121,7 @@ def test_calls_are_timed_with_metals_events():
     assert timer.elapsed_ns() == 2_500_000
 
 
-def test_the_events_that_torch_has_take_what_the_timer_gives_them():
+def test_torchs_events_accept_the_timers_arguments():
     """Against the installed torch: the names and parameters of torch.mps.Event."""
     import inspect
 

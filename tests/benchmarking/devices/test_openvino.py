@@ -48,7 +48,7 @@ def recorded(answers):
     return SimpleNamespace(__version__="2026.4.1-22982-e213a147257", Core=lambda: core)
 
 
-def test_devices_come_in_the_order_in_which_openvino_alone_means_them():
+def test_devices_are_in_order_of_preference():
     devices = openvino.OpenVinoDevice(recorded(LAPTOP)).probe()
     assert [device.selector for device in devices] == [
         "openvino:GPU.0",
@@ -81,7 +81,7 @@ def test_precisions_are_the_devices_capabilities():
     assert npu.facts.values["native_precisions"] == ["float16", "int8"]
 
 
-def test_a_device_that_does_not_answer_is_found_with_reasons():
+def test_unresponsive_device_is_found_with_reasons():
     gpu, _ = openvino.OpenVinoDevice(recorded({"GPU": {}})).probe()
     assert gpu.name == "OpenVINO GPU"
     assert gpu.precisions == ()
@@ -97,7 +97,7 @@ def test_a_missing_package_is_the_reason(monkeypatch):
     assert device.why_not.startswith('package openvino is missing: pip install "benchhouse[measure]" (No module named')
 
 
-def test_core_that_does_not_start_gives_its_last_line():
+def test_core_that_fails_to_start_has_its_last_line():
     def explode():
         raise RuntimeError("Exception from core.cpp:1:\nCannot load library libtbb.so\n")
 

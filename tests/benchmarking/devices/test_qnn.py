@@ -92,7 +92,7 @@ def test_npu_of_a_snapdragon_is_found(plugin, snapdragon):
     assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
 
 
-def test_x86_has_an_emulator_that_is_marked_as_one(plugin, x86):
+def test_x86_emulator_is_marked(plugin, x86):
     (device,) = qnn.QnnDevice(Runtime([hardware("CPU")]), plugin).probe()
     assert device.simulated
     assert device.name.startswith("Qualcomm HTP emulator on ")
@@ -109,7 +109,7 @@ def test_a_library_is_registered_once(plugin, x86):
     assert len(runtime.registered) == 1
 
 
-def test_a_plugin_that_does_not_load_gives_its_reason(plugin, x86):
+def test_unloadable_plugin_is_reported(plugin, x86):
     (device,) = qnn.QnnDevice(Runtime([], refuses=True), plugin).probe()
     assert device.why_not == "onnxruntime 1.31.1 cannot load the QNN plugin: Failed to load library"
 

@@ -102,7 +102,7 @@ def test_amdsmi_memory_is_the_processs_own_and_the_total(amdsmi):
     }
 
 
-def test_amdsmi_energy_is_counts_times_resolution_in_microjoules(amdsmi):
+def test_amdsmi_energy_is_count_times_resolution(amdsmi):
     """2e9 counts of 15.25 uJ are 30500 J."""
     monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
     assert monitor.energy_j().values == {"gpu": 30_500.0}
@@ -114,7 +114,7 @@ def test_edge_temperature_is_used_without_a_hot_spot(amdsmi):
     assert monitor.state().values["temperature_c"] == 33
 
 
-def test_amdsmis_not_available_is_missing_never_a_value(amdsmi):
+def test_amdsmis_not_available_is_missing(amdsmi):
     amdsmi.recording["amdsmi_get_power_info"] = {"current_socket_power": "N/A", "average_socket_power": "N/A"}
     amdsmi.recording["amdsmi_get_clock_info"] = {"0": {"clk": "N/A"}, "4": {"error": 10}}
     del amdsmi.recording["amdsmi_get_violation_status"]
@@ -145,7 +145,7 @@ def test_an_unloaded_driver_is_the_reason(tmp_path):
     assert device.why_not.startswith("the amdgpu driver is not loaded (no ")
 
 
-def test_a_machine_with_cpu_nodes_alone_has_no_gpu(kfd):
+def test_machine_with_only_cpu_nodes_has_no_gpu(kfd):
     (kfd / "class/kfd/kfd/topology/nodes/1/properties").unlink()
     (device,) = device_of(kfd).probe()
     assert "lists no compute GPU" in device.why_not
@@ -175,7 +175,7 @@ def test_hidden_gpus_name_the_variables(kfd, amdsmi, monkeypatch):
     assert device.why_not == "HIP_VISIBLE_DEVICES=-1 hides all GPUs (1 x AMD Instinct MI300X): unset it"
 
 
-def test_opening_without_amdsmi_watches_through_the_kernel(kfd, without_amdsmi, fake_torch, monkeypatch):
+def test_opening_without_amdsmi_uses_the_kernels_sensors(kfd, without_amdsmi, fake_torch, monkeypatch):
     from types import SimpleNamespace
 
     plugin = device_of(kfd)
@@ -212,7 +212,7 @@ def test_opening_a_gpu_that_is_gone_is_an_error(kfd, without_amdsmi, fake_torch,
         ([], None, False),
     ],
 )
-def test_a_gpu_that_torch_has_no_kernels_for_is_refused(monkeypatch, built, override, is_refused):
+def test_gpu_without_torch_kernels_is_refused(monkeypatch, built, override, is_refused):
     monkeypatch.delenv("HSA_OVERRIDE_GFX_VERSION", raising=False)
     if override:
         monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", override)

@@ -29,7 +29,7 @@ def test_the_optimizer_has_every_pattern():
 
 
 @pytest.mark.parametrize("model_id", OPERATORS)
-def test_fused_patterns_are_in_the_facts_and_inputs_stay(exported, build_cache, model_id):
+def test_fused_patterns_are_recorded_and_inputs_unchanged(exported, build_cache, model_id):
     found = exported(model_id)
     facts = ensure_fused(found.cell, (found.point,), BuildStore(build_cache), "if_needed")
     assert facts["fused_operators"] == OPERATORS[model_id]
@@ -71,12 +71,12 @@ def test_half_precision_graphs_are_fused_without_casts(exported, tmp_path):
     assert facts["weight_dtypes"]["float16"] > 10 * facts["weight_dtypes"].get("float32", 0)
 
 
-def test_fused_and_plain_bundles_have_keys_of_their_own(exported):
+def test_fused_and_plain_bundles_have_different_keys(exported):
     found = exported("tiny-bert")
     assert fused_key(found.cell, found.point).digest != bundle_key(found.cell, found.point).digest
 
 
-def test_a_model_that_the_optimizer_does_not_know_is_refused_with_those_it_does(exported):
+def test_model_unknown_to_the_optimizer_is_refused_with_the_known_ones(exported):
     workload = exported("tiny-bert").cell.workload
     other = replace(workload, config={**workload.config, "model_type": "mamba"})
     assert why_not_fused(workload) is None

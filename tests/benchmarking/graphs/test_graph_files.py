@@ -79,7 +79,7 @@ def test_a_link_and_truncated_weights_are_refused(tmp_path):
         describe(path)
 
 
-def test_a_file_that_changed_since_it_was_described_is_not_measured(tmp_path):
+def test_file_changed_after_resolution_is_not_measured(tmp_path):
     path = write_model(tmp_path, location="weights.bin")
     workload = graph_file_workload(str(path), path, task=None, seed=0)
     (tmp_path / "copy").mkdir()
@@ -89,7 +89,7 @@ def test_a_file_that_changed_since_it_was_described_is_not_measured(tmp_path):
         graph_file.copy_checked(workload, tmp_path / "copy")
 
 
-def test_a_file_that_is_no_graph_is_one_line(tmp_path):
+def test_invalid_graph_file_is_one_line(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"not a graph at all")
     with pytest.raises(UsageError, match="is not an ONNX file"):
@@ -105,7 +105,7 @@ def test_a_document_type_in_xml_is_refused(tmp_path):
         describe(path)
 
 
-def test_an_export_of_several_graphs_is_refused_and_one_of_a_single_graph_is_that_graph(tmp_path):
+def test_old_export_is_accepted_with_a_single_graph_only(tmp_path):
     (tmp_path / "bundle.json").write_text("{}")
     path = write_model(tmp_path)
     assert graph_file_of(str(tmp_path)) == path
@@ -133,7 +133,7 @@ def test_inputs_have_the_graphs_shapes_and_index_its_table(tmp_path):
         ("scalar", (), ()),
     ],
 )
-def test_free_dimensions_are_named_after_what_they_are(name, shape, expected):
+def test_free_dimensions_have_meaningful_names(name, shape, expected):
     one = graph_file.Input(name=name, dtype="float32", shape=shape)
     point = Point(batch_size=2, sequence_length=16, axes={"image_size": 64})
     assert graph_file._array(one, point, np.random.default_rng(0)).shape == expected

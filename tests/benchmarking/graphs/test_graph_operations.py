@@ -114,7 +114,7 @@ def test_prompt_and_tokens_go_through_one_graph():
     assert runner.calls == [("decode", "begin", 2)] + [("decode", ["ids"])] * 3
 
 
-def test_prompt_goes_through_a_graph_of_its_own_and_its_states_are_the_first():
+def test_prefill_graph_provides_the_first_states():
     states = (replace(DECODE.states[0], first_from="out"),)
     bundle = replace(DECODER, graphs={"prefill": PREFILL, "decode": replace(DECODE, states=states)})
     runner = Counting()
@@ -176,7 +176,7 @@ def test_the_phase_has_the_name_in_the_bundle():
     assert run(operation_of(bundle, Counting(), TEXT, POINT, PROMPT))[1][0] == "image_encode"
 
 
-def test_start_tokens_are_put_in_the_first_columns_of_a_prompt_that_stays_as_it_is():
+def test_start_tokens_replace_the_prompts_first_columns_in_a_copy():
     bundle = encoder_decoder(start_tokens=(9,), prompt_input="input_ids")
     assert start_tokens_of(bundle, PROMPT, 2).tolist() == [[9, 2], [9, 4]]
     assert PROMPT["input_ids"].tolist() == [[1, 2], [3, 4]]
@@ -205,7 +205,7 @@ PIXELS = {"pixel_values": np.array([[1.5, 2.0]], dtype=np.float32)}
 PICTURE = Point(batch_size=1, axes={"image_size": 1})
 
 
-def test_forward_call_gives_its_results_by_the_familys_names_in_float32():
+def test_forward_call_returns_float32_results_under_the_familys_names():
     operation = operation_of(FORWARD, Counting(), TEXT, PICTURE, PIXELS)
     output, marks = run(operation)
     arrays = operation.arrays(output)
@@ -319,7 +319,7 @@ class Watching(Counting):
         return super().step(graph, feeds, states)
 
 
-def test_graphs_that_do_not_derive_them_from_states_are_fed_mask_and_positions():
+def test_mask_and_positions_are_fed_to_graphs_that_need_them():
     feeds = {"ids": "tokens", "attention_mask": "mask", "position_ids": "positions"}
     bundle = replace(DECODER, graphs={"decode": replace(DECODE, feeds=feeds)})
     runner = Watching()
@@ -330,7 +330,7 @@ def test_graphs_that_do_not_derive_them_from_states_are_fed_mask_and_positions()
     assert runner.seen == once * 2
 
 
-def test_ones_and_zeros_have_the_shape_and_type_that_is_asked_for():
+def test_ones_and_zeros_have_the_requested_shape_and_type():
     graph = replace(
         FORWARD.graphs["model"],
         inputs=(tensor("x", "int64"), tensor("mask", "int32"), tensor("types", "int64")),

@@ -34,7 +34,7 @@ def origins(tmp_path):
     return Origins.of({"model": tmp_path / "model.onnx"})
 
 
-def test_a_fused_node_belongs_to_the_module_of_the_name_that_its_own_begins_with(origins):
+def test_fused_node_belongs_to_the_module_of_its_name_prefix(origins):
     assert origins.module("model", "node_linear_1") == "layer.0.attention"
     assert origins.module("model", "node_linear_2/MatMulAddFusion/_1") == "layer.0.output"
     assert {origins.module("model", name) for name in ("node_add_3", "bare", "Attention_0", "")} == {""}
@@ -71,7 +71,7 @@ def test_a_node_without_module_information_belongs_to_the_consumers_of_its_resul
     assert found.tensors["model", "b"] == "layer.0.dense"
 
 
-def test_a_node_with_a_name_of_the_runtimes_own_has_the_module_of_its_tensor(tmp_path):
+def test_renamed_node_has_the_module_of_its_tensor(tmp_path):
     path = graph_in_modules(tmp_path)
     origins = Origins.of({"model": path})
     changed = onnx.load(str(path))
@@ -91,7 +91,7 @@ def test_a_node_with_a_name_of_the_runtimes_own_has_the_module_of_its_tensor(tmp
     assert origins.module("model", "SkipLayerNormalization") == ""
 
 
-def test_the_graph_that_onnx_runtime_runs_is_written_without_its_weights(tmp_path):
+def test_optimized_graph_is_written_without_weights(tmp_path):
     graph = SimpleNamespace(file=graph_in_modules(tmp_path).name)
     bundle = SimpleNamespace(graphs={"model": graph}, weights_bytes=16_384)
     settings = SessionSettings(provider=cpu.ORT_PROVIDER, precision="float32", num_threads=1)
@@ -105,7 +105,7 @@ def test_the_graph_that_onnx_runtime_runs_is_written_without_its_weights(tmp_pat
     assert optimised_graphs(source, written) == {}
 
 
-def test_nodes_of_one_name_in_two_graphs_belong_to_the_modules_of_their_own_graph(tmp_path):
+def test_nodes_with_equal_names_belong_to_their_own_graphs_modules(tmp_path):
     for name, part in (("encoder", "encoder"), ("decode", "decoder")):
         around = (f"model.{part}.block.0", "transformers.T5Block")
         graph = onnx.helper.make_graph(
@@ -135,7 +135,7 @@ def test_times_of_nodes_add_up_to_modules_and_the_rest_is_outside_of_operators(o
     assert found.details == {"matched_share": pytest.approx(6 / 7)}
 
 
-def test_the_mean_call_alone_has_no_samples(origins):
+def test_mean_call_has_no_samples(origins):
     mean = [NodeTime(graph="model", name="of the engine", module="layer.0", operator="Add", placed="CPU", ms=2.0)]
     found = breakdown([mean], [5.0, 7.0], origins, has_samples=False)
     assert {one.module: one.exclusive_ms for one in found.modules} == {"layer.0": 2.0, "": 4.0}

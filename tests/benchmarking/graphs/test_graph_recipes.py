@@ -76,7 +76,7 @@ def test_a_users_module_has_no_graphs():
     assert "not a module" in why_not(workload_of("tiny-bert", source="module"))
 
 
-def test_a_decoder_asked_for_features_is_one_pass():
+def test_decoder_with_feature_task_is_one_pass():
     assert recipe_of(workload_of("tiny-gpt2", task="feature-extraction")).kind == "forward"
 
 
@@ -93,7 +93,7 @@ def test_free_axes_share_a_bundle():
     assert digest(unet, axes={"image_size": 64, "steps": 2}) == digest(unet, axes={"image_size": 64, "steps": 9})
 
 
-def test_image_sizes_have_bundles_of_their_own():
+def test_image_sizes_have_separate_bundles():
     cell = cell_of("tiny-vit")
     assert digest(cell, axes={"image_size": 32}) != digest(cell, axes={"image_size": 64})
     assert bundle_key(cell, Point(batch_size=1, axes={"image_size": 32})).parts["signature"] == {
@@ -102,7 +102,7 @@ def test_image_sizes_have_bundles_of_their_own():
     }
 
 
-def test_weights_task_precision_and_opset_make_another_bundle():
+def test_weights_task_precision_and_opset_change_the_bundle():
     point = Point(batch_size=1, sequence_length=8)
     plain = cell_of()
     others = [
@@ -118,7 +118,7 @@ def test_weights_task_precision_and_opset_make_another_bundle():
     assert len({key.digest for key in others}) == len(others)
 
 
-def test_tf32_is_float32_in_the_files_and_a_runtime_may_ask_for_the_source_of_its_own_precision():
+def test_tf32_uses_the_float32_bundle_and_runtimes_may_name_the_source_precision():
     assert digest(cell_of(precision="tf32")) == digest(cell_of())
     assert digest(cell_of(precision="int8"), precision="float32") == digest(cell_of())
     assert digest(cell_of(precision="bfloat16"), precision="float32") == digest(cell_of())

@@ -39,7 +39,7 @@ def logits_like(dtype, *, tied=False):
 
 @pytest.mark.parametrize("tied", [False, True], ids=["distinct", "tied"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_ids_are_those_that_numpy_finds(tmp_path, dtype, tied):
+def test_next_tokens_equal_numpys(tmp_path, dtype, tied):
     write_next_token(tmp_path / "graph.onnx", dtype, VOCABULARY)
     session = onnxruntime.InferenceSession(str(tmp_path / "graph.onnx"), providers=["CPUExecutionProvider"])
     logits = logits_like(dtype, tied=tied)
@@ -81,7 +81,7 @@ def runs(exported, tmp_path_factory):
     return operation
 
 
-def test_of_a_generation_only_the_tokens_reach_the_host(runs, monkeypatch):
+def test_generation_copies_only_tokens_to_the_host(runs, monkeypatch):
     fetched = []
     numpy = onnxruntime.OrtValue.numpy
     monkeypatch.setattr(
@@ -130,7 +130,7 @@ def test_bundles_without_a_fixed_vocabulary_choose_on_the_host(exported):
     assert next_token_key(exported("tiny-bert").bundle) is None
 
 
-def test_the_command_chooses_where_the_inputs_are(build_cache, monkeypatch, capsys):
+def test_io_mode_flag_sets_the_memory_of_inputs(build_cache, monkeypatch, capsys):
     from benchmarking.run_hardware_benchmark import main
 
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))

@@ -92,7 +92,7 @@ def answer(done):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_every_node_of_the_choice_has_a_kernel_of_cuda(stubs, tmp_path, dtype):
+def test_next_token_graph_has_cuda_kernels_for_all_nodes(stubs, tmp_path, dtype):
     write_next_token(tmp_path / "graph.onnx", dtype, 50_257)
     code = (
         "import sys, onnxruntime\n"
@@ -106,7 +106,7 @@ def test_every_node_of_the_choice_has_a_kernel_of_cuda(stubs, tmp_path, dtype):
     assert done.stdout.strip() == str([CUDA] * 5), done.stderr
 
 
-def test_on_cuda_only_the_tokens_cross_to_the_host(stubs, exported, tmp_path):
+def test_generation_on_cuda_copies_only_tokens_to_the_host(stubs, exported, tmp_path):
     found = exported("tiny-gpt2")
     write_next_token(tmp_path / "graph.onnx", "float32", 1024)
     point = to_point(found, batch_size=2, new_tokens=5)
@@ -131,13 +131,13 @@ def test_a_forward_pass_is_captured_once_and_replayed_at_the_same_addresses(stub
     assert set(told["verified"]["nodes_by_provider"]) == {CUDA}
 
 
-def test_without_the_option_nothing_is_captured(stubs, exported):
+def test_graphs_are_not_captured_without_the_option(stubs, exported):
     told = answer(run(stubs, exported("tiny-bert"), to_point(exported("tiny-bert"), batch_size=2)))
     assert [call["captured"] for call in told["calls"]] == [0, 0, 0, 0]
     assert told["options"]["model"]["enable_cuda_graph"] == "0"
 
 
-def test_free_sizes_leave_nodes_on_the_cpu_which_is_why_they_are_fixed(stubs, exported):
+def test_free_sizes_leave_nodes_on_the_cpu(stubs, exported):
     found = exported("tiny-bert")
     assert CPU in answer(run(stubs, found, to_point(found, batch_size=2)))["nodes"]["model"]
 

@@ -40,7 +40,7 @@ def test_free_axes_are_named_also_inside_sums(tmp_path):
     assert outputs == (Tensor(name="y", dtype="float32", shape=("batch", "2*sequence + batch", 32)),)
 
 
-def test_where_a_node_came_from_is_left_out(tmp_path):
+def test_source_lines_of_nodes_are_removed(tmp_path):
     path = saved(tmp_path)
     files.name_free_axes(path, AXES)
     assert b"somebody" not in path.read_bytes()
@@ -52,7 +52,7 @@ def test_an_axis_that_the_exporter_fixed_is_an_error(tmp_path, fixed):
         files.name_free_axes(saved(tmp_path, batch=fixed), AXES)
 
 
-def test_a_file_that_is_no_graph_is_refused(tmp_path):
+def test_invalid_graph_file_is_refused(tmp_path):
     path = saved(tmp_path)
     model = onnx.load(str(path))
     model.graph.node[0].input[0] = "nobody"
@@ -95,7 +95,7 @@ def test_a_folder_without_a_manifest_holds_no_bundle(tmp_path):
 @pytest.mark.parametrize(
     ("precision", "dtype", "most_bytes", "error"), [("int8", "int8", 2300, 0.02), ("int4", "int4", 1400, 0.15)]
 )
-def test_quantized_weights_are_small_and_nearly_right(tmp_path, precision, dtype, most_bytes, error):
+def test_quantized_weights_are_small_and_close(tmp_path, precision, dtype, most_bytes, error):
     pytest.importorskip("onnxruntime")
     from benchmarking.graphs.export.agreement import PlainRunner
 
@@ -137,12 +137,12 @@ def test_a_bundle_without_matrix_products_cannot_be_quantized(tmp_path):
         convert_bundle(tmp_path, "int8", tmp_path / "out")
 
 
-def test_a_precision_that_is_no_conversion_is_refused(tmp_path):
+def test_conversion_to_an_unsupported_precision_is_refused(tmp_path):
     with pytest.raises(UnsupportedError, match="converted to int8, int4, not to float16"):
         convert_bundle(tmp_path, "float16", tmp_path)
 
 
-def test_an_export_that_fails_gives_the_reason_and_not_the_exporters_advice(tmp_path, monkeypatch):
+def test_failed_export_has_the_root_cause_without_advice(tmp_path, monkeypatch):
     def convert(traced, path, opset):
         raise RuntimeError("Failed to export the model. Next steps: ...") from ValueError("no such operator\nadvice")
 

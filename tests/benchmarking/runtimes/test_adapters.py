@@ -124,9 +124,7 @@ def test_an_adapter_of_mlx_lm_makes_it_choose_the_tokens_of_merged_weights(
         assert called(operation) == expected
 
 
-def test_a_file_that_is_not_an_adapter_is_refused_with_its_kind(
-    llama: Workload, adapter: Adapter, tmp_path: Path
-) -> None:
+def test_file_of_another_kind_is_refused_as_adapter(llama: Workload, adapter: Adapter, tmp_path: Path) -> None:
     gguf_build(llama, "F32")[1](tmp_path)
     folder = adapter.save_mlx(tmp_path / "adapter")
     for name, path, why in (

@@ -62,18 +62,18 @@ def test_mode_is_complete_with_its_defaults():
         ("cuda", {"compile_mode": "max-autotune"}, UnsupportedError, "use --cache static"),
     ],
 )
-def test_modes_that_the_library_would_replace_silently_are_refused(kind, options, error, message):
+def test_silently_replaced_modes_are_refused(kind, options, error, message):
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 
 
-def test_cuda_graphs_go_with_a_cache_that_stays_and_with_none():
+def test_cuda_graphs_need_a_static_cache_or_none():
     asked = {"compile_mode": "reduce-overhead"}
     assert PLUGIN.mode(device("cuda"), resolve("tiny-gpt2"), {**asked, "cache": "static"})["cache"] == "static"
     assert PLUGIN.mode(device("cuda"), resolve("tiny-bert"), asked)["compile_mode"] == "reduce-overhead"
 
 
-def test_every_point_has_a_process_of_its_own():
+def test_every_point_has_its_own_process():
     assert PLUGIN.point_per_process
     assert not EAGER.point_per_process
 
@@ -101,14 +101,14 @@ def test_the_modules_that_a_call_calls_are_compiled(open_torch, name, point, mod
     assert session.compiles() == 0
 
 
-def test_modules_inside_a_called_one_are_left_to_it():
+def test_modules_inside_a_called_module_are_not_listed():
     inner, outer = torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU())
     value = torch.zeros(1, 2)
     assert compiling.called_modules(lambda: outer(inner(inner(value)))) == (inner, outer)
     assert compiling.called_modules(lambda: value + 1) == ()
 
 
-def test_watching_ends_with_the_call_also_when_that_raises():
+def test_observation_ends_with_the_call_even_if_it_raises():
     def fail():
         raise ValueError("inside")
 
@@ -118,7 +118,7 @@ def test_watching_ends_with_the_call_also_when_that_raises():
     assert not torch.nn.modules.module._global_forward_hooks
 
 
-def test_a_compiled_encoder_decoder_gives_eagers_tokens_flops_and_readings(open_torch, traced_only):
+def test_compiled_encoder_decoder_has_eagers_tokens_flops_and_readings(open_torch, traced_only):
     """The encoder is one graph; the decoder is compiled for the prefill and again for the steps."""
     operation, plain = (
         open_torch(PLUGIN, "tiny-t5").operation(GENERATE),
@@ -136,7 +136,7 @@ def test_a_compiled_encoder_decoder_gives_eagers_tokens_flops_and_readings(open_
     assert told["compile_s"] > 0
 
 
-def test_readings_that_watch_the_experts_do_so_without_compilation(open_torch, traced_only):
+def test_expert_readings_use_an_uncompiled_call(open_torch, traced_only):
     operation = open_torch(PLUGIN, "tiny-mixtral").operation(GENERATE)
     plain = open_torch(EAGER, "tiny-mixtral").operation(GENERATE)
     before = open_torch(EAGER, "tiny-mixtral").operation(GENERATE)
@@ -156,7 +156,7 @@ def test_modules_of_torch_itself_are_compiled_too(made, traced_only):
         assert (log.graphs(), log.verified()["graph_break_count"]) == (1, 0)
 
 
-def test_a_call_of_which_nothing_was_compiled_is_refused(open_torch):
+def test_call_without_compilation_is_refused(open_torch):
     operation = open_torch(PLUGIN, "tiny-bert").operation(POINT)
     with (
         torch.compiler.set_stance("force_eager"),
@@ -211,7 +211,7 @@ def test_calls_of_cuda_graphs_are_checked_as_replays():
     assert "cannot verify" in operation.verified()["not_verified"]
 
 
-def test_outputs_of_cuda_graphs_are_copied_out_of_the_graphs_memory():
+def test_outputs_of_cuda_graphs_are_copied():
     from transformers.modeling_outputs import BaseModelOutput
 
     kept = torch.zeros(2)

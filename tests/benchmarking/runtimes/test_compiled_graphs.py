@@ -89,13 +89,13 @@ def test_free_dimensions_are_those_of_the_inputs_at_the_point():
     assert graphs.sizes_at(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
 
 
-def test_a_dimension_of_no_input_is_an_error():
+def test_unknown_dimension_is_an_error():
     unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
     with pytest.raises(BenchhouseError, match="no input of the model has dimension depth"):
         graphs.sizes_of(Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)})
 
 
-def test_each_shape_device_and_setting_is_a_build_of_its_own():
+def test_each_shape_device_and_setting_has_its_own_build():
     cell = cell_of("qnn", NPU, **BURST)
     keys = [
         graphs.FixedShapes(kind="qnn", cell=cell, depends_on=depends).key(POINT, sizes)
@@ -122,7 +122,7 @@ def test_other_devices_and_precisions_are_refused_with_the_reason():
     assert tensorrt.PLUGIN.supports(GPU, bert, "int8") == "runtime tensorrt supports float32, tf32, float16, not int8"
 
 
-def test_a_performance_mode_that_qnn_would_ignore_with_a_warning_is_refused():
+def test_performance_mode_ignored_by_qnn_is_refused():
     bert = resolve("tiny-bert")
     assert qnn.PLUGIN.mode(NPU, bert, {}) == BURST
     balanced = qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "balanced"})
@@ -131,7 +131,7 @@ def test_a_performance_mode_that_qnn_would_ignore_with_a_warning_is_refused():
         qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "fast"})
 
 
-def test_a_context_is_compiled_with_the_cpu_shut_out(monkeypatch, tmp_path):
+def test_context_is_compiled_without_cpu_fallback(monkeypatch, tmp_path):
     sessions = Sessions(monkeypatch, lambda settings: Path(settings.entries["ep.context_file_path"]))
     settings = qnn._settings(cell_of("qnn", NPU, **BURST), qnn_handle())
     facts = qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
@@ -142,14 +142,14 @@ def test_a_context_is_compiled_with_the_cpu_shut_out(monkeypatch, tmp_path):
     assert facts == {"assigned_nodes": {"model": {"X": 3}}, "dimensions": {}}
 
 
-def test_without_a_context_nothing_was_compiled(monkeypatch, tmp_path):
+def test_missing_context_means_nothing_was_compiled(monkeypatch, tmp_path):
     Sessions(monkeypatch)
     settings = qnn._settings(cell_of("qnn", NPU, **BURST), qnn_handle())
     with pytest.raises(UnsupportedError, match="QNN made no context for graph 'model'"):
         qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
 
 
-def test_the_performance_mode_is_the_tensor_processors_alone():
+def test_only_the_tensor_processor_has_a_performance_mode():
     settings = qnn._settings(cell_of("qnn", NPU, qnn_backend="gpu"), qnn_handle("gpu"))
     assert settings.provider_options == {"backend_path": "/qnn/gpu.so"}
 
@@ -177,7 +177,7 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
     assert [build["engines"] for build in again["tensorrt"]] == [1, 1]
 
 
-def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest(tmp_path):
+def test_half_precision_is_enabled_for_engines_with_cuda_as_fallback(tmp_path):
     settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {"batch": 2}, tmp_path)
     assert settings.provider_options["trt_fp16_enable"] == "True"
     assert (settings.provider_options["trt_engine_cache_path"], settings.fallbacks) == (
@@ -205,7 +205,7 @@ def test_no_engine_is_an_error(monkeypatch, tmp_path):
         tensorrt.build_engines(Path("/bundle"), BUNDLE, settings, tmp_path)
 
 
-def test_engines_built_again_at_load_are_an_error(tmp_path):
+def test_engines_rebuilt_at_load_are_an_error(tmp_path):
     (tmp_path / "a.engine").touch()
     tensorrt.check_engines_were_used(tmp_path, 1)
     (tmp_path / "b.engine").touch()
@@ -257,7 +257,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plugin, "monitor", lambda self, device: SimpleNamespace())
 
 
-def test_a_gpu_without_torch_is_the_only_one_that_the_process_sees(monkeypatch, unwatched):
+def test_gpu_without_torch_is_the_only_visible_one(monkeypatch, unwatched):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     handle = open_device(tensorrt.PLUGIN, cuda.PLUGIN, GPU)
     assert isinstance(handle, WatchedGpuHandle)
@@ -266,7 +266,7 @@ def test_a_gpu_without_torch_is_the_only_one_that_the_process_sees(monkeypatch, 
     assert handle.peak_memory().missing["device_allocated_peak_bytes"].startswith("not_supported")
 
 
-def test_an_amd_gpu_is_chosen_by_its_unique_id_or_not_at_all(monkeypatch, unwatched):
+def test_amd_gpu_is_selected_by_unique_id_only(monkeypatch, unwatched):
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
     told = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
     rocm.PLUGIN.watch(told)

@@ -13,7 +13,7 @@ POINT = Point(batch_size=1, sequence_length=8)
 
 
 @pytest.mark.slow
-def test_the_second_launch_finds_the_code_of_the_first(open_torch, open_eager, tmp_path, monkeypatch):
+def test_second_launch_reuses_compiled_code(open_torch, open_eager, tmp_path, monkeypatch):
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
     plain = open_eager("tiny-bert").operation(POINT)
     expected = plain.arrays(plain.run(lambda name: None))["last_hidden_state"]

@@ -42,7 +42,7 @@ def ignore(event):
         ("null", "float32", "not on null"),
     ],
 )
-def test_pairs_that_do_not_go_together_have_a_reason(kind, precision, reason):
+def test_unsupported_combinations_have_a_reason(kind, precision, reason):
     found = PLUGIN.supports(device(kind), resolve("tiny-bert"), precision)
     assert found is None if reason is None else reason in found
 
@@ -83,7 +83,7 @@ def test_unsupported_modes_are_refused(monkeypatch, kind, options, error, messag
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 
 
-def test_cache_is_no_option_of_a_single_pass():
+def test_single_pass_has_no_cache_option():
     with pytest.raises(UsageError, match="no option 'cache' at task feature-extraction"):
         PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"cache": "static"})
 
@@ -112,7 +112,7 @@ def test_opening_times_its_stages_and_verifies_the_model(open_eager, stages):
     }
 
 
-def test_shared_weights_are_weighed_and_counted_once(open_eager):
+def test_shared_weights_count_once(open_eager):
     session = open_eager("tiny-gpt2")
     assert session.parameter_count == 198_400
     assert session.weights_bytes == 198_400 * 4
@@ -132,7 +132,7 @@ def test_parameters_that_stay_float32_at_float16_are_in_the_facts(open_eager):
 
 @pytest.mark.parametrize(("name", "point"), [("tiny-bert", POINT), ("tiny-gpt2", GENERATE), ("tiny-t5", GENERATE)])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_attention_is_the_one_that_was_asked_and_gives_the_same_numbers(open_eager, name, point, attention):
+def test_requested_attention_runs_and_computes_the_same(open_eager, name, point, attention):
     session = open_eager(name, attention=attention)
     assert session.verified["attention"] == attention
     reference = open_eager(name)
@@ -196,7 +196,7 @@ def test_nan_in_a_folders_weights_is_refused_with_the_tensors_name(open_eager, t
         open_eager(str(tmp_path))
 
 
-def test_large_finite_weights_are_not_taken_for_broken_ones():
+def test_large_finite_weights_are_accepted():
     linear = torch.nn.Linear(4, 4)
     linear.weight.data.fill_(3e38)  # whose sum is infinite
     model_loading.check_finite(linear, "m")
@@ -235,7 +235,7 @@ def test_failed_allocations_are_out_of_memory_errors(open_eager, monkeypatch, er
         operation.run(ignore)
 
 
-def test_other_errors_of_a_call_keep_their_type(open_eager, monkeypatch):
+def test_other_errors_are_not_translated(open_eager, monkeypatch):
     operation = open_eager("tiny-bert").operation(POINT)
 
     def fail(mark):
@@ -264,7 +264,7 @@ def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeyp
     assert torch.backends.cudnn.allow_tf32 == before
 
 
-def test_a_model_that_differs_from_the_request_is_refused():
+def test_model_differing_from_the_request_is_refused():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).half())
     with pytest.raises(UnsupportedError, match=r"requested float32, but 1\.weight is float16"):
         model_loading.verify(model, "float32", "cpu", None)
@@ -274,7 +274,7 @@ def test_a_model_that_differs_from_the_request_is_refused():
         model_loading.verify(model[0], "float32", "cpu", "sdpa")
 
 
-def test_threads_are_set_for_a_session_and_put_back(open_eager):
+def test_threads_are_restored_after_the_session(open_eager):
     before = torch.get_num_threads()
     session = open_eager("tiny-bert", num_threads=before + 1)
     assert torch.get_num_threads() == before + 1
@@ -282,7 +282,7 @@ def test_threads_are_set_for_a_session_and_put_back(open_eager):
     assert torch.get_num_threads() == before
 
 
-def test_threads_that_are_not_in_force_are_an_error(open_eager, monkeypatch):
+def test_ineffective_threads_are_an_error(open_eager, monkeypatch):
     monkeypatch.setattr(settings, "set_threads", lambda count: lambda: None)
     wanted = torch.get_num_threads() + 1
     with pytest.raises(BenchhouseError, match=f"requested {wanted} threads, but torch uses"):
@@ -295,7 +295,7 @@ def test_device_that_torch_cannot_use_is_refused(open_eager):
 
 
 @pytest.mark.parametrize(("precision", "matmul", "cudnn"), [("float32", "highest", False), ("tf32", "high", True)])
-def test_tf32_is_set_for_the_precision_and_put_back(precision, matmul, cudnn):
+def test_tf32_is_set_for_the_precision_and_restored(precision, matmul, cudnn):
     before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
     flags = settings.MatmulPrecision(precision)
     found = settings.effective_arithmetic()
@@ -305,7 +305,7 @@ def test_tf32_is_set_for_the_precision_and_put_back(precision, matmul, cudnn):
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
 
 
-def test_weights_bytes_counts_a_storage_once_and_whole():
+def test_weights_bytes_counts_each_storage_once():
     module = torch.nn.Module()
     storage = torch.zeros(10)
     module.register_buffer("part", storage[:4])

@@ -50,7 +50,7 @@ def metrics_of(operation: Operation) -> Mapping[str, float]:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_batchs_tokens_equal_eagers_and_each_step_is_marked(
+def test_batch_generates_eagers_tokens_and_marks_each_step(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
     needs_xllamacpp(name)
@@ -69,9 +69,7 @@ def test_a_batchs_tokens_equal_eagers_and_each_step_is_marked(
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(
-    name: str, llama: Workload, eager: Callable[..., Any]
-) -> None:
+def test_call_at_a_context_depth_generates_eagers_tokens(name: str, llama: Workload, eager: Callable[..., Any]) -> None:
     context = prompts_at(llama, replace(POINT, sequence_length=DEPTH), llama.seed + 1)
     expected = eager(np.concatenate([context, prompts_at(llama, POINT)], axis=1), POINT.new_tokens)
     with opened(name, llama, context_depth=str(DEPTH)) as (_, operation):
@@ -94,9 +92,7 @@ def test_a_prefix_cache_keeps_the_tokens_and_reports_its_hits(
 
 
 @pytest.mark.parametrize("name", ["llamacpp", "mlx"])
-def test_a_model_that_proposes_for_itself_is_always_right(
-    name: str, llama: Workload, eager: Callable[..., Any]
-) -> None:
+def test_model_drafting_for_itself_is_always_accepted(name: str, llama: Workload, eager: Callable[..., Any]) -> None:
     needs_xllamacpp(name)
     with opened(name, llama, draft_model="tiny-llama", draft_tokens="3") as (_, operation):
         assert called(operation) == eager(prompts_at(llama, POINT), POINT.new_tokens)
@@ -105,9 +101,7 @@ def test_a_model_that_proposes_for_itself_is_always_right(
     assert 3.0 < found["mean_accepted_length"] <= 4.0
 
 
-def test_a_pipelines_tokens_equal_eagers_and_its_own_times_are_stored_too(
-    llama: Workload, eager: Callable[..., Any]
-) -> None:
+def test_pipeline_generates_eagers_tokens_and_stores_its_own_times(llama: Workload, eager: Callable[..., Any]) -> None:
     marks: list[str] = []
     with opened("openvino-genai", llama, precision="float16") as (session, operation):
         found = called(operation, marks)
@@ -119,7 +113,7 @@ def test_a_pipelines_tokens_equal_eagers_and_its_own_times_are_stored_too(
 
 
 @pytest.mark.parametrize("name", [*ENGINES, "openvino-genai"])
-def test_every_call_computes_its_whole_prompt_though_an_earlier_one_had_the_same(name: str, llama: Workload) -> None:
+def test_every_call_computes_its_prompt_again(name: str, llama: Workload) -> None:
     """A prefix cache that an engine has on by default would give the first token for the price of any other."""
     point = replace(POINT, sequence_length=LONG)
     precision = "float16" if name == "openvino-genai" else "float32"
@@ -136,9 +130,7 @@ def test_every_call_computes_its_whole_prompt_though_an_earlier_one_had_the_same
     assert min(first[1:]) > FIRST_RATIO * min(other)
 
 
-def test_tokens_proposed_from_the_text_so_far_are_counted_and_change_nothing(
-    llama: Workload, eager: Callable[..., Any]
-) -> None:
+def test_ngram_drafts_are_counted_and_keep_the_tokens(llama: Workload, eager: Callable[..., Any]) -> None:
     point = replace(POINT, new_tokens=96)  # enough for a model without training to repeat itself
     with opened("onnxruntime-genai", llama, point, ngram_lookup="2", draft_tokens="3") as (_, operation):
         assert called(operation) == called(operation) == eager(prompts_at(llama, point), 96)
@@ -428,7 +420,7 @@ def test_a_gguf_file_without_a_vocabulary_is_refused_before_it_crashes_the_serve
         resolve(str(path))
 
 
-def test_a_file_that_changes_after_it_was_described_is_not_loaded(given: Path, tmp_path: Path) -> None:
+def test_file_changed_after_resolution_is_not_loaded(given: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     path.write_bytes(given.read_bytes())
     workload = resolve(str(path))
@@ -437,7 +429,7 @@ def test_a_file_that_changes_after_it_was_described_is_not_loaded(given: Path, t
         pass
 
 
-def test_a_converted_folder_of_ctranslate2_is_a_model_and_a_torn_one_is_refused(
+def test_converted_ctranslate2_folder_is_a_model_and_a_truncated_one_is_refused(
     llama: Workload, tmp_path: Path, eager: Callable[..., Any]
 ) -> None:
     with opened("ctranslate2", llama):
@@ -540,14 +532,14 @@ def test_naming_defaults_does_not_start_another_series(llama: Workload) -> None:
     assert runtime.mode(CPU, llama, named) == runtime.mode(CPU, llama, {}) == {}
 
 
-def test_a_quantized_type_is_refused_at_another_precision_than_its_own() -> None:
+def test_quantized_type_is_refused_at_another_precision() -> None:
     runtime = plugins.load("benchmarking.runtimes", "llamacpp")
     with pytest.raises(UsageError, match="Q4_K_M is --precision int4"):
         runtime.mode_at("int8", {"quantization": "Q4_K_M"})
     assert [precision_of(name) for name in ("F16", "Q6_K", "Q5_K_M", "Q3_K_M")] == ["float16", "int8", "int8", "int4"]
 
 
-def test_tokens_that_arrive_together_are_marked_one_by_one_once_every_row_has_them() -> None:
+def test_tokens_arriving_together_are_marked_individually() -> None:
     marks: list[str] = []
     arrived = Arrivals(2, 3, marks.append)
     arrived(0, (5, 6, 7, 8))

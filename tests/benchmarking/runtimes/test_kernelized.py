@@ -63,7 +63,7 @@ def test_replaced_layers_are_in_the_facts_and_compute_as_the_model(open_torch, o
     assert comparison.relative_l2 < 1e-6
 
 
-def test_a_kernel_that_computes_something_else_is_caught(open_torch, open_eager, repository):
+def test_wrong_kernel_is_caught_by_its_output(open_torch, open_eager, repository):
     """That it really is the repository's code that runs, and that its output is judged."""
     session = open_torch(PLUGIN, "tiny-bert", kernel_repo=str(repository(GELU.format(twist=" + 1"), "wrong-layers")))
     comparison = compare(output(session), output(open_eager("tiny-bert")))
@@ -71,7 +71,7 @@ def test_a_kernel_that_computes_something_else_is_caught(open_torch, open_eager,
     assert doubt.kind == "output_differs"
 
 
-def test_marks_on_the_models_classes_are_taken_off_again(open_torch, repository):
+def test_marks_on_the_models_classes_are_removed(open_torch, repository):
     from transformers.activations import GELUActivation
 
     before = dict(vars(GELUActivation))
@@ -79,7 +79,7 @@ def test_marks_on_the_models_classes_are_taken_off_again(open_torch, repository)
     assert dict(vars(GELUActivation)) == before
 
 
-def test_a_repository_with_nothing_for_the_model_is_refused(open_torch, repository):
+def test_repository_without_layers_of_the_model_is_refused(open_torch, repository):
     folder = repository(UNKNOWN, "other-layers")
     with pytest.raises(
         UnsupportedError, match=r"no layer of BertModel was replaced.* has Nowhere; the model has .*GELU"
@@ -121,12 +121,12 @@ def test_kernels_of_the_hub_are_refused_when_planned_and_listed_if_transformers_
     assert "kernelized" in listings.runtimes_text().partition("not found")[2]
 
 
-def test_kernels_that_transformers_takes_are_found(monkeypatch):
+def test_transformers_mapped_kernels_are_found(monkeypatch):
     installed(monkeypatch, "0.18.2", "<0.19,>=0.18.2")
     assert PLUGIN.unusable() is None
 
 
-def test_the_requirement_is_that_which_transformers_checks_itself():
+def test_kernels_requirement_matches_transformers_check():
     """Against the real packages: metadata and transformers' own check give one answer."""
     from transformers.utils import is_kernels_available
 
@@ -151,7 +151,7 @@ def test_kernels_of_the_hub_need_a_package_that_transformers_knows(open_torch, m
         open_torch(PLUGIN, "tiny-bert")
 
 
-def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monkeypatch):
+def test_hub_kernels_that_need_trusted_code_are_left_out(monkeypatch):
     from kernels import LayerRepository, Mode
     from transformers.integrations import hub_kernels
 

@@ -52,7 +52,7 @@ def test_tokens_equal_eagers_and_llama_cpps_own_times_are_within_the_wall_times(
     assert facts["flash_attention"] == ("enabled" if flash_attention == "auto" else "disabled")
 
 
-def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(llama: Workload, eager: Callable[..., Any]) -> None:
+def test_call_at_a_context_depth_generates_eagers_tokens(llama: Workload, eager: Callable[..., Any]) -> None:
     context = prompts_at(llama, replace(POINT, sequence_length=DEPTH), llama.seed + 1)
     expected = eager(np.concatenate([context, prompts_at(llama, POINT)], axis=1))
     with opened(NAME, llama, context_depth=str(DEPTH)) as (_, operation):
@@ -88,7 +88,7 @@ def test_speculative_decoding_is_refused_with_the_reason(options: dict[str, str]
         llamacpp.PLUGIN.mode(CPU, llama, options)
 
 
-def test_a_file_that_llama_cpp_cannot_load_is_a_one_line_error(tmp_path: Path, llama: Workload) -> None:
+def test_file_llama_cpp_cannot_load_is_one_line(tmp_path: Path, llama: Workload) -> None:
     gguf_build(llama, "F32")[1](tmp_path)
     of_wide_heads = EngineSettings(kv_cache_type="q8_0")
     with pytest.raises(BenchhouseError, match=r"^llama\.cpp does not load model\.gguf with these settings: .+\Z"):

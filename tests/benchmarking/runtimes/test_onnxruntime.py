@@ -62,11 +62,11 @@ def test_contracts_are_kept():
         (openvino, dataclasses.replace(INTEL, selector="openvino:NPU"), ["OpenVINOExecutionProvider"]),
     ],
 )
-def test_each_device_names_its_providers_the_wanted_one_first(plugin, device, names):
+def test_each_device_lists_its_providers_by_preference(plugin, device, names):
     assert [provider.name for provider in plugin.PLUGIN.ort_providers(device)] == names
 
 
-def test_tf32_is_off_unless_it_is_asked_for():
+def test_tf32_is_off_by_default():
     options = cuda.ORT_PROVIDER.options_at
     assert options("float32") == {"device_id": "0", "use_tf32": "0"}
     assert options("tf32") == {"device_id": "0", "use_tf32": "1"}
@@ -83,7 +83,7 @@ def test_compatible_combinations_are_supported(bert):
         assert PLUGIN.supports(CPU, bert, precision) is None
 
 
-def test_float16_on_a_processor_that_would_convert_it_is_refused(bert):
+def test_float16_on_a_cpu_without_native_support_is_refused(bert):
     def cpu_with(*native):
         return dataclasses.replace(CPU, facts=Readings(values={"native_precisions": list(native)}))
 
@@ -110,7 +110,7 @@ def test_a_build_without_the_provider_is_refused_with_its_install_command(bert, 
     assert PLUGIN.supports(GPU, bert, "bfloat16").startswith("graphs are exported at ")
 
 
-def test_the_older_provider_of_amd_is_taken_where_the_newer_is_not_built(built_with):
+def test_older_amd_provider_is_used_without_the_newer_one(built_with):
     amd = Device(type="rocm", selector="rocm:0", found=True)
     built_with("ROCMExecutionProvider")
     assert runtime.provider_of(amd).name == "ROCMExecutionProvider"
@@ -118,7 +118,7 @@ def test_the_older_provider_of_amd_is_taken_where_the_newer_is_not_built(built_w
     assert runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
 
 
-def test_a_provider_that_is_not_the_device_s_first_is_in_the_mode(bert, built_with):
+def test_non_default_provider_is_part_of_the_mode(bert, built_with):
     amd = Device(type="rocm", selector="rocm:0", found=True)
     built_with("MIGraphXExecutionProvider", "ROCMExecutionProvider")
     assert "provider" not in PLUGIN.mode(amd, bert, {"provider": "migraphx"})
@@ -236,7 +236,7 @@ def measured(build_cache: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     return facts, json.loads(done.stdout)
 
 
-def test_the_measuring_process_holds_no_torch(measured):
+def test_measuring_process_imports_no_torch(measured):
     assert measured[1]["heavy"] == []
 
 
@@ -261,7 +261,7 @@ def test_the_output_is_the_eager_models(measured, open_eager):
     assert np.abs(np.array(measured[1]["output"]) - expected).max() < 1e-4
 
 
-def test_requests_in_flight_are_those_of_workers_on_one_session(build_cache, monkeypatch, capsys):
+def test_requests_in_flight_share_one_session(build_cache, monkeypatch, capsys):
     from benchmarking.run_hardware_benchmark import main
 
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))

@@ -39,7 +39,7 @@ def gpt2() -> Workload:
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_a_16_bit_precision_that_a_processor_would_replace_is_refused_before_anything_runs(bert, precision):
+def test_16_bit_precision_the_cpu_would_replace_is_refused_in_the_plan(bert, precision):
     assert PLUGIN.supports(processor(), bert, precision) == (
         f"OpenVINO runs float32 instead of {precision} on this CPU, which supports float32"
     )
@@ -55,7 +55,7 @@ def test_devices_precisions_and_families_it_does_not_have_are_refused_with_the_r
     assert "grows with every generated token" in PLUGIN.supports(NPU, gpt2, "float16")
 
 
-def test_modes_are_complete_and_shapes_are_fixed_where_the_device_asks_for_it(bert, gpt2):
+def test_modes_are_complete_and_shapes_fixed_if_required(bert, gpt2):
     assert PLUGIN.mode(processor(), bert, {}) == {"hint": "latency", "dynamic": "true"}
     assert PLUGIN.mode(processor(), gpt2, {}) == {"hint": "latency", "dynamic": "true", "cache": "dynamic"}
     kept = {"hint": "throughput", "dynamic": "false", "in_flight": "kept"}
@@ -89,7 +89,7 @@ def test_only_quantized_precisions_have_a_method_of_quantization():
         PLUGIN.mode_at("float32", {"quantization": "dynamic"})
 
 
-def test_capabilities_are_asked_again_when_the_model_is_loaded(bert):
+def test_capabilities_are_checked_again_at_load(bert):
     core = SimpleNamespace(get_property=lambda device, name: ["FP32", "INT8"])
     with pytest.raises(
         UnsupportedError,
@@ -200,7 +200,7 @@ def test_the_point_has_the_number_of_requests_and_throughput_counts_all_of_them(
     assert digests["b2 s8"] == digests["b2 s8 c3"]  # the same inputs, whatever else is in flight
 
 
-def test_the_measuring_process_has_no_torch_and_nothing_is_reported_to_anybody(latency, home, build_cache):
+def test_measuring_process_has_no_torch_and_no_telemetry(latency, home, build_cache):
     code = """
 import sys
 from benchmarking.devices.cpu import PLUGIN as CPU

@@ -39,7 +39,7 @@ def cell(bert, backend, **mode):
     )
 
 
-def test_the_tensor_processor_is_taken_first_and_every_backend_by_name(bert):
+def test_tensor_processor_is_the_default_backend(bert):
     snapdragon = device("htp", "gpu", "cpu")
     assert PLUGIN.mode(snapdragon, bert, {}) == BURST
     assert PLUGIN.mode(snapdragon, bert, {"qnn_backend": "gpu"}) == {"qnn_backend": "gpu"}
@@ -70,7 +70,7 @@ def test_each_backend_has_its_own_precisions():
         PLUGIN.mode_at("float16", {"qnn_backend": "cpu"})
 
 
-def test_a_session_on_another_backend_s_library_is_refused():
+def test_session_with_the_wrong_backend_library_is_refused():
     check_backend({"backend_path": "/lib/libQnnGpu.so"}, "/lib/libQnnGpu.so")
     with pytest.raises(UnsupportedError, match=r"backend /lib/libQnnGpu.so, but the session uses /lib/libQnnHtp.so"):
         check_backend({"backend_path": "/lib/libQnnHtp.so"}, "/lib/libQnnGpu.so")
@@ -106,7 +106,7 @@ def opened(bert: Workload, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
     return open_at
 
 
-def test_contexts_and_clocks_are_the_tensor_processor_s_and_others_compile_the_graph_whole(opened):
+def test_only_the_tensor_processor_has_contexts_and_clock_modes(opened):
     session, source = opened("htp", performance_mode="balanced")
     assert source.folder == "compiled"
     assert source.settings.provider_options == {"backend_path": "/lib/htp.so", "htp_performance_mode": "balanced"}

@@ -25,7 +25,7 @@ def test_the_saver_is_not_among_the_backends_of_the_device():
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_outputs_of_the_saver_are_invalid_at_every_precision_although_qnn_is_named_first(precision):
+def test_outputs_of_the_qnn_saver_are_invalid(precision):
     assert RECORDED["get_providers"][0] == "QNNExecutionProvider"
     (doubt,) = about_difference(compare(output("saver"), output("reference")), precision, "encoder-only")
     assert (doubt.kind, doubt.severity) == ("output_differs", "invalid")

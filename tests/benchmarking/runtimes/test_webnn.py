@@ -58,7 +58,7 @@ def test_without_playwright_the_reason_is_its_install_command(monkeypatch):
     assert PLUGIN.missing() == "not installed: playwright: pip install benchhouse[browser]"
 
 
-def test_the_processor_and_gpus_are_supported_and_an_npu_is_never_claimed(bert, answer):
+def test_cpu_and_gpus_are_supported_and_npus_are_not(bert, answer):
     assert PLUGIN.supports(CPU, bert, "float32") is None
     assert PLUGIN.supports(CUDA, bert, "float16") is None
     assert PLUGIN.supports(NPU, bert, "float32") == (
@@ -68,7 +68,7 @@ def test_the_processor_and_gpus_are_supported_and_an_npu_is_never_claimed(bert, 
     assert PLUGIN.supports(null, bert, "float32").startswith("browsers run WebNN on GPUs of ")
 
 
-def test_a_precision_that_the_processor_would_emulate_is_refused(bert, answer):
+def test_emulated_precision_is_refused(bert, answer):
     assert PLUGIN.supports(CPU, bert, "float16") == "runtime webnn supports float32 on the CPU, not float16"
     assert PLUGIN.supports(CUDA, bert, "int8") == "runtime webnn supports float32, float16 on GPUs, not int8"
 
@@ -98,7 +98,7 @@ def test_an_unsuitable_browser_is_refused_before_planning(bert, answer):
         ("import time; time.sleep(9)", {"whyNot": "the browser did not answer within 0.2 s"}),
     ],
 )
-def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
+def test_unresponsive_browser_is_reported(monkeypatch, program, told):
     def run(module, kind, *, limit_s):
         return run_program([sys.executable, "-c", program], limit_s=limit_s)
 
@@ -116,7 +116,7 @@ def test_runtime_has_no_options(bert):
         PLUGIN.open(cell, None, None, ())
 
 
-def test_a_context_on_the_processor_is_not_taken_for_a_gpu_s():
+def test_cpu_context_is_not_accepted_for_a_gpu():
     assert check_context({"accelerated": True}, CUDA) is True
     assert check_context({"accelerated": None}, CPU) is None
     assert check_context({"accelerated": False}, CPU) is False
@@ -130,7 +130,7 @@ def test_a_context_on_the_processor_is_not_taken_for_a_gpu_s():
         check_context({"accelerated": True}, CPU)
 
 
-def test_a_browser_without_webnn_is_refused_with_its_own_reason():
+def test_browser_without_webnn_is_refused_with_its_message():
     with pytest.raises(BenchhouseError, match=r"runs no neural networks on cpu: it has no navigator\.ml"):
         check_context({"whyNot": "it has no navigator.ml"}, CPU)
 
@@ -151,7 +151,7 @@ def forward(folder):
     return Bundle(kind="forward", exporter="by hand", graphs={"model": graph})
 
 
-def test_a_page_runs_a_whole_graph_on_webnn_or_has_a_reason(open_page, tmp_path):
+def test_page_runs_a_graph_on_webnn_or_has_a_reason(open_page, tmp_path):
     page = open_page("webnn")
     try:
         told = page.browser.call("contextReport")

@@ -161,7 +161,7 @@ def test_loop_is_that_of_diffusers(name, steps):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_step_is_marked_and_a_call_leaves_nothing_behind(name):
+def test_every_step_is_marked_and_calls_are_independent(name):
     loaded, marks = Loaded(MODELS[name]), []
     operation = loaded.operation(point_of(steps=3))
     first = run(operation, marks)
@@ -268,7 +268,7 @@ def test_models_that_need_other_inputs_are_refused_before_they_are_loaded(change
         PLUGIN.model_class(workload)
 
 
-def test_without_diffusers_there_is_a_way_out(monkeypatch):
+def test_missing_diffusers_is_an_error_with_advice(monkeypatch):
     monkeypatch.setattr(denoising.importlib.util, "find_spec", lambda name: None)
     workload = workload_of(TINY_UNET)
     assert PLUGIN.check(workload, point_of()).endswith('need diffusers: pip install "benchhouse[measure]"')

@@ -62,7 +62,7 @@ def test_weights_of_a_component_are_the_models(component, unet):
     assert not model.training
 
 
-def test_a_pipelines_denoiser_is_what_runs(pipeline, unet):
+def test_pipelines_denoiser_is_run(pipeline, unet):
     workload = resolve(str(pipeline))
     assert (workload.weights, workload.path) == ("pretrained", str(pipeline / "unet"))
     assert same(PLUGIN.load(workload, dtype=torch.float32)[0], unet)
@@ -79,7 +79,7 @@ def test_a_pipelines_denoiser_may_be_a_transformer(tmp_path):
     assert type(PLUGIN.load(workload, dtype=torch.float32)[0]).__name__ == "DiTTransformer2DModel"
 
 
-def test_an_old_transformers_weights_are_a_dits(tmp_path):
+def test_old_transformer_class_is_dit(tmp_path):
     import diffusers
 
     config = {"attention_head_dim": 8, "num_attention_heads": 2, "num_layers": 1, "sample_size": 8, "out_channels": 8}
@@ -98,7 +98,7 @@ def test_a_cached_pipeline_is_found_without_the_hub(pipeline, cached_model, unet
     assert workload.path == str(snapshot / "unet")
 
 
-def test_of_a_pipeline_on_the_hub_only_the_denoiser_is_fetched(pipeline, hub):
+def test_only_the_denoiser_of_a_hub_pipeline_is_fetched(pipeline, hub):
     names = ("model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors")
     others = ("unet/diffusion_pytorch_model.fp16.safetensors", "vae/diffusion_pytorch_model.safetensors")
     hub["org/pipeline"] = {name: (pipeline / name).read_bytes() for name in names} | dict.fromkeys(others, b"x")
@@ -114,7 +114,7 @@ def test_a_pipeline_without_a_denoiser_is_refused_with_what_is_missing(tmp_path)
         resolve(str(tmp_path))
 
 
-def test_sharded_weights_are_whole_only_with_every_shard(tmp_path, unet):
+def test_sharded_weights_need_every_shard(tmp_path, unet):
     unet.save_pretrained(tmp_path, max_shard_size="1MB")
     shards = sorted(tmp_path.glob("diffusion_pytorch_model-*-of-*.safetensors"))
     assert len(shards) > 1
@@ -138,7 +138,7 @@ def test_pickled_weights_are_refused(component):
         (lambda tensors: tensors.update({"conv_out.bias": torch.ones(3)}), "cannot load the weights"),
     ],
 )
-def test_weights_that_are_not_the_models_are_refused(component, change, why):
+def test_weights_of_another_model_are_refused(component, change, why):
     from safetensors.torch import load_file, save_file
 
     path = component / "diffusion_pytorch_model.safetensors"
@@ -149,7 +149,7 @@ def test_weights_that_are_not_the_models_are_refused(component, change, why):
         PLUGIN.load(resolve(str(component)), dtype=torch.float32)
 
 
-def test_loading_leaves_the_librarys_logging_and_the_default_dtype_as_they_were(component, capfd):
+def test_loading_restores_logging_and_the_default_dtype(component, capfd):
     import diffusers
 
     before = (diffusers.utils.logging.get_verbosity(), torch.get_default_dtype())

@@ -153,7 +153,7 @@ def test_imbalance_by_hand():
 
 
 @pytest.mark.parametrize("model_type", sorted(PLUGIN.model_types))
-def test_every_model_type_gives_the_librarys_tokens_and_its_routing(model_type):
+def test_every_model_type_generates_the_librarys_tokens_with_routing(model_type):
     workload, model = make(model_type)
     ids, operation = operation_of(workload, model)
     with torch.inference_mode():
@@ -247,7 +247,7 @@ def test_tasks_follow_the_architecture():
     assert PLUGIN.model_types >= ENCODER_DECODERS
 
 
-def test_random_weights_put_the_routing_in_doubt():
+def test_random_weights_add_a_doubt_about_routing():
     found = doubts.about_workload(resolve("tiny-mixtral"))
     assert [(doubt.kind, doubt.severity) for doubt in found] == [("random_routing", "info")]
     assert validity(found) == "valid"

@@ -30,7 +30,7 @@ def test_catalog_holds_the_published_models_and_the_tiny_one():
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | {"tiny-llava": 247_616}
 
 
-def test_placeholders_stand_after_the_first_token_and_nowhere_else():
+def test_placeholders_follow_the_first_token():
     workload = resolve("tiny-llava", weights="random")
     point = Point(batch_size=2, sequence_length=24, new_tokens=4, axes={"image_size": 28})
     ids = PLUGIN.inputs(workload, point, 0)["input_ids"]
@@ -39,7 +39,7 @@ def test_placeholders_stand_after_the_first_token_and_nowhere_else():
     assert not np.isin(ids, [1, 2, 1001]).any()
 
 
-def test_qwens_picture_stands_between_its_marks():
+def test_qwens_image_is_between_its_markers():
     workload = resolve("Qwen/Qwen2-VL-2B-Instruct", weights="random")
     point = Point(batch_size=2, sequence_length=24, new_tokens=4, axes={"image_size": 84})
     inputs = PLUGIN.inputs(workload, point, 0)
@@ -65,7 +65,7 @@ def test_default_pictures_and_their_tokens(name, size, tokens, shortest):
     assert ("new_tokens" in axes) == (name != "facebook/flava-full")
 
 
-def test_placeholders_are_as_many_as_the_vision_part_gives():
+def test_placeholder_count_matches_the_vision_part():
     full = {**resolve("tiny-llava").config, "vision_feature_select_strategy": "full"}
     assert prompt_of(full).tokens(28) == 5  # its summary token is kept
     siglip = {**full, "vision_config": {**full["vision_config"], "model_type": "siglip_vision_model"}}
@@ -95,7 +95,7 @@ def test_impossible_points_are_refused_with_the_reason(name, length, size, new_t
     assert said is None if why is None else re.search(why, said)
 
 
-def test_a_vision_part_that_is_not_known_is_refused():
+def test_unknown_vision_part_is_refused():
     workload = resolve("tiny-llava")
     config = {**workload.config, "vision_config": {"model_type": "pixtral"}}
     point = Point(batch_size=1, sequence_length=64, new_tokens=4, axes={"image_size": 28})

@@ -177,7 +177,7 @@ def test_prefill_sees_the_picture_as_a_plain_forward_pass_does(loaded):
 
 @GENERATING
 @pytest.mark.parametrize("new_tokens", [1, 3])
-def test_the_picture_is_a_phase_before_the_tokens(loaded, new_tokens):
+def test_image_encoding_is_a_phase_before_the_tokens(loaded, new_tokens):
     operation, marks = loaded.operation(point_of(loaded, new_tokens)), []
     output = run(operation, marks)
     assert marks == ["image_encode", *["token"] * new_tokens]
@@ -188,7 +188,7 @@ def test_the_picture_is_a_phase_before_the_tokens(loaded, new_tokens):
 
 @GENERATING
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_a_call_leaves_nothing_behind_for_the_next(loaded, cache):
+def test_calls_are_independent(loaded, cache):
     operation = loaded.operation(point_of(loaded), cache=cache)
     first, second = run(operation), run(operation)
     assert first.tokens == second.tokens
@@ -211,7 +211,7 @@ def test_pixels_follow_the_models_precision(loaded):
     assert operation.problem(output) is None
 
 
-def test_position_of_a_picture_is_a_square_and_text_goes_on_after_its_side():
+def test_image_positions_form_a_square_followed_by_text():
     # one token of text, 2 x 2 of picture, two of text, and one that is generated
     assert grid_positions([False, True, True, True, True, False, False], 1) == [
         [0, 1, 1, 1, 1, 3, 4, 5],
@@ -229,7 +229,7 @@ def test_positions_are_those_of_the_library(qwen):
     assert torch.equal(ours, expected)
 
 
-def test_flava_gives_the_embeddings_of_picture_and_text_together(flava):
+def test_flava_returns_joint_embeddings_of_image_and_text(flava):
     operation, marks = flava.operation(FLAVA_POINT), []
     arrays = operation.arrays(run(operation, marks))
     with torch.inference_mode():

@@ -85,7 +85,7 @@ def test_corpus_is_seeded_normalised_and_of_the_generators_vocabulary():
 
 
 @torch.inference_mode()
-def test_the_reader_gets_each_passage_found_followed_by_the_question(loaded):
+def test_reader_input_is_each_passage_and_the_question(loaded):
     inputs, operation = operation_of(*loaded)
     found = operation.retrieve()
     vectors = loaded[1].rag.question_encoder(inputs["input_ids"])[0].numpy()
@@ -167,7 +167,7 @@ def test_a_saved_model_loads_whole_with_its_attention(tmp_path):
         assert torch.equal(saved, read), name
 
 
-def test_attention_that_a_part_does_not_have_is_refused():
+def test_attention_unsupported_by_one_model_is_refused():
     with pytest.raises(UnsupportedError, match="attention flash_attention_2"):
         PLUGIN.build(resolve("tiny-rag"), dtype=torch.float16, attention="flash_attention_2")
 
@@ -201,7 +201,7 @@ def test_impossible_points_are_refused(changes, why):
         ({"generator": {"max_position_embeddings": 256}, "max_combined_length": 300}, 128),
     ],
 )
-def test_longest_question_is_what_both_models_take(config, longest):
+def test_longest_question_fits_both_models(config, longest):
     assert PLUGIN.max_sequence_length(config) == longest
 
 

@@ -100,7 +100,7 @@ def test_transcriptions_equal_those_of_transformers_generate(whisper, cache, sec
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_transcriptions_work_is_counted_and_calls_leave_nothing_behind(whisper, cache):
+def test_transcription_work_is_counted_and_calls_are_independent(whisper, cache):
     operation = whisper.operation(heard(1.5, new_tokens=5), cache=cache)
     first, second = whisper.run(operation), whisper.run(operation)
     torch.testing.assert_close(first.last_logits, second.last_logits, rtol=0, atol=0)
@@ -138,12 +138,12 @@ def test_decoder_begins_with_what_the_configuration_forces():
         ("facebook/wav2vec2-base", Point(batch_size=1, sequence_length=8), "missing length of audio"),
     ],
 )
-def test_audio_that_a_published_model_takes(name, point, why):
+def test_audio_lengths_accepted_by_published_models(name, point, why):
     found = PLUGIN.check(resolve(name, weights="random"), point)
     assert found is None if why is None else why in found
 
 
-def test_receptive_field_is_the_sum_of_what_the_layers_see():
+def test_receptive_field_is_summed_over_layers():
     # wav2vec 2.0: 1 + 9 + 2 * 5 + 2 * 10 + 2 * 20 + 2 * 40 + 1 * 80 + 1 * 160 = 400 samples, 25 ms
     assert synthetic_inputs.receptive_field((10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)) == 400
     assert synthetic_inputs.receptive_field((4,), (2,)) == 4
@@ -166,7 +166,7 @@ def test_every_encoder_runs_every_task_in_one_pass(small_model, model_type, task
     assert operation.readings(output).values == {"audio_seconds_per_call": 0.75}
 
 
-def test_library_cannot_run_what_is_refused_as_too_short(small_model):
+def test_refused_short_inputs_fail_in_the_library_too(small_model):
     small = small_model(PLUGIN, encoder("wav2vec2"))
     assert PLUGIN.check(small.workload, heard(20 / 16_000)) is None
     assert "needs at least 0.00125 s" in PLUGIN.check(small.workload, heard(19 / 16_000))
@@ -194,7 +194,7 @@ def test_default_task_is_what_the_encoder_was_published_for(small_model, archite
     assert type(small_model(PLUGIN, config).model).__name__ == model_class
 
 
-def test_only_what_writes_tokens_has_a_cache():
+def test_only_generation_has_a_cache():
     whisper, ctc = (
         resolve(name, weights="random", task=RECOGNITION) for name in ("tiny-whisper", "facebook/wav2vec2-base")
     )
@@ -239,7 +239,7 @@ def test_sound_follows_the_models_dtype(small_model, dtype):
         (1, 9, "9 new tokens cannot be a transcript of 1 s of speech: use --new-tokens 2 to 8"),
     ],
 )
-def test_a_real_time_factor_needs_as_many_tokens_as_the_speech_has(audio_seconds, new_tokens, why):
+def test_real_time_factor_needs_a_plausible_number_of_tokens(audio_seconds, new_tokens, why):
     workload, point = resolve("openai/whisper-tiny", weights="random"), heard(audio_seconds, new_tokens=new_tokens)
     missing = PLUGIN.graph_readings(workload, point, {}).missing
     assert missing.get("real_time_factor") == (why and f"not_applicable: {why}")

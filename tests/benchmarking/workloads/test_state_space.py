@@ -94,7 +94,7 @@ def test_generated_tokens_equal_those_of_transformers_generate(loaded):
 
 
 @torch.inference_mode()
-def test_steps_with_the_state_are_one_pass_over_the_whole_text(loaded):
+def test_stepwise_decoding_equals_one_pass(loaded):
     _, model = loaded
     ids, operation = operation_of(*loaded)
     output = operation.run(lambda event: None)
@@ -105,7 +105,7 @@ def test_steps_with_the_state_are_one_pass_over_the_whole_text(loaded):
 
 
 @torch.inference_mode()
-def test_a_call_leaves_nothing_behind_for_the_next(loaded):
+def test_calls_are_independent(loaded):
     _, operation = operation_of(*loaded)
     first, again = operation.run(lambda event: None), operation.run(lambda event: None)
     assert first.tokens == again.tokens
@@ -122,7 +122,7 @@ def test_half_precision_gives_finite_numbers(loaded, dtype):
         assert operation.problem(operation.run(lambda event: None)) is None
 
 
-def test_rwkv_is_refused_where_the_library_mixes_a_batch_and_only_there():
+def test_rwkv_is_refused_only_if_the_library_mixes_a_batch():
     """The library's own step on two sequences gives two positions for one token."""
     workload, model = make("rwkv")
     ids, _ = operation_of(workload, model, POINT)
@@ -153,7 +153,7 @@ def test_a_saved_mamba2_loads_with_its_endless_time_step(tmp_path, longest):
         torch.testing.assert_close(operation.run(lambda event: None).prefill_logits, model(ids).logits[:, -1])
 
 
-def test_parameters_that_pace_a_recurrence_are_as_the_model_makes_them(loaded):
+def test_recurrence_parameters_keep_their_constructed_values(loaded):
     workload, model = loaded
     kept = {name: p.detach() for name, p in model.named_parameters()}
     if workload.model_id == "rwkv":
@@ -201,7 +201,7 @@ def test_the_mode_has_a_recurrent_cache_and_no_attention():
     assert EAGER.mode(cpu, resolve("tiny-mamba"), {}) == {"cache": "recurrent"}
 
 
-def test_which_code_runs_is_reported_with_the_reason(monkeypatch):
+def test_implementation_is_reported_with_the_reason(monkeypatch):
     _, model = make("mamba")
     monkeypatch.setattr(state_space, "KERNEL_PACKAGES", ("json", "no_such_kernels"))
     assert PLUGIN.verified(model) == {

@@ -78,7 +78,7 @@ def test_smallest_size_runs(small_model, name):
 
 
 @pytest.mark.parametrize("name", ["convnext", "convnextv2", "swin"])
-def test_library_cannot_run_what_is_refused_as_too_small(small_model, name):
+def test_refused_small_images_fail_in_the_library_too(small_model, name):
     small = small_model(PLUGIN, CONFIGS[name])
     size = least_size(CONFIGS[name]) - 1
     assert f"at least {size + 1} x {size + 1} pixels" in PLUGIN.check(small.workload, images(1, size))
@@ -102,7 +102,7 @@ def test_library_cannot_run_what_is_refused_as_too_small(small_model, name):
         ("microsoft/swin-tiny-patch4-window7-224", 192, "takes images of at least 193 x 193 pixels"),
     ],
 )
-def test_sizes_that_a_published_model_takes(name, size, why):
+def test_image_sizes_accepted_by_published_models(name, size, why):
     found = PLUGIN.check(resolve(name, weights="random"), images(1, size))
     assert found == (None if why is None else f"image size {size}: {name} {why}")
 
@@ -125,7 +125,7 @@ def test_positions_are_interpolated_for_other_sizes_only(small_model):
     torch.testing.assert_close(small.run(other).logits, expected, rtol=0, atol=0)
 
 
-def test_a_smaller_image_before_changes_nothing_for_swin(small_model):
+def test_smaller_image_before_does_not_affect_swin(small_model):
     """Its layers keep the windows and shifts of the smallest image they saw, unless they are put back."""
     large, smallest = images(2, 64), images(2, 32)
     fresh = small_model(PLUGIN, CONFIGS["swin"])
@@ -180,7 +180,7 @@ def test_default_task_is_what_the_model_was_published_for(small_model, architect
     assert type(small.model).__name__ == PLUGIN.model_class(small.workload).__name__ == model_class
 
 
-def test_attention_is_chosen_only_where_there_is_a_choice(monkeypatch):
+def test_attention_is_an_option_only_if_there_is_a_choice(monkeypatch):
     assert PLUGIN.default_attention(CONFIGS["resnet"]) is None
     assert PLUGIN.default_attention(CONFIGS["swinv2"]) == "eager"
     assert PLUGIN.default_attention(CONFIGS["vit"]) == "sdpa"

@@ -151,7 +151,7 @@ def test_captions_equal_those_of_transformers_generate(small_model, size):
     assert operation.problem(output) is None
 
 
-def test_captions_work_is_counted_and_calls_leave_nothing_behind(small_model):
+def test_caption_work_is_counted_and_calls_are_independent(small_model):
     small = small_model(PLUGIN, CONFIGS["blip"])
     operation = small.operation(pair(length=4, new_tokens=5))
     assert (operation.items_per_call, operation.prompt_tokens_per_call) == (3, 12)
@@ -190,7 +190,7 @@ def test_captions_have_one_kind_of_cache_and_of_attention():
         ("openai/clip-vit-base-patch32", pair(length=8, size=224, new_tokens=4), "does not generate"),
     ],
 )
-def test_points_that_a_published_model_takes(name, point, why):
+def test_points_accepted_by_published_models(name, point, why):
     found = PLUGIN.check(resolve(name, weights="random"), point)
     assert found is None if why is None else why in found
 

@@ -48,7 +48,7 @@ def test_missing_processors_are_distinguished_from_forbidden_ones(monkeypatch):
 
 
 @pytest.mark.parametrize(("platform", "words"), [("darwin", "macOS cannot bind"), ("sunos5", "sunos5 cannot bind")])
-def test_a_system_that_binds_nothing_refuses_with_the_reason(monkeypatch, platform, words):
+def test_system_without_affinity_refuses_a_binding(monkeypatch, platform, words):
     def refuse():
         raise UnreadableError("not_supported: no CPU affinity on this system")
 
@@ -70,7 +70,7 @@ def test_a_refused_binding_is_an_error(monkeypatch):
 
 
 @needs_affinity
-def test_every_thread_of_a_bound_process_is_on_the_list_and_one_that_leaves_it_is_named():
+def test_bound_threads_stay_on_the_list_and_escaped_ones_are_named():
     """In a process of its own, since a binding stays; on one processor there is nowhere to escape to."""
     code = """
 import json, os, threading, time
@@ -101,14 +101,14 @@ stop.set()
     assert (in_force["cpu_affinity"], in_force["cpus_allowed"]) == (str(first), 1)
 
 
-def test_threads_that_narrowed_themselves_or_never_ran_have_not_escaped(plant, monkeypatch):
+def test_narrowed_or_idle_threads_have_not_escaped(plant, monkeypatch):
     monkeypatch.setattr(binding, "_BOUND", frozenset({0, 1}))
     monkeypatch.setattr(binding.sys, "platform", "linux")
     root = plant({**thread(10, "0-1"), **thread(11, "1"), **thread(12, "0-7", ran=0)})
     assert binding.escaped_threads(root) == {}
 
 
-def test_a_thread_beyond_the_list_is_named_with_where_it_ran(plant, monkeypatch):
+def test_escaped_thread_is_named_with_its_processor(plant, monkeypatch):
     monkeypatch.setattr(binding, "_BOUND", frozenset({0, 1}))
     monkeypatch.setattr(binding.sys, "platform", "linux")
     root = plant({**thread(10, "0-1"), **thread(11, "1-2,5", cpu=5, name="a) worker (1")})
@@ -117,7 +117,7 @@ def test_a_thread_beyond_the_list_is_named_with_where_it_ran(plant, monkeypatch)
     }
 
 
-def test_without_a_binding_nothing_escapes(plant):
+def test_no_thread_escapes_without_a_binding(plant):
     assert binding.escaped_threads(plant(thread(10, "0-7"))) == {}
 
 
@@ -173,7 +173,7 @@ def two_sockets_with_smt(plant: Callable[[dict[str, Any]], Path]) -> Path:
         ("5-5", (5,)),
     ],
 )
-def test_a_list_is_read_as_linux_writes_it(text, cpus):
+def test_cpu_list_is_parsed_in_linux_notation(text, cpus):
     assert binding.parse_cpu_list(text) == cpus
 
 
@@ -183,7 +183,7 @@ def test_an_invalid_list_is_refused_with_the_expected_form(text):
         binding.parse_cpu_list(text)
 
 
-def test_a_backward_range_and_a_number_out_of_range_are_refused_with_the_reason():
+def test_descending_and_out_of_range_cpu_lists_are_refused():
     with pytest.raises(UsageError, match="'3-0' in '1,3-0' is descending"):
         binding.parse_cpu_list("1,3-0")
     with pytest.raises(UsageError, match="up to 65535: got 65536"):
@@ -193,7 +193,7 @@ def test_a_backward_range_and_a_number_out_of_range_are_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("cpus", "text"), [([0], "0"), ([3, 2, 1, 0], "0-3"), ([0, 1, 4, 6, 7, 7], "0-1,4,6-7"), ([], "")]
 )
-def test_lists_are_written_as_the_kernel_does(cpus, text):
+def test_cpu_lists_are_written_in_linux_notation(cpus, text):
     assert binding.cpu_list_text(cpus) == text
 
 
@@ -202,7 +202,7 @@ def test_processors_of_one_core_count_once(two_sockets_with_smt, cpus, cores):
     assert binding.physical_cores(cpus, two_sockets_with_smt) == cores
 
 
-def test_a_binding_implies_a_thread_to_each_core(two_sockets_with_smt, tmp_path):
+def test_cpu_binding_defaults_to_one_thread_per_core(two_sockets_with_smt, tmp_path):
     assert binding.default_threads((0, 1, 2, 3), two_sockets_with_smt) == 2
     assert binding.default_threads((0, 1, 2, 3), tmp_path / "nothing") == 4
 

@@ -137,7 +137,7 @@ class Meters:
         return answers[code][:size]
 
 
-def test_channels_follow_one_another_without_padding():
+def test_channels_are_contiguous():
     assert channels_v2(metadata_v2(*INTEL)) == INTEL
     assert channels_v2(metadata_v2()) == ()
     assert channels_v1(metadata_v1("Meter of the board")) == ("Meter of the board",)
@@ -150,12 +150,12 @@ def test_metadata_that_is_cut_short_is_a_reason(cut):
 
 
 @pytest.mark.parametrize(("channels", "metadata"), [(channels_v1, metadata_v1), (channels_v2, metadata_v2)])
-def test_a_unit_that_is_not_known_is_refused(channels, metadata):
+def test_unknown_unit_is_refused(channels, metadata):
     with pytest.raises(UnreadableError, match="counts in unit 7 instead of picowatt-hours"):
         channels(metadata("PKG", unit=7))
 
 
-def test_packages_are_summed_in_joules_and_their_cores_are_not_counted_twice():
+def test_package_energy_is_summed_without_counting_cores_twice():
     """10^12 pWh are 1 Wh, so 3600 J; two packages with 2 and 1 of them."""
     one, other = (
         (2, metadata_v2(*(name.replace("0", str(number)) for name in INTEL)), energies)
@@ -203,7 +203,7 @@ def test_every_domain_has_the_reason_why_there_is_no_meter(meters, words):
     assert meters.open_handles == []
 
 
-def test_elsewhere_than_on_windows_there_are_none(monkeypatch):
+def test_other_systems_have_no_energy_meters(monkeypatch):
     monkeypatch.delattr(ctypes, "WinDLL", raising=False)
     assert EnergyMeters().energy_j().missing["cpu_pkg"] == "not_supported: energy meters need Windows"
 
@@ -268,7 +268,7 @@ def test_the_calls_are_made_as_windows_documents_them():
 
 
 @pytest.mark.parametrize(("error", "reason"), [(5, "no_permission: CreateFileW"), (31, "failed: CreateFileW")])
-def test_an_error_of_windows_has_its_number(error, reason):
+def test_windows_error_has_its_number(error, reason):
     windows = Windows(error=error)
     meters = WindowsMeters(windows, windows, lambda: error)
     with pytest.raises(UnreadableError, match=rf"{reason} of an energy meter: error {error}"):
@@ -338,7 +338,7 @@ def test_counter_only_root_may_read_is_no_permission(two_sockets, monkeypatch):
     assert Rapl(two_sockets).energy_j().missing["cpu_pkg"] == f"no_permission: {two_sockets}/intel-rapl:0/energy_uj"
 
 
-def test_counter_that_goes_away_is_missing_not_zero(two_sockets):
+def test_vanished_counter_is_missing_instead_of_zero(two_sockets):
     rapl = Rapl(two_sockets)
     (two_sockets / "intel-rapl:1/energy_uj").unlink()
     energy = rapl.energy_j()

@@ -57,7 +57,7 @@ def test_cpu_time_is_what_the_kernel_counts_for_the_process():
     assert before == pytest.approx(own, abs=5_000_000)
 
 
-def test_a_process_that_ended_keeps_the_time_it_had_spent(started):
+def test_ended_process_keeps_its_cpu_time(started):
     pid = started(BUSY)
     gauge = gauges.ProcessorGauge([os.getpid(), pid])
     time.sleep(0.1)
@@ -75,7 +75,7 @@ def test_the_first_reading_has_no_share_of_time_but_a_reason():
     assert readings.values["resident_bytes"] > 1_000_000
 
 
-def test_a_share_is_the_busy_time_over_the_time_and_never_above_all_of_it():
+def test_busy_share_is_at_most_100_percent():
     clock, busy = iter([0, 100, 200, 300]), iter([0, 50, 400, 300])
     share = gauges.BusyShare(lambda: next(busy), capacity=2, now_ns=lambda: next(clock))
     with pytest.raises(UnreadableError):
@@ -83,7 +83,7 @@ def test_a_share_is_the_busy_time_over_the_time_and_never_above_all_of_it():
     assert [share.percent(), share.percent(), share.percent()] == [25.0, 100.0, 0.0]
 
 
-def test_nvidias_use_is_what_nvml_answers(nvml):
+def test_nvidia_utilization_is_nvmls(nvml):
     assert [name for name, _ in pynvml.c_nvmlUtilization_t._fields_] == ["gpu", "memory"]
     module = nvml()
     monitor = NvmlMonitor(Nvml(module), module.nvmlDeviceGetHandleByIndex(0)["nvmlDeviceGetUUID"])
@@ -92,7 +92,7 @@ def test_nvidias_use_is_what_nvml_answers(nvml):
     )
 
 
-def test_an_instance_of_a_split_gpu_has_reasons_in_place_of_the_whole_gpus_use(nvml):
+def test_mig_instance_has_reasons_instead_of_the_gpus_readings(nvml):
     module = nvml()
     monitor = NvmlMonitor(Nvml(module), module.nvmlDeviceGetHandleByIndex(1)["nvmlDeviceGetUUID"])
     readings = gauges.MonitorGauge(monitor).read()
@@ -100,7 +100,7 @@ def test_an_instance_of_a_split_gpu_has_reasons_in_place_of_the_whole_gpus_use(n
     assert readings.missing["power_w"].startswith("not_supported")
 
 
-def test_several_gpus_are_one_device_by_mean_and_sums(nvml, monkeypatch):
+def test_several_gpus_are_combined_by_mean_and_sum(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     first, _ = cuda.CudaDevice(nvml()).probe()
@@ -117,12 +117,12 @@ def test_several_gpus_are_one_device_by_mean_and_sums(nvml, monkeypatch):
     assert readings.missing == {"power_w": "failed: x"}
 
 
-def test_amds_use_is_what_amdsmi_answers(amdsmi):
+def test_amd_utilization_is_amdsmis(amdsmi):
     readings = gauges.MonitorGauge(amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), "0000:c1:00")).read()
     assert readings.values == {"utilization_percent": 64, "device_used_bytes": 1297219584, "power_w": 213.0}
 
 
-def test_amds_use_is_read_from_the_kernel_without_amdsmi(kfd):
+def test_amd_utilization_is_the_kernels_without_amdsmi(kfd):
     monitor = rocm.SysfsMonitor(amd.nodes(kfd)[0])
     gauge = gauges.MonitorGauge(monitor)
     assert gauge.read().missing["utilization_percent"].startswith("not_supported: no ")
@@ -144,7 +144,7 @@ def test_conditions_are_clocks_and_temperature_as_the_vendor_gives_them(nvml, am
         assert {name: state.values.get(name) for name in conditions.values} == conditions.values
 
 
-def test_several_gpus_are_as_fast_as_the_slowest_and_as_hot_as_the_hottest():
+def test_several_gpus_report_the_slowest_clock_and_highest_temperature():
     class One(Gauge):
         def __init__(self, **values):
             self.values = values
@@ -188,7 +188,7 @@ def test_a_processors_conditions_are_its_sensors_and_the_power_of_its_energy(pla
     assert 0 <= second.values["machine_percent"] <= 100
 
 
-def test_a_tree_of_processes_is_that_of_now(started):
+def test_process_tree_is_read_again_each_time(started):
     tree = gauges.ProcessTree(os.getpid())
     before = set(tree)
     pid = started(IDLE)
@@ -196,7 +196,7 @@ def test_a_tree_of_processes_is_that_of_now(started):
     assert tree[0] == os.getpid()
 
 
-def test_apples_use_is_read_from_the_registry_of_drivers(recorded_text):
+def test_apple_utilization_is_read_from_the_io_registry(recorded_text):
     gauge = mps.IoregGauge(lambda command: recorded_text("macos_ioreg_accelerator.txt"))
     assert gauge.read().values == {"utilization_percent": 73, "device_used_bytes": 2365587456}
     assert gauge.read().missing["power_w"].startswith("not_supported: on macOS only root can read it")

@@ -23,7 +23,7 @@ def pids(entries):
     return [entry["pid"] for entry in entries]
 
 
-def test_own_pid_is_known_by_its_number():
+def test_pid_of_this_process_is_recognized():
     owners = ProcessOwners(frozenset({7}), own=42)
     assert pids(owners.foreign(on(7, 42))) == [7]
     assert owners.own_pid(frozenset({7, 42})) == 42
@@ -35,18 +35,18 @@ def test_before_the_context_exists_all_are_foreign():
     assert pids(owners.foreign(on(7))) == [7]
 
 
-def test_in_a_container_the_one_newcomer_is_ours():
+def test_only_new_process_is_ours_in_a_container():
     owners = ProcessOwners(frozenset({9001}), own=42)
     assert pids(owners.foreign(on(9001, 31337))) == [9001]
 
 
-def test_our_number_of_the_host_is_remembered_when_others_come():
+def test_host_pid_is_remembered_when_other_processes_appear():
     owners = ProcessOwners(frozenset(), own=42)
     assert owners.foreign(on(31337)) == []
     assert pids(owners.foreign(on(31337, 31400))) == [31400]
 
 
-def test_own_bytes_are_never_guessed():
+def test_memory_of_this_process_is_never_guessed():
     owners = ProcessOwners(frozenset({7}), own=42)
     assert owners.own_bytes({7: Client(memory_bytes=100), 42: Client(memory_bytes=500)}) == 500
     with pytest.raises(UnreadableError, match="does not list this process"):
@@ -66,7 +66,7 @@ def test_two_newcomers_are_ambiguous():
     assert set(state.missing) == {"foreign_pids", "foreign_use"}
 
 
-def test_a_process_that_computes_is_foreign_with_what_shows_it():
+def test_computing_process_is_foreign_with_its_evidence():
     state = ProcessOwners(frozenset(), own=42).use(lambda: on(42) | on(7, busy_percent=61))
     assert state.values == {
         "foreign_pids": [7],
@@ -81,7 +81,7 @@ def test_a_process_that_only_holds_memory_is_not_foreign():
     assert owners.use(lambda: on(42, 7, busy_percent=0)).values["foreign_pids"] == []
 
 
-def test_a_process_that_takes_memory_or_comes_between_two_readings_is_foreign():
+def test_process_that_allocates_or_appears_between_readings_is_foreign():
     owners = ProcessOwners(frozenset({7}), own=42)
     assert owners.foreign(on(42, 7, busy_percent=0)) == []
     assert pids(owners.foreign(on(42, 7, busy_percent=0) | {7: Client(memory_bytes=2 * HELD, busy_percent=0)})) == [7]
@@ -89,7 +89,7 @@ def test_a_process_that_takes_memory_or_comes_between_two_readings_is_foreign():
     assert owners.foreign(on(42, 8, busy_percent=0)) == []
 
 
-def test_a_desktop_that_draws_is_not_foreign_and_a_game_is():
+def test_drawing_desktop_is_not_foreign_but_a_game_is():
     """Windows lists every window as C+G, without memory and without utilization."""
     windows = {pid: Client(is_graphics=True) for pid in (7, 8)}
     desktop = {9: Client(memory_bytes=HELD, is_graphics=True, computes=False, busy_percent=3)}
@@ -99,13 +99,13 @@ def test_a_desktop_that_draws_is_not_foreign_and_a_game_is():
     assert pids(owners.foreign(on(42) | windows | desktop | game)) == [10]
 
 
-def test_a_neighbour_in_another_gpu_instance_is_not_foreign():
+def test_process_in_another_gpu_instance_is_not_foreign():
     owners = ProcessOwners(frozenset({7, 8}), own=42)
     assert pids(owners.foreign(on(42, 8, instance=3) | on(7, instance=9))) == [8]
     assert owners.foreign(on(7, 8, instance=9)) == []
 
 
-def test_our_parent_and_our_children_are_not_foreign():
+def test_parent_and_child_processes_are_not_foreign():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         owners = ProcessOwners(frozenset({os.getppid(), 1 << 30}))

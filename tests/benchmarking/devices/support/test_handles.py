@@ -96,7 +96,7 @@ def test_invalid_lists_are_refused_before_any_probe(request_, words):
         selectors(request_)
 
 
-def test_a_list_is_selected_and_must_be_supported_as_a_whole(gpus):
+def test_device_list_is_supported_as_one(gpus):
     answers = {"cuda": gpus}
     assert select.select("cuda:1, cuda:0", lambda device: None, answers).selector == "cuda:1,cuda:0"
     with pytest.raises(UnsupportedError, match="no device 'cuda:7'"):
@@ -124,7 +124,7 @@ def test_state_is_the_slowest_clock_the_hottest_chip_and_all_foreign_processes()
     assert state.missing["throttle_reasons"] == "not_supported: cuda:0"
 
 
-def test_a_value_that_one_device_lacks_is_missing_for_all_with_its_name():
+def test_value_missing_on_one_device_is_missing_for_all_with_its_name():
     told = Readings(values={"device_allocated_peak_bytes": 5})
     why = Readings(missing={"device_allocated_peak_bytes": "no_permission: nvml"})
     peak = SeveralHandle({"a": Handle("cuda:0", peak=told), "b": Handle("cuda:1", peak=why)}).peak_memory()
@@ -132,14 +132,14 @@ def test_a_value_that_one_device_lacks_is_missing_for_all_with_its_name():
     assert peak.missing["device_allocated_peak_bytes"] == "no_permission: b: nvml"
 
 
-def test_peaks_are_added():
+def test_peak_memory_is_summed():
     told = [Readings(values={"device_allocated_peak_bytes": size, "device_reserved_peak_bytes": 9}) for size in (5, 7)]
     peak = SeveralHandle({str(i): Handle(f"cuda:{i}", peak=one) for i, one in enumerate(told)}).peak_memory()
     assert peak.values["device_allocated_peak_bytes"] == 12
     assert peak.values["by_device"] == {"0": told[0].values, "1": told[1].values}
 
 
-def test_energy_of_the_gpus_is_added_and_the_hosts_counted_once():
+def test_gpu_energies_are_summed_and_the_hosts_counts_once():
     host = Readings(values={"cpu_pkg": 10.0}, missing={"dram": "not_supported: no dram counter"})
     handles = {"cuda:0": Handle("cuda:0", gpu_j=1.5, host=host), "cuda:1": Handle("cuda:1", gpu_j=2.0, host=host)}
     energy = SeveralHandle(handles).energy_j()
@@ -149,7 +149,7 @@ def test_energy_of_the_gpus_is_added_and_the_hosts_counted_once():
     assert energy.missing["dram"] == "not_supported: no dram counter"
 
 
-def test_the_devices_own_time_is_the_longest_of_them():
+def test_device_time_is_the_longest_of_all_devices():
     handles = {"0": Handle("cuda:0", events_ns=3_000), "1": Handle("cuda:1", events_ns=5_000)}
     timer = SeveralHandle(handles).timer()
     timer.start()
@@ -159,7 +159,7 @@ def test_the_devices_own_time_is_the_longest_of_them():
     assert SeveralHandle({"0": handles["0"], "1": Handle("cuda:1")}).timer() is None
 
 
-def test_all_devices_are_waited_for_reset_and_closed():
+def test_all_devices_are_synchronized_reset_and_closed():
     handles = {"0": Handle("cuda:0"), "1": Handle("cuda:1")}
     several = SeveralHandle(handles)
     assert several.torch_name == "cuda:0,cuda:1"
@@ -171,7 +171,7 @@ def test_all_devices_are_waited_for_reset_and_closed():
     assert [handle.asked for handle in handles.values()] == [expected, expected]
 
 
-def test_a_device_that_does_not_open_closes_the_others(gpus):
+def test_failed_open_closes_the_other_devices(gpus):
     opened = []
 
     def open_one(device):
@@ -186,7 +186,7 @@ def test_a_device_that_does_not_open_closes_the_others(gpus):
     assert SEPARATOR.join(device.selector for device in gpus) == "cuda:0,cuda:1"
 
 
-def test_counters_of_throttling_are_added_and_every_gpus_use_by_others_is_kept():
+def test_throttle_counters_are_summed_and_foreign_use_of_every_gpu_is_kept():
     use = {"pid": 7, "busy_percent": 50, "memory_bytes": 1}
     states = [
         Readings(values={"throttle_counters": {"power_brake": 5}, "foreign_pids": [7], "foreign_use": [use]}),

@@ -98,7 +98,7 @@ def test_hypervisor_flag_makes_a_virtual_machine(plant):
     assert facts.values["virtual_machine"] == "unknown hypervisor"
 
 
-def test_firmware_names_the_virtual_machine(plant):
+def test_virtual_machine_is_named_by_the_firmware(plant):
     root = plant({"sys/class/dmi/id/sys_vendor": "QEMU", "sys/class/dmi/id/product_name": "Standard PC"})
     assert host_facts("Linux", root).values["virtual_machine"] == "QEMU Standard PC"
 
@@ -198,7 +198,7 @@ def test_other_systems_have_no_cgroups(monkeypatch):
     assert set(host.NAMES) == set(facts.values) | set(facts.missing)
 
 
-def test_version_2_takes_the_lowest_of_a_group_and_those_above_it(plant):
+def test_version_2_uses_the_lowest_limit_of_a_group_and_its_ancestors(plant):
     root = plant(
         {
             "proc/self/cgroup": "0::/pods/one",
@@ -248,7 +248,7 @@ def test_no_limit_is_not_applicable_in_both_versions(plant):
     }
 
 
-def test_a_path_of_the_host_is_answered_by_the_containers_root(plant):
+def test_host_path_in_a_container_uses_the_mounted_root(plant):
     root = plant(
         {
             "proc/self/cgroup": "0::/../../system.slice/docker-abc.scope",
@@ -259,7 +259,7 @@ def test_a_path_of_the_host_is_answered_by_the_containers_root(plant):
     assert limits(root).values["cgroup_cpu_quota_cores"] == 2.0
 
 
-def test_without_proc_there_is_a_reason(tmp_path):
+def test_missing_proc_has_a_reason(tmp_path):
     missing = limits(tmp_path).missing
     assert missing["cgroup_cpu_quota_cores"] == f"not_supported: no {tmp_path}/proc/self/cgroup"
     assert missing["cgroup_version"] == f"not_supported: no {tmp_path}/sys/fs/cgroup"
@@ -286,11 +286,11 @@ def version_2(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_group_leaves_its_limit_less_its_use_without_page_cache(version_2):
+def test_cgroup_free_memory_is_limit_minus_use_without_page_cache(version_2):
     assert list(free_in_groups(version_2)) == [5 * GB]
 
 
-def test_a_group_above_may_leave_less(version_2):
+def test_parent_cgroup_may_have_less_free_memory(version_2):
     write(version_2, "proc/self/cgroup", "0::/inner\n")
     for name, text in (("max", f"{6 * GB}"), ("current", f"{4 * GB}"), ("stat", "inactive_file 0\n")):
         write(version_2, f"sys/fs/cgroup/inner/memory.{name}", text)
@@ -306,7 +306,7 @@ def test_version_1_counts_the_page_cache_of_all_groups_below_once(tmp_path):
     assert list(free_in_groups(tmp_path)) == [5 * GB]
 
 
-def test_a_group_beyond_its_limit_leaves_nothing(version_2):
+def test_cgroup_over_its_limit_has_no_free_memory(version_2):
     write(version_2, "sys/fs/cgroup/memory.current", f"{11 * GB}")
     assert list(free_in_groups(version_2)) == [0]
 

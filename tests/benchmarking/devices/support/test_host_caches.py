@@ -24,7 +24,7 @@ def test_each_last_level_cache_is_added_once(tmp_path):
     assert last_level_cache_bytes(tmp_path) == 64 * MIB
 
 
-def test_a_cache_that_is_listed_in_part_or_not_at_all_is_unknown(tmp_path):
+def test_incomplete_or_missing_page_listing_is_unknown(tmp_path):
     assert last_level_cache_bytes(tmp_path) is None
     cache(tmp_path, 0, 0, 1, "Data", "32K", "0")
     (tmp_path / "cpu0" / "cache" / "index0" / "size").unlink()
@@ -35,7 +35,7 @@ def test_sizes_are_read_in_the_notation_of_linux():
     assert [cache_size_bytes(text) for text in ("32K", "8M", "1G", "512")] == [32768, 8 * MIB, 1024 * MIB, 512]
 
 
-def test_the_processor_has_it_on_linux_and_other_devices_do_not(tmp_path):
+def test_violation_time_is_read_for_the_cpu_on_linux_only(tmp_path):
     cache(tmp_path / "devices" / "system" / "cpu", 0, 2, 3, "Unified", "32M", "0")
     assert CpuHandle(sys=tmp_path, system="Linux").last_level_cache_bytes() == 32 * MIB
     assert CpuHandle(sys=tmp_path, system="Darwin").last_level_cache_bytes() is None

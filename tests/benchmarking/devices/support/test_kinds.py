@@ -98,12 +98,12 @@ def test_volatile_facts_of_the_host_do_not_change_the_id(name, value):
         ("memory_bytes", 503 * GIB),
     ],
 )
-def test_another_machine_has_another_id(name, value):
+def test_different_machine_has_a_different_id(name, value):
     host = Readings(values={**HOST.values, name: value})
     assert hardware(GPU, host).hardware_id != hardware(GPU, HOST).hardware_id
 
 
-def test_another_device_has_another_id():
+def test_different_device_has_a_different_id():
     ids = {
         hardware(device, HOST).hardware_id
         for device in (
@@ -117,12 +117,12 @@ def test_another_device_has_another_id():
     assert len(ids) == 5
 
 
-def test_a_processor_is_no_second_memory():
+def test_cpu_and_host_memory_count_once():
     cpu = Device(type="cpu", selector="cpu", found=True, name="AMD EPYC 9554", memory_bytes=64 * GIB)
     assert hardware(cpu, HOST).hashed_keys["device_memory_class_bytes"] is None
 
 
-def test_memory_that_may_be_the_hosts_counts_once():
+def test_shared_memory_counts_once():
     npu = dataclasses.replace(GPU, type="openvino", selector="openvino:NPU")
     keys = hardware(npu, HOST).hashed_keys
     assert keys["device_memory_class_bytes"] is None
@@ -135,7 +135,7 @@ def test_unknown_facts_are_hashed_as_unknown():
     assert keys["memory_class_bytes"] is None
 
 
-def test_facts_that_are_fields_are_not_repeated():
+def test_device_fields_are_not_repeated_as_facts():
     found = hardware(GPU, HOST)
     assert (found.cpu_model, found.cpu_cores, found.cpu_threads) == ("AMD EPYC 9554", 64, 128)
     assert found.memory_bytes == 251 * GIB
@@ -143,7 +143,7 @@ def test_facts_that_are_fields_are_not_repeated():
     assert "cpu_model" not in found.host.values
 
 
-def test_the_same_machine_has_the_same_id_twice():
+def test_hardware_id_is_reproducible():
     (device,) = probe_all(["cpu"])["cpu"]
     assert hardware(device).hardware_id == hardware(device).hardware_id
 
@@ -163,7 +163,7 @@ def test_the_same_machine_has_the_same_id_twice():
         (0, 0),
     ],
 )
-def test_memory_class_is_the_size_it_was_sold_as(memory_bytes, class_bytes):
+def test_memory_class_is_the_nominal_size(memory_bytes, class_bytes):
     assert memory_class_bytes(memory_bytes) == class_bytes
 
 

@@ -19,7 +19,7 @@ def trace(recorded_text):
     return json.loads(recorded_text("kineto_2x_h100.json"))
 
 
-def test_kernels_copies_and_fills_of_the_gpu_are_its_work_and_nothing_else_is(trace):
+def test_gpu_work_is_kernels_copies_and_fills_only(trace):
     spans = device_spans(trace, 0)
     begin = trace["traceEvents"][0]["ts"] * 1000
     assert [(round(a - begin), round(b - begin)) for a, b in sorted(spans)] == [
@@ -51,7 +51,7 @@ def test_the_installed_profilers_trace_has_the_keys_that_are_read(tmp_path):
     assert device_spans(found, 0) == [], "a processor's operators are no work of a GPU"
 
 
-def test_a_profiler_that_sees_no_kernel_is_an_error_with_the_reason(monkeypatch):
+def test_profiler_without_kernels_is_an_error(monkeypatch):
     from torch import profiler
 
     class Blind:

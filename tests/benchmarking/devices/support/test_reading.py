@@ -36,7 +36,7 @@ def test_sensor_that_fails_is_failed_with_the_systems_word(tmp_path):
         read_text(tmp_path)
 
 
-def test_text_that_is_no_number_is_shown(plant):
+def test_non_numeric_text_is_shown(plant):
     root = plant({"x": "abc"})
     with pytest.raises(UnreadableError, match="holds 'abc', not a number"):
         read_int(root / "x")
@@ -55,7 +55,7 @@ def test_missing_command_is_not_supported():
         run_command(["/nowhere/sysctl"])
 
 
-def test_failing_command_gives_its_last_word():
+def test_failing_command_has_its_last_line():
     with pytest.raises(UnreadableError, match=r"^failed: .*: no such oid$"):
         run_command([sys.executable, "-c", "import sys; sys.exit('first\\nno such oid')"])
 

@@ -26,7 +26,7 @@ def recorder() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["nvml_2x_h100.json", "nvml_rtx_2080_ti.json"])
-def test_a_recording_of_a_recording_is_equal(recorder, nvml, monkeypatch, name):
+def test_recording_a_recording_is_idempotent(recorder, nvml, monkeypatch, name):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu110", cuda="11.0"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     played = nvml(name)

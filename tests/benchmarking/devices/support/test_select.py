@@ -55,7 +55,7 @@ def test_sixteen_gpus_that_a_driver_starts_one_after_the_other_are_within_the_li
     assert signature(probe_all).parameters["time_limit_s"].default == probing.TIME_LIMIT_S
 
 
-def test_a_hanging_probe_is_not_found_after_the_limit_and_its_process_ends(monkeypatch):
+def test_hanging_probe_is_killed_at_the_time_limit(monkeypatch):
     code = "import sys, time; print('asking the driver', file=sys.stderr, flush=True); time.sleep(600)"
     monkeypatch.setattr(probing, "CHILD_CODE", code)
     with Probes(["cuda"], 3) as probes:
@@ -85,7 +85,7 @@ def test_leaving_the_context_ends_running_processes(monkeypatch):
     assert all(process.poll() is not None for process in processes)
 
 
-def test_a_drivers_own_output_on_stdout_goes_to_stderr():
+def test_drivers_stdout_is_redirected_to_stderr():
     code = (
         "import os\n"
         "from benchmarking.core import plugins\n"
@@ -110,7 +110,7 @@ def test_the_module_probes_a_kind_from_the_command_line():
     assert {device.type for device in parse_devices(done.stdout)} == {"rocm"}
 
 
-def test_an_empty_list_is_not_an_answer():
+def test_empty_device_list_is_invalid():
     with pytest.raises(FormatError, match="not a list of devices"):
         parse_devices("[]")
 
@@ -166,7 +166,7 @@ def anything(device):
     return None
 
 
-def test_auto_takes_the_first_of_the_preference(machine):
+def test_auto_selects_the_highest_ranked_device(machine):
     machine({})
     assert select("auto", anything).selector == "cuda:0"
 
@@ -183,12 +183,12 @@ def test_auto_takes_the_first_of_the_preference(machine):
         (("cuda", "rocm", "mps", "openvino", "qnn"), "cpu"),
     ],
 )
-def test_auto_takes_the_next_device_that_supports_the_request(machine, refused, chosen):
+def test_auto_selects_the_next_device_that_supports_the_request(machine, refused, chosen):
     machine({})
     assert select("auto", lambda d: "no" if d.selector.startswith(refused) else None).selector == chosen
 
 
-def test_auto_takes_the_second_gpu_when_only_that_supports_the_request(machine):
+def test_auto_selects_the_second_gpu_if_only_it_supports_the_request(machine):
     machine({})
     assert select("auto", lambda d: "no" if d.selector == "cuda:0" else None).selector == "cuda:1"
 
@@ -213,7 +213,7 @@ def test_auto_never_takes_the_null_device_nor_openvinos_auto(machine):
     assert "openvino:AUTO" not in asked
 
 
-def test_auto_that_finds_nothing_gives_every_reason(machine):
+def test_auto_without_a_device_lists_every_reason(machine):
     machine(NOTHING)
     with pytest.raises(UnsupportedError, match=r"auto: no device supports this request. cpu: needs bfloat16"):
         select("auto", lambda d: "needs bfloat16")
@@ -239,7 +239,7 @@ def test_request_names_a_device(machine, request_, selector):
     assert select(request_, anything).selector == selector
 
 
-def test_absent_device_is_an_error_with_its_reason_never_a_fallback(machine):
+def test_missing_device_is_an_error_instead_of_a_fallback(machine):
     machine(NOTHING)
     with pytest.raises(UsageError, match=r"^device 'cuda' is not available: no cuda driver: install it$"):
         select("cuda", anything)
@@ -260,7 +260,7 @@ def test_a_device_that_a_kind_lacks_is_an_error(machine, request_):
         select(request_, anything)
 
 
-def test_unknown_device_names_the_near_ones_and_all():
+def test_unknown_device_lists_similar_ones_and_all():
     with pytest.raises(UsageError, match=r"unknown device 'cud'\. Did you mean cuda or cpu\? Devices: auto, cpu, cuda"):
         select("cud", anything)
 
@@ -279,7 +279,7 @@ def test_explicit_device_that_cannot_run_the_request_is_unsupported(machine):
         select("cuda", lambda d: "no int4")
 
 
-def test_probe_all_asks_all_hardware_and_not_the_null_device(machine):
+def test_probe_all_probes_hardware_only(machine):
     machine({})
     assert set(probe_all()) >= {"cpu", "cuda", "rocm", "mps", "openvino", "qnn"}
     assert "null" not in probe_all()

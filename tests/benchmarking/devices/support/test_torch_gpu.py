@@ -42,7 +42,7 @@ def test_build_is_read_from_the_version_file():
     assert (build.version, build.cuda, build.hip) == ("2.11.0+cu130", "13.0", None)
 
 
-def test_build_of_a_file_that_states_nothing_is_unknown():
+def test_build_without_a_version_is_unknown():
     assert parse_build("debug = False\n").version == "of unknown version"
 
 
@@ -64,7 +64,7 @@ def test_index_is_matched_by_uuid_where_torch_has_no_pci_address(fake_torch):
     assert torch_index(fake_torch(seen), gpu()) == 1
 
 
-def test_the_only_gpu_of_the_name_is_taken_without_other_identity(fake_torch):
+def test_only_gpu_of_a_name_needs_no_other_identity(fake_torch):
     assert torch_index(fake_torch([SimpleNamespace(name="H100")]), gpu()) == 0
 
 
@@ -80,7 +80,7 @@ def test_parts_of_a_split_gpu_are_not_taken_for_one_another(fake_torch):
         torch_index(fake_torch([part, part]), gpu())
 
 
-def test_a_gpu_torch_does_not_see_is_an_error_that_names_the_variables(fake_torch):
+def test_gpu_invisible_to_torch_is_an_error_with_the_variables(fake_torch):
     seen = [SimpleNamespace(name="H100", pci_domain_id=0, pci_bus_id=0x2A, pci_device_id=0)]
     with pytest.raises(BenchhouseError, match="CUDA_VISIBLE_DEVICES"):
         torch_index(fake_torch(seen), gpu(count=2))
@@ -92,7 +92,7 @@ def test_torch_that_sees_no_gpu_is_an_error(monkeypatch):
         torch_gpu.import_torch(gpu())
 
 
-def test_why_torch_sees_no_gpu_is_in_the_error(monkeypatch):
+def test_torchs_reason_is_in_the_error(monkeypatch):
     """As documented for torch 2.13 for CUDA 13 on a driver for CUDA 12.4: `is_available` is False, `init` raises."""
 
     def init():
@@ -155,7 +155,7 @@ def test_handle_works_on_its_own_gpu(fake_torch):
 
 
 @pytest.mark.parametrize(("l2_mib", "written_mib"), [(50, 512), (300, 600), (None, 512)])
-def test_a_cold_cache_writes_twice_the_l2_and_gives_its_memory_back(fake_torch, l2_mib, written_mib):
+def test_cold_cache_writes_twice_the_l2_and_frees_its_memory(fake_torch, l2_mib, written_mib):
     properties = SimpleNamespace() if l2_mib is None else SimpleNamespace(L2_cache_size=l2_mib << 20)
     torch = fake_torch([properties])
     torch.uint8 = "uint8"
@@ -214,7 +214,7 @@ class Gpus:
         return before
 
 
-def test_events_of_the_second_gpu_are_recorded_on_it_and_the_first_is_not_touched(monkeypatch):
+def test_events_of_the_second_gpu_leave_the_first_untouched(monkeypatch):
     import torch
 
     gpus = Gpus(monkeypatch)
@@ -229,7 +229,7 @@ def test_events_of_the_second_gpu_are_recorded_on_it_and_the_first_is_not_touche
     assert gpus.with_context == {1}
 
 
-def test_each_gpu_of_several_has_events_of_its_own_and_the_first_is_current(monkeypatch):
+def test_each_gpu_has_its_own_events_and_the_first_is_current(monkeypatch):
     import torch
 
     gpus = Gpus(monkeypatch)
@@ -289,7 +289,7 @@ def gpus(*names):
         ("nonsense,0", []),
     ],
 )
-def test_a_setting_leaves_the_gpus_that_the_runtime_would_see(setting, left):
+def test_visibility_setting_leaves_the_gpus_of_the_runtime(setting, left):
     assert [device.selector for device in visible(gpus("A", "A", "A"), setting)] == left
 
 

@@ -84,7 +84,7 @@ def outputs(workload: Workload, store: BuildStore) -> dict[str, np.ndarray]:
     return arrays
 
 
-def test_the_family_makes_the_calls_and_the_graphs_are_the_folder_s_own(
+def test_family_makes_the_calls_on_the_folders_graphs(
     exported: Callable[..., Any], folder: Path, tmp_path: Path
 ) -> None:
     made = exported("tiny-t5")
@@ -107,7 +107,7 @@ def test_the_family_makes_the_calls_and_the_graphs_are_the_folder_s_own(
     assert np.abs(outputs(changed, BuildStore(tmp_path / "two"))["logits"] - expected).max() > 1e-3
 
 
-def test_seeded_weights_are_compared_with_eager_on_the_same_and_given_ones_with_nothing(described: Workload) -> None:
+def test_seeded_exports_are_compared_with_eager_and_others_are_not(described: Workload) -> None:
     workload = described
     (device,) = export_to_onnx.processor().probe()
     cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="onnxruntime", precision="float32")
@@ -202,9 +202,7 @@ def test_another_task_or_other_weights_than_the_folder_has_are_refused(
 LISTED = {"size_bytes": 1, "sha256": canonical_hash("x")}
 
 
-def test_a_folder_that_changes_after_it_was_described_is_not_measured(
-    described: Workload, folder: Path, tmp_path: Path
-) -> None:
+def test_folder_changed_after_resolution_is_not_measured(described: Workload, folder: Path, tmp_path: Path) -> None:
     workload = replace(described, path=str(folder))
     (tmp_path / "copy").mkdir()
     damaged(folder)

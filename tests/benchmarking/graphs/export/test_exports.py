@@ -77,7 +77,7 @@ def test_a_bundle_lists_its_content(exported, model_id):
     assert all((made.folder / graph.file).exists() for graph in made.bundle.graphs.values())
 
 
-def test_free_axes_are_named_and_nothing_identifies_this_machine(exported):
+def test_free_axes_are_named_and_files_do_not_identify_the_machine(exported):
     made = exported("tiny-gpt2")
     decode = made.bundle.graphs["decode"]
     assert decode.input("input_ids").shape == ("batch", "sequence")
@@ -93,7 +93,7 @@ def test_further_outputs_of_torch_are_computed_too(exported):
     assert outputs == ["last_hidden_state", "pooler_output"]
 
 
-def test_nothing_traced_is_checked_at_the_same_size():
+def test_checks_use_other_sizes_than_the_trace():
     workload = resolve("tiny-gpt2", weights="random")
     point, recipe = Point(batch_size=1, sequence_length=8, new_tokens=4), recipe_of(workload)
     traced = traced_point(workload, point, recipe)
@@ -111,7 +111,7 @@ def test_models_that_compute_in_blocks_are_checked_at_one_block_and_at_three():
     assert traced_point(workload, point, recipe).sequence_length // block + 1 == 2
 
 
-def test_a_graph_that_computes_something_else_is_an_error_with_numbers(exported, tmp_path):
+def test_graph_with_different_outputs_is_an_error_with_numbers(exported, tmp_path):
     made = exported("tiny-bert")
     folder = tmp_path / "wrong"
     shutil.copytree(made.folder, folder)
@@ -124,7 +124,7 @@ def test_a_graph_that_computes_something_else_is_an_error_with_numbers(exported,
         check_agreement(model_of(workload), workload, made.bundle, folder, made.point, recipe_of(workload), "float32")
 
 
-def test_a_graph_that_does_not_run_is_an_error_with_the_point(exported, tmp_path):
+def test_failing_graph_is_an_error_with_the_point(exported, tmp_path):
     made = exported("tiny-bert")
     folder = tmp_path / "wrong"
     shutil.copytree(made.folder, folder)
@@ -144,7 +144,7 @@ def test_an_export_is_made_once(exported):
     assert find_bundle(made.cell, made.point, store=made.store) == made.folder
 
 
-def test_int8_is_made_of_the_float32_bundle_and_stays_near_it(exported):
+def test_int8_bundle_is_converted_from_float32_and_stays_close(exported):
     plain, small = exported("tiny-gpt2"), exported("tiny-gpt2", "int8")
     assert small.bundle.weight_dtypes["int8"] > 90_000
     assert small.facts["size_bytes"] < plain.facts["size_bytes"]
@@ -154,7 +154,7 @@ def test_int8_is_made_of_the_float32_bundle_and_stays_near_it(exported):
     assert 1e-5 < np.linalg.norm(logits - reference) / np.linalg.norm(reference) < 0.1
 
 
-def test_the_measuring_process_needs_no_torch(exported):
+def test_measuring_process_needs_no_torch(exported):
     made = exported("tiny-gpt2")
     code = f"""
 import sys
@@ -245,7 +245,7 @@ def test_an_unsupported_export_is_refused_in_one_line(command, tmp_path, argumen
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_not_empty_is_left_unchanged(command, tmp_path):
+def test_nonempty_output_folder_is_left_unchanged(command, tmp_path):
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     code, _, err = command("tiny-gpt2", "--output-dir", tmp_path, "--quiet")
     assert code == 2
@@ -253,7 +253,7 @@ def test_a_folder_that_is_not_empty_is_left_unchanged(command, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_torchs_exporter_replaces_that_of_a_transformers_without_one(monkeypatch):
+def test_torchs_exporter_is_used_if_transformers_has_none(monkeypatch):
     from benchmarking.graphs.export import files
 
     assert files.installed_exporter("torch.onnx") == "torch.onnx"

@@ -83,7 +83,7 @@ def test_a_decoder_in_the_onnx_folder_is_read_with_its_past(exported, tmp_path):
     assert facts["agreement"]["equal_token_share"] == 1.0
 
 
-def test_a_file_with_other_weights_than_the_models_is_an_error(exported, tmp_path):
+def test_file_with_weights_of_another_model_is_an_error(exported, tmp_path):
     made = exported("tiny-bert")
     folder = folder_with_weights(made, tmp_path)
     give(made, folder / "model.onnx", {})
@@ -103,7 +103,7 @@ def test_a_file_with_an_unknown_input_is_refused_with_its_name(exported, tmp_pat
         bundle_of(folder, tmp_path)
 
 
-def test_another_file_is_another_bundle_and_random_weights_take_none(exported, tmp_path):
+def test_changed_file_changes_the_bundle_and_random_weights_ignore_it(exported, tmp_path):
     made = exported("tiny-bert")
     folder = folder_with_weights(made, tmp_path)
 

@@ -33,7 +33,7 @@ def linear(tmp_path: Path) -> tuple[Path, Any]:
 
 # At int8 the bound fails where sums of products are cut off, as they are without VNNI when weights take all 8 bits.
 @pytest.mark.parametrize(("precision", "error"), [("int8", 0.02), ("int4", 0.2)])
-def test_a_transposed_weight_is_quantized_and_computes_the_same_up_to_rounding(linear, tmp_path, precision, error):
+def test_transposed_weight_is_quantized_up_to_rounding(linear, tmp_path, precision, error):
     source, weights = linear
     target = tmp_path / f"{precision}.onnx"
     quantize, operators = QUANTIZERS[precision]

@@ -64,7 +64,7 @@ class Calls(Operation):
         return Readings()
 
 
-def test_a_call_with_another_number_of_requests_than_the_points_is_not_measured():
+def test_wrong_number_of_requests_in_flight_is_not_measured():
     check_requests(Calls(4), FOUR)
     check_requests(Calls(), ALONE)
     with pytest.raises(
@@ -98,7 +98,7 @@ def test_a_device_number_is_required_only_if_there_are_several_devices():
         check_numbers(EAGER, {}, (4,))
 
 
-def test_points_beyond_what_a_runtime_runs_are_refused_in_the_plan_or_skipped():
+def test_unsupported_points_are_refused_in_the_plan_or_skipped():
     with pytest.raises(UsageError, match="point b1 s32 c4: runtime null runs one request at a time here"):
         plan_cell(request(batch_sizes=(1,), sequence_lengths=(32,), concurrency=(1, 4)), "session")
     plan = plan_cell(
@@ -177,7 +177,7 @@ def test_a_worker_starts_its_next_request_without_waiting_for_the_others(workers
     assert all([name for name, _ in one.marks] == ["encode"] for one in done)
 
 
-def test_after_the_limit_no_request_starts_and_those_in_flight_end(workers):
+def test_requests_in_flight_end_after_the_time_limit(workers):
     operation = workers(Sleep(), Sleep(), Sleep())
     assert len(operation.keep_in_flight(100, time.perf_counter_ns, until_ns=0.0, least=5)) == 5
     assert operation.verified() == {"requests": 3, "requests_agree": True}
@@ -197,7 +197,7 @@ def test_samples_are_latencies_of_requests_and_throughput_counts_them_over_the_w
     assert measurement.extra["memory_calls"] % 8 == 0  # whole rounds, for at least 25 ms
 
 
-def test_the_stopping_rule_looks_at_whole_rounds_of_the_requests_in_flight():
+def test_stopping_rule_uses_complete_rounds_of_requests():
     three = settings_in_flight(settings("quick"), 3)
     assert (three.min_samples, three.max_samples) == (30, 201)
     assert settings_in_flight(settings("quick"), 1) == settings("quick")

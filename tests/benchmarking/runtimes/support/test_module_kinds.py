@@ -73,7 +73,7 @@ def test_weights_of_a_layer_outside_its_attention_are_the_feed_forward_network()
     assert found["layers.1.final_layer_norm"] == "normalisation"
 
 
-def test_a_block_that_holds_attention_is_not_attention_and_lookups_of_positions_in_one_are():
+def test_block_around_attention_is_other_and_its_position_embedding_is_attention():
     found = kinds(
         block__0="T5Block has_weights",
         block__0__layer__0="T5LayerSelfAttention has_weights",

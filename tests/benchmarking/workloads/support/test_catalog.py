@@ -41,7 +41,7 @@ def test_text_families_hold_the_published_models_and_the_tiny_ones():
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in catalog.entries()])
-def test_parameter_count_is_that_of_the_model_built_on_the_meta_device(name):
+def test_parameter_count_matches_the_model_on_the_meta_device(name):
     import torch
 
     entry = catalog.find(name)

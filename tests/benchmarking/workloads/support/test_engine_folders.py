@@ -147,7 +147,7 @@ def test_an_untrusted_folders_invalid_configuration_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_openvino_s_weights_are_counted_by_type_and_its_options_are_about_arithmetic_alone(tmp_path: Path) -> None:
+def test_openvino_weights_are_counted_by_type_and_options_limited_to_arithmetic(tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     from openvino import opset13 as operators
 
@@ -167,7 +167,7 @@ def test_openvino_s_weights_are_counted_by_type_and_its_options_are_about_arithm
         engine_folder._read_openvino(tmp_path / "openvino_model.xml")
 
 
-def test_weights_of_a_type_that_is_no_precision_are_refused() -> None:
+def test_weights_of_an_unknown_type_are_refused() -> None:
     assert (
         engine_folder._weights_facts({"values": {"int4": 1, "int8": 9, "float16": 90}, "bytes": 5})["precision"]
         == "int4"

@@ -64,7 +64,7 @@ def test_cache_is_keys_and_values_of_every_layer_and_token():
     assert cache_values(TEXT, 2, 4, 2) == 32 * 6
 
 
-def test_a_window_ends_the_growth_of_the_cache():
+def test_attention_window_limits_the_cache():
     assert cache_values(dataclasses.replace(TEXT, window=5), 2, 4, 2) == 32 * 5
 
 
@@ -75,19 +75,19 @@ def test_a_window_ends_the_growth_of_the_cache():
         (1000, 2192),  # the last step: 32 x 6 of cache + 2 x 1000 logits
     ],
 )
-def test_generation_needs_the_larger_of_its_two_moments(vocabulary, values):
+def test_generation_memory_is_the_larger_of_prefill_and_last_step(vocabulary, values):
     config = {**DECODER, "vocab_size": vocabulary}
     assert activation_bytes(cell(config), GENERATE) == 4 * values
     assert activation_bytes(cell(config, precision="float16"), GENERATE) == 2 * values
     assert activation_bytes(cell(config, precision="int4"), GENERATE) == 2 * values
 
 
-def test_one_new_token_is_not_taken_in_any_more():
+def test_last_new_token_is_not_processed():
     point = dataclasses.replace(GENERATE, new_tokens=1)
     assert activation_bytes(cell({**DECODER, "vocab_size": 1000}), point) == 4 * (32 * 4 + 2 * 1000)
 
 
-def test_eager_attention_has_its_scores_twice():
+def test_eager_attention_holds_scores_twice():
     point = Point(batch_size=2, sequence_length=64)
     encoder = {**DECODER, "model_type": "bert"}
     plain = cell(encoder, "encoder-only", "feature-extraction")
@@ -101,13 +101,13 @@ def test_filling_masks_has_logits_for_every_token():
     assert activation_bytes(cell(DECODER, "encoder-only", "fill-mask"), point) == 4 * 2 * 64 * 100
 
 
-def test_an_encoder_decoder_caches_the_prompt_for_its_decoder_alone():
+def test_encoder_decoder_caches_the_prompt_in_its_decoder_only():
     config = {**DECODER, "is_encoder_decoder": True, "decoder_layers": 3, "vocab_size": 1000}
     # 2 x 3 layers x 2 sequences x 1 head of 4 = 48 a token: 4 of the prompt, 3 of the decoder's own
     assert activation_bytes(cell(config, "encoder-decoder"), GENERATE) == 4 * (48 * 7 + 2 * 1000)
 
 
-def test_experts_share_the_tokens_out():
+def test_experts_share_the_tokens():
     config = {**DECODER, "num_local_experts": 4}
     assert activation_bytes(cell(config, "mixture-of-experts"), GENERATE) == 4 * (32 * 6 + 2 * 100)
 
@@ -117,7 +117,7 @@ def test_a_state_does_not_grow_with_the_text():
     assert cache_values(text, 2, 4, 2) == 0
 
 
-def test_pictures_go_in_and_through_the_vision_part_as_patches():
+def test_image_memory_is_inputs_plus_patches():
     config = {"hidden_size": 8, "intermediate_size": 32, "patch_size": 16, "num_channels": 3}
     point = Point(batch_size=2, axes={"image_size": 64})
     assert activation_bytes(cell(config, "vision", "image-classification"), point) == (
@@ -134,18 +134,18 @@ def test_text_and_pictures_are_not_in_memory_at_the_same_time():
     )
 
 
-def test_latents_are_an_eighth_of_a_picture_a_side():
+def test_latents_are_an_eighth_of_the_image_per_side():
     assert pixels({"_class_name": "UNet2DConditionModel", "in_channels": 4}, 512) == 4 * 64**2
     assert pixels({}, 32) == 3 * 32**2
 
 
-def test_sound_goes_in_and_comes_out_of_the_first_convolution():
+def test_audio_memory_is_input_plus_first_convolution():
     assert sound_values({"conv_dim": [512, 512], "conv_stride": [5, 2]}, 1.0) == 16_000 + 512 * 3_200
     assert sound_values({}, 0.5) == 8_000
     assert activation_bytes(cell({}, "speech", "x"), Point(batch_size=2, axes={"audio_seconds": 0.5})) == 4 * 16_000
 
 
-def test_an_empty_configuration_counts_as_nothing():
+def test_empty_configuration_has_no_footprint():
     assert activation_bytes(cell({}), GENERATE) == 0
     assert (text_of({}, None), vision_of({})) == (None, None)
 
@@ -163,7 +163,7 @@ def test_an_empty_configuration_counts_as_nothing():
         ("facebook/mbart-large-50", (1024, 4096, 16, 16, 64, 12, 250054, None, True)),
     ],
 )
-def test_dimensions_have_many_names(name, wanted):
+def test_dimensions_are_read_under_any_key(name, wanted):
     workload = resolve(name, weights="random")
     assert dataclasses.astuple(text_of(workload.config, workload.family)) == wanted
 
@@ -183,7 +183,7 @@ def test_dimensions_of_special_models(config, field, value):
     assert getattr(text_of({**DECODER, **config}, "decoder-only"), field) == value
 
 
-def test_stages_of_several_widths_are_no_sequence_of_patches():
+def test_stages_of_several_widths_have_no_patch_sequence():
     assert vision_of({"hidden_size": 768, "depths": [2, 2], "patch_size": 4, "image_size": 224}).patch == 0
 
 
@@ -239,7 +239,7 @@ def test_random_weights_are_made_on_the_host_first(free):
     assert Fit.of(pretrained).why_not(GENERATE) is None
 
 
-def test_all_memory_of_a_gpu_is_the_limit_where_the_free_is_not_known(free):
+def test_total_memory_is_the_limit_if_free_memory_is_unknown(free):
     free(Readings(values={"device_memory_bytes": 1000}, missing={"free_memory_bytes": "not_supported: x"}))
     why_not = Fit.of(cell(DECODER, parameter_count=1_000_000_000)).why_not(GENERATE)
     assert "4.0 GB for weights + 0.0 MB for b2 s4 n3 at float32, 0.0 MB in all on cpu: use" in why_not

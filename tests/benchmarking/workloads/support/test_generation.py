@@ -67,7 +67,7 @@ def test_generated_tokens_equal_those_of_transformers_generate(loaded, cache):
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_a_call_leaves_nothing_behind_for_the_next(loaded, cache):
+def test_calls_are_independent(loaded, cache):
     operation = loaded.operation(cache=cache)
     first, second = run(operation), run(operation)
     assert first.tokens == second.tokens
@@ -108,7 +108,7 @@ def test_prefill_logits_are_those_of_a_plain_forward_pass(loaded):
     torch.testing.assert_close(output.prefill_logits, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_arrays_are_for_comparing(loaded):
+def test_arrays_are_comparable(loaded):
     operation = loaded.operation()
     arrays = operation.arrays(run(operation))
     assert arrays["tokens"].shape == (3, 9)
@@ -126,7 +126,7 @@ def test_nan_weights_are_a_problem(loaded):
     assert "NaN or Inf in prefill logits" in operation.problem(run(operation))
 
 
-def test_nan_of_a_later_step_and_missing_tokens_are_problems(loaded):
+def test_nan_in_a_later_step_and_missing_tokens_are_problems(loaded):
     operation = loaded.operation()
     good = run(operation)
     late = Generated(

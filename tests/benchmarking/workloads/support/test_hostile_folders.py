@@ -55,7 +55,7 @@ def refusal(folder, **options):
     return str(raised.value)
 
 
-def test_a_folder_that_is_fine_is_resolved(folder):
+def test_valid_folder_is_resolved(folder):
     assert resolve(str(folder)).weights == "pretrained"
 
 
@@ -98,14 +98,14 @@ def test_sizes_that_no_model_has_are_refused(folder, sizes, reason):
 
 
 @pytest.mark.parametrize("weights", ["random", "auto"])
-def test_a_model_of_a_billion_columns_is_refused_by_the_memory_that_it_would_need(folder, weights, capsys):
+def test_model_with_a_billion_columns_is_refused_by_its_memory(folder, weights, capsys):
     (folder / "config.json").write_text(json.dumps({**TINY, "hidden_size": 10**9}))
     assert main(["--model-id", str(folder), "--device", "cpu", "--weights", weights, "--dry-run"]) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert "needs at least 432.0 GB for weights at float32 (from its configuration" in line
 
 
-def test_every_model_of_the_catalog_has_sizes_and_more_parameters_than_the_least(monkeypatch):
+def test_every_catalog_model_exceeds_its_minimum_parameter_count(monkeypatch):
     for entry in map(catalog.find, catalog.names()):
         check_config(entry.config, entry.name)
         workload = resolve(entry.name, weights="random")
@@ -133,7 +133,7 @@ def test_a_special_file_is_refused_and_never_opened(folder, name, kind):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_link_out_of_the_folder_is_refused(folder, tmp_path, name):
+def test_link_to_outside_the_folder_is_refused(folder, tmp_path, name):
     own = tmp_path / "private"
     own.write_text(json.dumps(TINY))
     (folder / name).unlink(missing_ok=True)
@@ -179,7 +179,7 @@ def test_settings_beyond_the_limits_are_refused(folder, name):
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_a_header_of_weights_that_contradicts_itself_is_refused(folder, tensor, reason):
+def test_inconsistent_weights_header_is_refused(folder, tensor, reason):
     tensors = {"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "b": tensor}
     write_weights(folder / "model.safetensors", tensors, 64)
     assert reason in refusal(folder)
@@ -214,7 +214,7 @@ def test_pickled_weights_are_refused(folder, name):
     assert "pickled weights" in refusal(folder)
 
 
-def test_code_that_a_folder_brings_is_never_run(folder, tmp_path, capsys):
+def test_code_in_a_folder_is_never_run(folder, tmp_path, capsys):
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'w').close()\n"
     names = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel", "AutoTokenizer": ["own.Own", None]}

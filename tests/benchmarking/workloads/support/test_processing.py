@@ -90,7 +90,7 @@ def ids(rows=3, length=16):
     return np.full((rows, length), 7, dtype=np.int64)
 
 
-def test_text_takes_the_place_of_seeded_ids_and_other_inputs_stay(minilm, opened):
+def test_text_replaces_seeded_ids_only(minilm, opened):
     other = np.ones((3, 2))
     prepared = opened(workload(minilm)).inputs(Seeded(input_ids=ids(), other=other), workload(minilm), POINT)
     assert prepared.arrays["input_ids"].shape == (3, 16)
@@ -100,7 +100,7 @@ def test_text_takes_the_place_of_seeded_ids_and_other_inputs_stay(minilm, opened
     assert (prepared.arrays["other"] == other).all()
 
 
-def test_the_same_ids_come_every_time(minilm, opened):
+def test_ids_are_reproducible(minilm, opened):
     processing, seeded = opened(workload(minilm)), Seeded(input_ids=ids())
     first, second = (processing.inputs(seeded, workload(minilm), POINT).arrays["input_ids"] for _ in range(2))
     assert (first == second).all()
@@ -134,7 +134,7 @@ def test_tokenizing_is_timed_in_whole_batches_one_sample_each(lasting):
 
 
 @pytest.mark.parametrize(("call_ms", "samples"), [(100, 5), (20, 10), (1, 30)])
-def test_fast_tokenizing_is_timed_more_often(lasting, call_ms, samples):
+def test_fast_tokenizers_are_timed_more_often(lasting, call_ms, samples):
     readings = Prepared(arrays={}, makers={"text": lasting(call_ms)}).readings()
     assert readings.values == {"tokenize": [call_ms] * samples}
 
@@ -166,7 +166,7 @@ def test_without_a_tokenizer_seeded_ids_stay_with_the_reason(tmp_path, opened, s
     assert stages == []
 
 
-def test_a_family_without_text_pictures_and_sound_has_a_reason_too(minilm, opened):
+def test_family_without_tokenized_inputs_has_a_reason(minilm, opened):
     model = workload(minilm, family="diffusion")
     prepared = opened(model).inputs(Seeded(sample=ids()), model, POINT)
     assert prepared.readings().missing["tokenize"].startswith("not_applicable: no input is tokenized")
@@ -185,7 +185,7 @@ def test_a_length_without_room_for_text_keeps_seeded_ids_with_the_reason(minilm,
     assert "2 tokens leave no room" in prepared.readings().missing["tokenize"]
 
 
-def test_placeholders_keep_their_places_among_the_text(minilm, opened):
+def test_placeholders_stay_in_place(minilm, opened):
     model = workload(minilm, family="multimodal", image_token_index=9, text_config={"vocab_size": 30522})
     seeded = ids()
     seeded[:, 2:6] = 9
@@ -205,7 +205,7 @@ def test_rows_with_unequal_room_for_text_are_left_alone(minilm, opened):
     assert "not a batch of texts with equal length" in prepared.readings().missing["tokenize"]
 
 
-def test_another_models_tokenizer_is_an_error(minilm, opened):
+def test_tokenizer_of_another_model_is_an_error(minilm, opened):
     model = workload(minilm, vocab_size=1000)
     with pytest.raises(BenchhouseError, match=r"BertTokenizer in .* makes id \d+, but the model's vocabulary has 1000"):
         opened(model).inputs(Seeded(input_ids=ids()), model, POINT)
@@ -226,12 +226,12 @@ def test_a_tokenizer_of_an_unknown_kind_is_an_error(minilm, opened):
         opened(workload(minilm))
 
 
-def test_a_vocabulary_alone_is_a_tokenizer(minilm, opened):
+def test_vocabulary_file_is_enough_for_a_tokenizer(minilm, opened):
     (minilm / "tokenizer.json").unlink()
     assert opened(workload(minilm)).verified["tokenizer"] == "BertTokenizer"
 
 
-def test_code_of_the_models_own_is_never_run(minilm, opened, tmp_path):
+def test_code_in_the_models_folder_is_never_run(minilm, opened, tmp_path):
     data = json.loads((minilm / "tokenizer_config.json").read_text())
     data |= {"auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]}, "tokenizer_class": "OwnTokenizer"}
     (minilm / "tokenizer_config.json").write_text(json.dumps(data))
@@ -240,7 +240,7 @@ def test_code_of_the_models_own_is_never_run(minilm, opened, tmp_path):
     assert not (tmp_path / "was_run").exists()
 
 
-def test_a_package_that_is_not_installed_is_a_reason(minilm, opened, monkeypatch):
+def test_missing_package_is_reported(minilm, opened, monkeypatch):
     def load(folder, kind):
         raise ImportError("T5Tokenizer requires the SentencePiece library\nmore")
 
@@ -272,7 +272,7 @@ def test_pictures_come_from_the_models_own_processor(pictures, opened):
     assert "640 x 480" in processing.verified["image_source"]
 
 
-def test_pictures_of_another_size_than_the_point_asks_are_not_taken(pictures, opened):
+def test_processed_images_of_the_wrong_size_are_rejected(pictures, opened):
     model = workload(pictures, family="vision")
     seeded = np.zeros((1, 3, 64, 64), dtype=np.float32)
     prepared = opened(model).inputs(Seeded(pixel_values=seeded), model, Point(batch_size=1, axes={"image_size": 64}))
@@ -368,7 +368,7 @@ def test_the_source_has_author_and_date():
     assert "1863" in processing.SOURCE
 
 
-def test_the_text_is_whole():
+def test_text_is_complete():
     assert len(WORDS) == 278  # of them seven dashes
     assert WORDS.count("--") == 7
     assert passage(0, 6) == "Four score and seven years ago"
@@ -379,12 +379,12 @@ def test_a_passage_starts_over_at_the_end_of_the_text():
     assert passage(0, len(WORDS) + 2).endswith("the earth. Four score")
 
 
-def test_rows_start_at_as_many_places_as_the_text_has_words():
+def test_every_word_of_the_text_starts_a_different_row():
     assert len({row * ROW_STRIDE % len(WORDS) for row in range(len(WORDS))}) == len(WORDS)
     assert passage(1, 2) == " ".join(WORDS[ROW_STRIDE : ROW_STRIDE + 2])
 
 
-def test_there_are_exactly_as_many_ids_as_requested_special_ones_included():
+def test_ids_have_the_exact_length_including_special_ones():
     batch = processing.text_batch(WordTokenizer(), rows=3, length=12)
     ids = batch.encode()
     assert (ids.shape, ids.dtype) == ((3, 12), np.int64)
@@ -405,13 +405,13 @@ def test_a_length_without_room_for_text_is_unsuitable(length):
         processing.text_batch(WordTokenizer(), rows=1, length=length)
 
 
-def test_a_tokenizer_that_makes_nothing_of_text_is_unsuitable():
+def test_tokenizer_without_tokens_for_text_is_unsuitable():
     with pytest.raises(processing.UnsuitableError, match="fewer than 8 tokens from 32 words"):
         processing.text_batch(WordTokenizer(ids_per_word=0), rows=1, length=8)
 
 
 @pytest.mark.parametrize("length", [3, 16, 128, 512])
-def test_a_real_tokenizer_gives_exactly_that_many_ids_without_padding(minilm_tokenizer, length):
+def test_tokenizer_yields_the_exact_number_of_ids_without_padding(minilm_tokenizer, length):
     ids = processing.text_batch(minilm_tokenizer, rows=4, length=length).encode()
     assert ids.shape == (4, length)
     assert (ids[:, 0] == minilm_tokenizer.cls_token_id).all()

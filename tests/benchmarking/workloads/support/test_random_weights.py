@@ -85,7 +85,7 @@ def test_deviation_is_read_from_init_std_too_and_has_a_default():
     assert linear.weight.std().item() == pytest.approx(0.5, rel=0.03)
 
 
-def test_nothing_is_zero_but_the_biases_of_normalisation_layers():
+def test_only_normalisation_biases_are_zero():
     model = make("tiny-bert")
     for name, parameter in model.named_parameters():
         if "LayerNorm" in name:
@@ -101,7 +101,7 @@ def test_same_seed_same_weights_other_seed_other_weights():
     assert "encoder.layer.0.attention.self.query.weight" in changed
 
 
-def test_weights_are_the_generators_own_numbers_on_every_platform():
+def test_weights_are_reproducible_on_every_platform():
     """The first values of a stream, so that a change of generator, seeding or scaling is noticed."""
     module = torch.nn.Linear(4, 1, bias=False)
     fill(module, seed=0, standard_deviation=1.0)
@@ -153,7 +153,7 @@ def test_only_the_named_parameters_are_filled():
     assert torch.equal(linear.weight, weight)
 
 
-def test_a_truncated_normal_fill_ends_on_any_memory():
+def test_truncated_normal_fill_always_ends():
     tensor = torch.full((8,), 1e9)
     with skip_random_initialisation():
         torch.nn.init.trunc_normal_(tensor)

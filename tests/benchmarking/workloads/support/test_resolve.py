@@ -60,14 +60,14 @@ def test_tiny_models_are_never_looked_for_on_the_hub(monkeypatch):
         resolve("tiny-t5", weights="pretrained")
 
 
-def test_unknown_name_lists_near_ones_and_how_to_see_all():
+def test_unknown_name_lists_similar_ones_and_how_to_list_all():
     with pytest.raises(UsageError) as caught:
         resolve("bert-base-uncasde")
     assert "Did you mean bert-base-uncased" in str(caught.value)
     assert "run_hardware_benchmark --list-models" in str(caught.value)
 
 
-def test_near_names_are_found_without_the_owner():
+def test_similar_names_are_found_without_the_owner():
     with pytest.raises(UsageError, match="Did you mean facebook/opt-125m"):
         resolve("opt-125")
 
@@ -128,7 +128,7 @@ def test_pickled_weights_are_refused_with_the_way_out(tmp_path, weights):
         resolve(str(folder), weights=weights)
 
 
-def test_sharded_weights_are_whole_only_with_every_shard(tmp_path, save_tiny):
+def test_sharded_weights_need_every_shard(tmp_path, save_tiny):
     folder = save_tiny(tmp_path / "m", max_shard_size="300KB")
     shards = sorted(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
@@ -138,7 +138,7 @@ def test_sharded_weights_are_whole_only_with_every_shard(tmp_path, save_tiny):
         resolve(str(folder))
 
 
-def test_an_index_that_names_tensors_no_shard_holds_is_refused(tmp_path, save_tiny):
+def test_index_with_tensors_missing_from_the_shards_is_refused(tmp_path, save_tiny):
     folder = save_tiny(tmp_path / "m", max_shard_size="300KB")
     index = folder / "model.safetensors.index.json"
     data = json.loads(index.read_text())
@@ -159,7 +159,7 @@ def test_random_weights_are_made_despite_broken_files(tmp_path):
     assert resolve(str(folder), weights="random").weights == "random"
 
 
-def test_broken_off_weights_are_found_from_the_header(tmp_path):
+def test_truncated_weights_are_detected_from_the_header(tmp_path):
     folder = write_config(tmp_path / "m", TINY)
     path = write_weights(folder / "model.safetensors")
     whole = path.read_bytes()
@@ -315,7 +315,7 @@ def test_unreachable_hub_falls_back_to_the_catalog(monkeypatch):
     assert "the hub is not reachable" in resolve("gpt2").weights_reason
 
 
-def test_hub_that_does_not_answer_is_given_up(monkeypatch):
+def test_unresponsive_hub_is_abandoned(monkeypatch):
     monkeypatch.setattr(hub_module, "LOOK_UP_LIMIT_S", 0.05)
     assert resolve("gpt2").weights_reason == "the hub did not answer within 0.05 s"
 

@@ -33,7 +33,7 @@ def test_ids_are_seeded_and_of_the_requested_length():
     assert (ids != token_ids(workload, point, seed=6)).any()
 
 
-def test_ids_stay_off_the_ends_of_the_vocabulary_and_special_ids():
+def test_ids_avoid_special_ids_and_the_ends_of_the_vocabulary():
     workload = replace(workload_of("tiny-bert"), vocab_size=40, config={"pad_token_id": 7, "eos_token_id": [8, 9]})
     ids = token_ids(workload, Point(batch_size=10, sequence_length=500), seed=0)
     assert set(np.unique(ids)) == set(range(2, 38)) - {7, 8, 9}
@@ -79,7 +79,7 @@ def test_a_decoder_for_features_has_the_whole_length():
     assert check("gpt2", task="feature-extraction", batch_size=1, sequence_length=1024) is None
 
 
-def test_axes_that_do_not_belong_are_refused():
+def test_foreign_axes_are_refused():
     assert "does not generate" in check("tiny-bert", batch_size=1, sequence_length=8, new_tokens=4)
     assert "missing number of new tokens" in check("tiny-gpt2", batch_size=1, sequence_length=8)
     assert "missing sequence length" in check("tiny-bert", batch_size=1)
@@ -123,7 +123,7 @@ def test_sound_has_the_requested_length_and_stays_in_range():
     assert (waves[0] == synthetic_inputs.sounds(2, seconds=0.5, rate_hz=16_000, seed=0)[0]).all()
 
 
-def test_sound_has_its_power_where_voices_have():
+def test_sound_has_the_spectrum_of_a_voice():
     (wave,) = synthetic_inputs.sounds(1, seconds=1.0, rate_hz=16_000, seed=0)
     power = np.abs(np.fft.rfft(wave)) ** 2
     assert power[80:2_500].sum() > 0.9 * power.sum()  # a second long: one hertz a bin

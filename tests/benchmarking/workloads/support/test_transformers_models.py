@@ -87,7 +87,7 @@ def test_weights_of_another_shape_are_refused(tmp_path, save_tiny):
         load(folder)
 
 
-def test_loading_leaves_the_librarys_logging_as_it_was(tmp_path, save_tiny, capfd):
+def test_loading_restores_the_librarys_logging(tmp_path, save_tiny, capfd):
     from transformers.utils import logging
 
     before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
@@ -106,7 +106,7 @@ def test_unavailable_attention_is_an_error(tmp_path, save_tiny):
         transformers_models.build(workload, dtype=torch.float32, attention="nonsense")
 
 
-def test_configuration_that_does_not_fit_together_is_an_error(tmp_path):
+def test_inconsistent_configuration_is_an_error(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 30, "num_attention_heads": 4}')
     workload = resolve(str(tmp_path), weights="random")
     with pytest.raises(BenchhouseError, match="hidden size"):

@@ -35,7 +35,7 @@ def test_the_cache_state_follows_from_the_share(share, word):
 
 @on_linux
 @pytest.mark.parametrize("ways", ["cachestat", "mincore"])
-def test_a_file_that_was_read_is_warm_and_one_that_was_dropped_is_not(file, monkeypatch, ways):
+def test_read_file_is_warm_and_a_dropped_one_is_not(file, monkeypatch, ways):
     if ways == "mincore":
         monkeypatch.setattr(weights, "_cachestat", lambda descriptor, size: None)
     file.read_bytes()
@@ -48,7 +48,7 @@ def test_a_file_that_was_read_is_warm_and_one_that_was_dropped_is_not(file, monk
     assert dropped == {"page_cache": "cold", "page_cache_share": 0.0}
 
 
-def test_the_share_is_of_all_files_together(file, monkeypatch):
+def test_cached_share_covers_all_files(file, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     pages = iter([(64, 64), (0, 192)])
     monkeypatch.setattr(weights, "_resident_pages", lambda path: next(pages))
@@ -65,7 +65,7 @@ def test_mincore_is_not_trusted_for_files_of_other_users(file, monkeypatch):
     assert state["page_cache_reason"].startswith("no_permission: weights belongs to another user")
 
 
-def test_a_file_that_goes_away_is_unknown(file, monkeypatch):
+def test_deleted_file_has_an_unknown_cache_state(file, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
 
     def gone(path):

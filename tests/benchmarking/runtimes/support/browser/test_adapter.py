@@ -38,7 +38,7 @@ def test_the_facts_of_the_pages_adapter_are_kept():
     }
 
 
-def test_facts_that_a_browser_withholds_are_empty_and_no_software():
+def test_withheld_adapter_facts_are_empty_and_not_software():
     silent = Adapter.from_page({})
     assert silent.label == "unnamed adapter"
     assert not silent.is_software
@@ -78,7 +78,7 @@ def test_another_vendors_adapter_is_refused():
         check_adapter(Adapter.from_page({"vendor": "intel", "architecture": "gen-12lp"}), device("cuda", "cuda:0"))
 
 
-def test_software_is_never_taken_for_a_gpu():
+def test_software_adapter_is_not_accepted_as_gpu():
     with pytest.raises(BenchhouseError, match=r"'cuda:0' \(a cuda\): the browser uses a software adapter"):
         check_adapter(SWIFTSHADER, device("cuda", "cuda:0"))
 

@@ -64,7 +64,7 @@ def test_webnn_stays_on_with_the_flags_of_the_gpu(url):
 
 
 @REAL_BROWSER
-def test_without_a_gpu_the_flags_of_one_give_no_adapter_and_no_software(url):
+def test_gpu_flags_without_a_gpu_give_no_software_adapter(url):
     with opened(url, webgpu_flags(software=False, platform="linux")) as browser:
         found = browser.call("adapter")
     if found is not None:  # a machine with a GPU
@@ -72,7 +72,7 @@ def test_without_a_gpu_the_flags_of_one_give_no_adapter_and_no_software(url):
 
 
 @REAL_BROWSER
-def test_software_is_given_where_it_is_asked_for_and_marked(url):
+def test_software_adapter_is_marked_if_requested(url):
     with opened(url, webgpu_flags(software=True)) as browser:
         adapter = Adapter.from_page(browser.call("adapter"))
     assert adapter.is_software

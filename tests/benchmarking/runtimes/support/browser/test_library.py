@@ -89,7 +89,7 @@ def test_only_files_that_pages_load_are_unpacked_and_nothing_leaves_the_folder(t
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
 
 
-def test_bytes_of_another_checksum_are_refused_unread(tarball, tmp_path):
+def test_checksum_mismatch_is_refused_before_unpacking(tarball, tmp_path):
     with pytest.raises(BenchhouseError, match=r"checksum mismatch for .*got sha512-"):
         library.unpack(tarball + b"\0", tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -120,14 +120,14 @@ def test_an_unreachable_registry_is_a_reason(without_npm, monkeypatch, tmp_path)
         library.ensure_library(BuildStore(tmp_path), "if_needed")
 
 
-def test_a_registry_that_is_no_web_address_is_not_opened(without_npm, monkeypatch, tmp_path):
+def test_registry_without_http_address_is_not_opened(without_npm, monkeypatch, tmp_path):
     monkeypatch.setenv("npm_config_registry", "file:///etc")
     with pytest.raises(BenchhouseError, match="the registry file:///etc is not an HTTP address"):
         library.ensure_library(BuildStore(tmp_path), "if_needed")
 
 
 @pytest.mark.parametrize("error", [http.client.BadStatusLine("x"), ConnectionResetError(104, "reset")])
-def test_a_registry_that_breaks_off_is_one_line(without_npm, monkeypatch, tmp_path, error):
+def test_interrupted_registry_download_is_one_line(without_npm, monkeypatch, tmp_path, error):
     def urlopen(*args, **kwargs):
         raise error
 
@@ -137,7 +137,7 @@ def test_a_registry_that_breaks_off_is_one_line(without_npm, monkeypatch, tmp_pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="npm is played by a shell script")
-def test_npm_is_asked_where_there_is_one(monkeypatch, tarball, tmp_path):
+def test_npm_is_used_if_installed(monkeypatch, tarball, tmp_path):
     (tmp_path / "packed.tgz").write_bytes(tarball)
     npm = tmp_path / "npm"
     npm.write_text(
@@ -161,7 +161,7 @@ def test_an_error_of_npm_is_the_reason(monkeypatch, tmp_path):
         library.ensure_library(BuildStore(tmp_path / "cache"), "if_needed")
 
 
-def test_a_folder_may_be_given_instead(monkeypatch, tmp_path):
+def test_library_folder_can_be_configured(monkeypatch, tmp_path):
     dist = tmp_path / "package" / "dist"
     dist.mkdir(parents=True)
     (dist / "ort.wasm.bundle.min.mjs").write_text("export {}")

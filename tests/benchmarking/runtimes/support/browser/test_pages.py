@@ -215,7 +215,7 @@ def test_every_kind_of_bundle_computes_as_numpy_in_every_call(page, workload, tm
     assert all(0 <= end <= operation.own_times_ns()["latency_wall"] for end in ends)
 
 
-def test_a_denoising_loop_steps_as_the_others_do(page, workload, tmp_path):
+def test_denoising_loop_matches_the_other_runtimes(page, workload, tmp_path):
     from benchmarking.graphs.operations import denoising_steps
 
     bundle = denoiser(tmp_path)
@@ -267,7 +267,7 @@ def test_the_browsers_memory_is_counted(page, workload, tmp_path):
     assert operation.readings(operation.run(None)).values["wasm_memory_bytes"] >= 1 << 24
 
 
-def test_a_released_output_is_not_replaced_by_another_calls(page, workload, tmp_path):
+def test_released_output_is_not_replaced_by_a_later_one(page, workload, tmp_path):
     operation = loaded(page, forward(tmp_path), tmp_path, workload, replace(POINT, new_tokens=None))
     first = operation.run(None)
     operation.run(None)
@@ -275,7 +275,7 @@ def test_a_released_output_is_not_replaced_by_another_calls(page, workload, tmp_
         operation.arrays(first)
 
 
-def test_a_graph_that_does_not_load_gives_the_librarys_message(page, tmp_path):
+def test_unloadable_graph_has_the_librarys_message(page, tmp_path):
     bundle = forward(tmp_path)
     page.browser.call("close")
     page.fetch(tmp_path, bundle)

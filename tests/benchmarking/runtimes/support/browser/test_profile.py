@@ -34,7 +34,7 @@ CONSOLE = [
 ]
 
 
-def test_every_graphs_kernels_are_read_and_other_lines_are_not():
+def test_kernels_of_every_graph_are_read_and_other_lines_ignored():
     told = read_kernels(CONSOLE)
     assert [(kernel.name, kernel.operator, kernel.provider) for kernel in told] == [
         ("encoder/1/1", "MatMul", WEBGPU),
@@ -50,7 +50,7 @@ def test_a_console_without_a_profile_is_an_error():
             read_kernels(console)
 
 
-def test_floating_point_on_the_processor_is_fallback_and_masks_and_shapes_are_not():
+def test_float_nodes_on_the_cpu_are_fallback_but_masks_and_shapes_are_not():
     told = page_placement(read_kernels(CONSOLE), WEBGPU)
     assert told == {
         "nodes": 4,
@@ -69,7 +69,7 @@ def test_on_a_requested_processor_no_node_counts_as_fallback():
     assert (told["nodes_on_cpu_unasked"], told["nodes_of_whole_numbers_on_cpu"]) == (0, 0)
 
 
-def test_a_matrix_product_of_integers_on_the_processor_is_fallback():
+def test_integer_matrix_product_on_the_cpu_is_fallback():
     product = line("1", "MatMulInteger", CPU, {"int32": [1, 2, 3]}, inputs=({"uint8": [1, 2]},))
     told = page_placement(read_kernels(["profile of model", product]), WEBGPU)
     assert told["operators_on_cpu_unasked"] == {"MatMulInteger": 1}

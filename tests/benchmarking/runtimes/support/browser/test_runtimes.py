@@ -58,7 +58,7 @@ def test_without_a_browser_the_reason_is_what_to_install(plugin, monkeypatch, tm
     assert plugin.missing() == f"BENCHHOUSE_BROWSER names {tmp_path / 'absent'}, which is not a file"
 
 
-def test_wasm_runs_on_the_processor_alone(bert):
+def test_wasm_runs_on_the_cpu_only(bert):
     assert wasm.PLUGIN.supports(CPU, bert, "float32") is None
     assert wasm.PLUGIN.supports(CUDA, bert, "float32") == (
         "runtime wasm runs on cpu, not on cuda: use runtime webgpu for a GPU"
@@ -95,7 +95,7 @@ def test_a_workload_without_graphs_is_refused(bert):
         assert "not a module" in plugin.supports(CPU, module, "float32")
 
 
-def test_browser_runtimes_have_their_own_options_alone(bert):
+def test_browser_runtimes_have_only_their_own_options(bert):
     assert wasm.PLUGIN.mode(CPU, bert, {}) == {}
     assert webgpu.PLUGIN.mode(CPU, bert, {}) == {"io_mode": "device"}
     assert webgpu.PLUGIN.mode(CPU, bert, {"io_mode": "host"}) == {"io_mode": "host"}
@@ -107,7 +107,7 @@ def test_browser_runtimes_have_their_own_options_alone(bert):
         webgpu.PLUGIN.mode(CPU, bert, {"cache": "static"})
 
 
-def test_fewer_threads_than_asked_are_refused():
+def test_fewer_threads_than_requested_are_refused():
     browser.check_threads(2, {"num_threads": 2, "cross_origin_isolated": True})
     browser.check_threads(1, {"num_threads": 1, "cross_origin_isolated": False})
     with pytest.raises(BenchhouseError, match="requested 4 threads, but ONNX Runtime Web uses 1"):

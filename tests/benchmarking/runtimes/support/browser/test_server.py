@@ -45,7 +45,7 @@ def test_only_this_machine_reaches_it(site):
     assert site.url.startswith(f"http://{site.host}/")
 
 
-def test_files_and_bytes_are_served_whole(site, tmp_path):
+def test_files_and_bytes_are_served_completely(site, tmp_path):
     (tmp_path / "model.onnx").write_bytes(bytes(range(256)) * 5000)
     site.put("build/model.onnx", tmp_path / "model.onnx")
     site.put("in/0", b"\x01\x02\x03")
@@ -93,7 +93,7 @@ def test_a_name_without_content_is_not_found(site, tmp_path, monkeypatch, name):
     assert (status, content) == (404, b"")
 
 
-def test_without_the_secret_nothing_is_found(site):
+def test_request_without_the_secret_is_not_found(site):
     site.put("page.html", b"x")
     for path in (
         "/",
@@ -106,7 +106,7 @@ def test_without_the_secret_nothing_is_found(site):
         assert ask(site, path)[0] == 404
 
 
-def test_another_name_for_this_address_gets_nothing(site):
+def test_request_with_another_host_name_is_refused(site):
     site.put("page.html", b"x")
     assert ask(site, path_of(site, "page.html"), host="evil.example:80")[0] == 404
     site.expect("out/0")
@@ -119,7 +119,7 @@ def test_a_removed_name_is_not_served(site):
     assert ask(site, path_of(site, "in/0"))[0] == 404
 
 
-def test_a_posted_array_is_taken_once(site):
+def test_posted_array_is_returned_once(site):
     site.expect("out/0")
     assert ask(site, path_of(site, "out/0"), method="POST", body=b"\x00\xff")[0] == 204
     assert site.take("out/0") == b"\x00\xff"
@@ -128,7 +128,7 @@ def test_a_posted_array_is_taken_once(site):
     assert ask(site, path_of(site, "out/0"), method="POST", body=b"again")[0] == 404
 
 
-def test_an_empty_array_is_an_array(site):
+def test_empty_array_is_served(site):
     site.expect("out/0")
     assert ask(site, path_of(site, "out/0"), method="POST", body=b"")[0] == 204
     assert site.take("out/0") == b""
@@ -163,25 +163,25 @@ def post(site, path, *, length, host=None):
 
 
 @pytest.mark.parametrize("path", ["/wrong/out/0", "/out/0", "/"])
-def test_a_body_without_the_secret_is_refused_before_a_byte_of_it_is_read(site, path):
+def test_body_without_the_secret_is_refused_unread(site, path):
     site.expect("out/0")
     assert raw(site, post(site, path, length=1 << 30)).startswith(b"HTTP/1.1 404 ")
 
 
-def test_a_body_for_another_host_or_another_name_is_refused_unread(site):
+def test_body_for_wrong_host_or_name_is_refused_unread(site):
     site.expect("out/0")
     assert raw(site, post(site, path_of(site, "out/0"), length=99, host="evil.example")).startswith(b"HTTP/1.1 404 ")
     assert raw(site, post(site, path_of(site, "out/9"), length=99)).startswith(b"HTTP/1.1 404 ")
 
 
 @pytest.mark.parametrize("length", [(4 << 30) + 1, "9" * 5000, "9" * 20])
-def test_a_body_beyond_the_memory_of_a_page_is_refused_unread(site, length):
+def test_oversized_body_is_refused_unread(site, length):
     site.expect("out/0")
     assert raw(site, post(site, path_of(site, "out/0"), length=length)).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize("length", ["-1", "1_0", "\u0661", "", "0x10"])
-def test_a_length_that_is_no_number_is_refused(site, length):
+def test_non_numeric_length_is_refused(site, length):
     site.expect("out/0")
     assert raw(site, post(site, path_of(site, "out/0"), length=length)).startswith(b"HTTP/1.1 404 ")
 
@@ -192,7 +192,7 @@ def test_headers_beyond_any_browsers_are_refused(site):
     assert raw(site, data).startswith(b"HTTP/1.1 404 ")
 
 
-def test_a_request_that_never_ends_is_hung_up_on(monkeypatch):
+def test_endless_request_is_disconnected(monkeypatch):
     monkeypatch.setattr(server, "REQUEST_LIMIT_S", 0.2)
     site = Site()
     try:

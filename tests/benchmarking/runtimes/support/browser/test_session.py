@@ -138,7 +138,7 @@ def test_the_page_times_the_call_and_its_parts(make):
     assert operation.own_marks_ns() == [("encode", 500_000), ("token", 1_250_000)]
 
 
-def test_a_stopwatch_puts_the_pages_marks_on_its_own_clock(make):
+def test_stopwatch_converts_the_pages_marks_to_its_clock(make):
     class Handle:
         def now_ns(self):
             return 1000
@@ -156,7 +156,7 @@ def test_a_stopwatch_puts_the_pages_marks_on_its_own_clock(make):
     assert [(started, list(found)) for started, found in watch.call_marks()] == [(1000, marks), (1000, marks)]
 
 
-def test_a_forward_pass_gives_its_result_under_the_familys_name(make):
+def test_forward_pass_returns_its_result_under_the_familys_name(make):
     page = FakePage({"out": np.array([1.5, 2.0], dtype=np.float16)})
     operation = make(FORWARD, page)
     number = operation.run(None)
@@ -170,7 +170,7 @@ def test_a_forward_pass_gives_its_result_under_the_familys_name(make):
     assert (operation.items_per_call, operation.tokens_per_call, operation.new_tokens) == (2, 6, None)
 
 
-def test_a_call_that_was_followed_by_another_has_no_output_any_more(make):
+def test_output_of_an_earlier_call_is_gone(make):
     operation = make(FORWARD, FakePage({"out": np.zeros(2)}))
     first = operation.run(None)
     operation.run(None)
@@ -201,7 +201,7 @@ def test_a_generation_of_one_token_has_one_set_of_logits(make):
     assert operation.problem(operation.run(None)) is None
 
 
-def test_tokens_that_are_missing_are_a_problem(make):
+def test_missing_tokens_are_a_problem(make):
     page = FakePage({"first": np.ones((2, 1, 5)), "last": np.ones((2, 1, 5))}, tokens=[[1, 2]])
     operation = make(DECODER, page, Point(batch_size=2, sequence_length=3, new_tokens=2))
     assert operation.problem(operation.run(None)) == "token count: 2 rows of [1], expected 2 each"
@@ -221,7 +221,7 @@ def test_inputs_are_of_the_graphs_types_under_the_graphs_names():
     assert inputs["model.ids"].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_a_decoder_takes_in_the_prompt_and_an_encoders_decoder_the_start_tokens():
+def test_decoder_is_fed_the_prompt_and_an_encoder_decoder_its_start_tokens():
     inputs, _ = session.page_inputs(DECODER, POINT, PROMPT)
     assert inputs["prompt"].tolist() == [[1, 2, 3], [4, 5, 6]]
     inputs, _ = session.page_inputs(WITH_ENCODER, POINT, PROMPT)
@@ -230,7 +230,7 @@ def test_a_decoder_takes_in_the_prompt_and_an_encoders_decoder_the_start_tokens(
     assert inputs["prompt"].dtype == np.int32
 
 
-def test_a_denoiser_takes_in_latents_and_its_steps():
+def test_denoiser_is_fed_latents_and_timesteps():
     latents = np.array([[0.5], [1.0]])
     point = Point(batch_size=2, axes={"image_size": 8, "steps": 2})
     inputs, more = session.page_inputs(DENOISER, point, {"latents": latents})

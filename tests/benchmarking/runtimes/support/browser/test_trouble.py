@@ -23,7 +23,7 @@ from benchmarking.runtimes.support.browser.browser import find_browser
 from benchmarking.runtimes.support.browser.library import find_library
 
 
-def test_a_crashed_page_is_an_error_that_names_the_crash(open_page):
+def test_crashed_page_is_reported_as_crash(open_page):
     page = open_page("wasm")
     try:
         import psutil
@@ -71,7 +71,7 @@ def _is_alive(process):
 
 
 @pytest.mark.slow
-def test_the_wrong_script_computes_something_else_and_is_caught(open_page, tmp_path_factory, monkeypatch):
+def test_wrong_script_is_caught_by_its_output(open_page, tmp_path_factory, monkeypatch):
     """ONNX Runtime Web's older WebGPU provider, on BERT with free dimensions, says nothing and is 60 % off."""
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.runtimes.webgpu import SCRIPT, WebGpu

@@ -82,7 +82,7 @@ def test_precisions_without_kernels_are_refused_by_name(bert, windows):
     assert PLUGIN.mode_at("int8", NAMED) == {**NAMED, "quantization": "dynamic"}
 
 
-def test_the_adapter_is_the_one_with_the_device_s_vendor_and_name(windows):
+def test_adapter_matches_the_devices_vendor_and_name(windows):
     assert directml.adapters(NVIDIA) == (NVIDIA_ENTRY,)
     assert directml.adapters(INTEL) == (INTEL_ENTRY,)
 
@@ -101,7 +101,7 @@ def test_an_ambiguous_adapter_is_refused(entries, problem):
         directml.adapter_of(NVIDIA, entries)
 
 
-def test_an_onnx_runtime_that_lists_no_adapters_is_too_old(windows, monkeypatch):
+def test_onnx_runtime_without_adapter_listing_is_too_old(windows, monkeypatch):
     monkeypatch.delattr("onnxruntime.get_ep_devices")
     with pytest.raises(UnsupportedError, match=r"pip install 'onnxruntime-directml>=1.23'"):
         directml.adapters(NVIDIA)
@@ -163,7 +163,7 @@ def test_sessions_are_sequential_without_a_memory_pattern_on_that_adapter(sessio
     assert told["provider_devices"] == [{"Description": GEFORCE, "DxgiAdapterNumber": "1"}]
 
 
-def test_a_session_that_runs_on_the_processor_instead_is_refused(session_of, monkeypatch):
+def test_session_that_fell_back_to_the_cpu_is_refused(session_of, monkeypatch):
     monkeypatch.setattr(Session, "runs_on", ("CPUExecutionProvider",))
     with pytest.raises(UnsupportedError, match=r"requested DmlExecutionProvider, but .* pip install onnxr"):
         session_of(directml.PROVIDER, plugin_devices=(NVIDIA_ENTRY,))

@@ -88,7 +88,7 @@ def test_the_providers_own_parser_accepts_the_options_of_engines(stubs, model, t
 
 
 @NVIDIA_WHEEL
-def test_the_parser_refuses_what_other_providers_take(stubs, model):
+def test_provider_parser_refuses_values_of_other_providers(stubs, model):
     """Shows that the stand-ins reach the real parser: it names the key and the accepted values."""
     said = answer_of(stubs, model, tensorrt.PROVIDER, {"trt_timing_cache_enable": "1"})
     assert "'trt_timing_cache_enable' should be 'True' or 'False'" in said
@@ -124,7 +124,7 @@ def test_linked_versions_are_those_of_the_library_itself(provider):
         (b"\0libnvinfer_plugin.so.8\0", (None, None), "tensorrt"),
     ],
 )
-def test_versions_stand_in_elf_files_and_dlls(tmp_path, content, expected, package):
+def test_versions_are_read_from_elf_files_and_dlls(tmp_path, content, expected, package):
     (tmp_path / "library").write_bytes(content)
     found = libraries.linked_by(tmp_path / "library")
     assert (found.cuda, found.tensorrt) == expected
@@ -140,7 +140,7 @@ def test_another_major_version_of_tensorrt_counts_as_missing(version, is_usable)
         assert (version or "not installed") in why_not
 
 
-def test_a_driver_older_than_the_linked_cuda_is_refused_before_anything_runs(monkeypatch):
+def test_driver_older_than_the_linked_cuda_is_refused_in_the_plan(monkeypatch):
     monkeypatch.setattr(libraries, "linked", lambda provider: libraries.Linked(cuda=13))
 
     def gpu(version: str) -> Device:
@@ -185,7 +185,7 @@ def test_only_text_printed_since_is_read(tmp_path):
 
 @NVIDIA_WHEEL
 @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
-def test_the_error_of_a_provider_that_does_not_load_has_what_was_only_printed(model, tmp_path, provider):
+def test_provider_load_error_includes_printed_output(model, tmp_path, provider):
     if any(entry.ep_name == "CUDAExecutionProvider" for entry in onnxruntime.get_ep_devices()):
         pytest.skip("this machine has a GPU that ONNX Runtime can use")
     settings = ort_runtime.SessionSettings(provider=cuda.ORT_PROVIDER, precision="float32", num_threads=1)

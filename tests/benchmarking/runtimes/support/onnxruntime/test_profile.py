@@ -45,7 +45,7 @@ def event(name, began_us, duration_us, operator, thread=1, **more):
     }
 
 
-def test_a_node_with_a_graph_inside_has_its_own_time_and_that_of_the_nodes_in_it(tmp_path):
+def test_node_with_a_subgraph_has_exclusive_and_nested_time(tmp_path):
     events = [
         {"cat": "Session", "name": "model_run", "ts": 0, "dur": 130, "tid": 1, "args": {}},
         event("inner", 12, 30, "MatMul"),
@@ -70,7 +70,7 @@ def test_a_profile_that_lost_events_is_refused(tmp_path, monkeypatch):
         read_graph_profile(path, "decode")
 
 
-def test_a_graph_that_ran_on_the_cpu_is_detected_although_the_session_named_qnn_first():
+def test_graph_on_the_cpu_is_detected_although_the_session_lists_qnn_first():
     told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), QNN)
     assert told["nodes_by_provider"] == {CPU: 3}
     assert told["time_share_by_provider"] == {CPU: 1.0}
@@ -78,14 +78,14 @@ def test_a_graph_that_ran_on_the_cpu_is_detected_although_the_session_named_qnn_
     assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 2, 1)
 
 
-def test_a_node_left_to_the_cpu_counts_once_however_often_it_ran():
+def test_node_on_the_cpu_counts_once_over_all_runs():
     told = placement(read_profile(RECORDED / "qnn_part_on_cpu.json", "model"), QNN)
     assert told["nodes_by_provider"] == {CPU: 3, QNN: 1}
     assert told["operators_on_cpu_unasked"] == {"Cast": 1, "NonZero": 1}
     assert told["time_share_by_provider"][QNN] == pytest.approx((51902 + 35784) / (51902 + 35784 + 91), abs=1e-5)
 
 
-def test_a_graph_that_was_taken_whole_leaves_nothing_to_the_cpu():
+def test_fully_compiled_graph_leaves_no_nodes_on_the_cpu():
     told = placement(read_profile(RECORDED / "qnn_whole_graph.json", "model"), QNN)
     assert told["nodes_by_provider"] == {QNN: 1}
     assert (told["nodes_on_cpu_unasked"], told["operators_on_cpu_unasked"]) == (0, {})
@@ -97,7 +97,7 @@ def test_on_the_cpu_every_node_is_expected():
     assert told["compute_types"] == {"float": 1}
 
 
-def test_sizes_and_positions_on_the_cpu_are_counted_apart_from_work():
+def test_shape_nodes_on_the_cpu_are_counted_separately():
     kernels = (
         kernel("a", CUDA, 75),
         kernel("b", CPU, 5, outputs=(("int64", 1),), operator="Shape"),
@@ -122,13 +122,13 @@ def test_products_are_counted_by_the_type_they_compute_in():
     assert placement(kernels, CPU)["compute_types"] == {"float": 1, "float16": 1, "int8": 2}
 
 
-def test_no_kernel_and_no_time_give_no_share():
+def test_time_shares_are_empty_without_kernels_or_time():
     assert placement((), CUDA)["time_share_by_provider"] == {}
     assert placement((kernel("a", CUDA, 0),), CUDA)["time_share_by_provider"] == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": 1}', '[{"cat": "Node", "args": {}}]', "[1]"])
-def test_another_file_is_no_profile(tmp_path, text):
+def test_other_file_is_not_a_profile(tmp_path, text):
     path = tmp_path / "profile.json"
     path.write_text(text)
     with pytest.raises(FormatError, match="not a profile of ONNX Runtime"):

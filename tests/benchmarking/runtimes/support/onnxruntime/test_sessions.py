@@ -131,7 +131,7 @@ def test_other_inputs_of_another_shape_give_other_outputs(forward, io_mode):
     assert kept.tolist() == Y
 
 
-def test_the_same_inputs_again_are_not_bound_again(forward, monkeypatch):
+def test_unchanged_inputs_are_not_bound_again(forward, monkeypatch):
     runner = runner_of(loaded_from(forward, SETTINGS), "device")
     feeds = {"x": runner.place(X)}
     first = runner.call("model", feeds)["y"].data_ptr()
@@ -143,7 +143,7 @@ def test_the_same_inputs_again_are_not_bound_again(forward, monkeypatch):
 
 
 @IO_MODES
-def test_states_grow_from_nothing_and_each_call_starts_with_fresh_ones(decoder, io_mode):
+def test_states_grow_from_empty_in_each_call(decoder, io_mode):
     runner = runner_of(loaded_from(decoder, SETTINGS), io_mode)
     for _ in range(2):
         states = runner.begin("decode", 2, {})
@@ -194,7 +194,7 @@ def test_profiles_are_not_left_behind(forward, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx"]
 
 
-def test_a_silent_fall_from_cuda_to_the_cpu_is_refused(forward):
+def test_silent_fallback_from_cuda_to_the_cpu_is_refused(forward):
     """Here it really falls: without a GPU or CUDA's libraries, ONNX Runtime prints a line and takes the CPU."""
     if any(entry.ep_name == "CUDAExecutionProvider" for entry in onnxruntime.get_ep_devices()):
         pytest.skip("this machine has a GPU that ONNX Runtime can use")
@@ -208,7 +208,7 @@ def session_that(providers, nodes):
     return SimpleNamespace(get_providers=lambda: providers, get_provider_graph_assignment_info=lambda: parts)
 
 
-def test_a_provider_named_first_that_runs_no_node_is_refused():
+def test_first_provider_without_nodes_is_refused():
     named = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     with pytest.raises(
         UnsupportedError, match="took no node of the graph in ONNX Runtime: all nodes run on CPUExecutionProvider"
@@ -233,7 +233,7 @@ def test_the_settings_are_read_back(forward):
     assert assigned_nodes(session) in (None, {"CPUExecutionProvider": 3})
 
 
-def test_free_dimensions_are_fixed_where_a_provider_wants_it(forward):
+def test_free_dimensions_are_fixed_for_providers_that_need_it(forward):
     folder, _ = forward
     session = open_graph(folder / "model.onnx", dataclasses.replace(SETTINGS, dimensions={"batch": 7}))
     assert session.get_inputs()[0].shape == [7, 3]
@@ -260,7 +260,7 @@ def test_an_error_is_one_line_without_source_locations():
     assert isinstance(translate_error("running", MemoryError()), OutOfMemoryError)
 
 
-def test_a_file_that_is_no_graph_is_a_benchhouse_error(tmp_path):
+def test_invalid_graph_file_is_a_benchhouse_error(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"nothing")
     with pytest.raises(BenchhouseError, match=r"loading model\.onnx on CPUExecutionProvider: ONNX Runtime failed: "):
@@ -278,7 +278,7 @@ def test_bfloat16_on_the_cpu_is_refused_by_onnx_runtime_itself(tmp_path):
         open_graph(tmp_path / "model.onnx", SETTINGS)
 
 
-def test_memory_of_amd_is_not_asked_for_by_nvidias_name():
+def test_amd_memory_has_its_own_name_in_onnx_runtime():
     """Of the installed library: "cuda" has NVIDIA's PCI vendor in every build, "gpu" that of the build's own GPUs."""
     from onnxruntime.capi.onnxruntime_inference_collection import OrtDevice, OrtDeviceVendorId
 
@@ -289,7 +289,7 @@ def test_memory_of_amd_is_not_asked_for_by_nvidias_name():
     assert bindable_memory(migraphx) == "gpu"
 
 
-def test_a_memory_that_the_installed_version_does_not_have_is_refused():
+def test_memory_unknown_to_the_installed_version_is_refused():
     hip = dataclasses.replace(rocm.ORT_PROVIDERS[0], memory="hip")
     with pytest.raises(UnsupportedError, match=r"cannot bind to the memory 'hip' of MIGraphXExecutionProvider"):
         bindable_memory(hip)

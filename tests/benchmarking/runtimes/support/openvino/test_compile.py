@@ -97,7 +97,7 @@ def node(layer, kernel, precision):
 @pytest.mark.parametrize(
     ("precision", "hint", "capability"), [("float16", "f16", "FP16"), ("bfloat16", "bf16", "BF16")]
 )
-def test_a_16_bit_hint_that_the_processor_ignores_is_refused(core, product, precision, hint, capability):
+def test_16_bit_hint_ignored_by_the_cpu_is_refused(core, product, precision, hint, capability):
     if capability in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip(f"this processor computes in {precision}")
     with pytest.raises(
@@ -111,7 +111,7 @@ def test_a_16_bit_hint_that_the_processor_ignores_is_refused(core, product, prec
 
 
 @pytest.mark.parametrize(("precision", "hint"), [("float16", "f16"), ("bfloat16", "bf16")])
-def test_a_hint_that_is_read_back_as_another_is_refused_wherever_it_is(precision, hint):
+def test_mismatched_hint_is_refused_on_any_device(precision, hint):
     fake = FakeCore(gpu(INFERENCE_PRECISION_HINT="f32"))
     with pytest.raises(
         UnsupportedError, match=f"requested INFERENCE_PRECISION_HINT {hint} on OpenVINO's GPU, .*has f32"
@@ -120,7 +120,7 @@ def test_a_hint_that_is_read_back_as_another_is_refused_wherever_it_is(precision
     assert fake.asked[1]["INFERENCE_PRECISION_HINT"] == hint
 
 
-def test_a_cache_is_kept_in_the_precision_that_was_asked_for_and_not_in_8_bits(core, product):
+def test_kv_cache_has_the_requested_precision_instead_of_8_bits(core, product):
     by_default = core.compile_model(product, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     asked = {"KV_CACHE_PRECISION": "f32"}
     if compiling.read_back(by_default, asked)["kv_cache_precision"] == "f32":
@@ -134,7 +134,7 @@ def test_a_cache_is_kept_in_the_precision_that_was_asked_for_and_not_in_8_bits(c
         compiling.check(eight_bits, asked, "CPU")
 
 
-def test_a_model_that_is_executed_elsewhere_is_refused_and_auto_may_choose():
+def test_execution_on_another_device_is_refused_except_for_auto():
     with pytest.raises(UnsupportedError, match="requested OpenVINO's GPU, but the model runs on CPU"):
         compiling.compile_graph(
             FakeCore(gpu(EXECUTION_DEVICES=["CPU"])), None, cell("openvino:GPU", "float16"), POINT, has_states=False
@@ -168,7 +168,7 @@ def test_the_number_of_requests_is_set_and_read_back(core, product, selector):
         compiling.check(ours.facts, {"PERFORMANCE_HINT_NUM_REQUESTS": 4}, "AUTO" if ":" in selector else "CPU")
 
 
-def test_threads_are_set_and_read_back(core, product):
+def test_threads_are_verified(core, product):
     ours = compiling.compile_graph(core, product, cell(num_threads=1), POINT, has_states=False)
     assert ours.facts["num_threads"] == 1
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_threads_are_set_and_read_back(core, product):
         compiling.properties(cell("openvino:NPU", num_threads=2), POINT, has_states=False)
 
 
-def test_weights_in_8_bits_leave_activations_alone_unless_dynamic_quantization_is_asked_for(core, product):
+def test_activations_are_quantized_only_with_dynamic_quantization(core, product):
     for method, size in (("weight-only", 0), ("dynamic", 32)):
         ours = compiling.compile_graph(
             core, product, cell(precision="int8", mode={"quantization": method}), POINT, has_states=False
@@ -207,7 +207,7 @@ def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkey
         compiling.check_dot_products("CPU", "dynamic")
 
 
-def test_a_property_that_is_not_read_back_is_refused():
+def test_property_missing_on_read_back_is_refused():
     with pytest.raises(
         UnsupportedError, match="PERFORMANCE_HINT LATENCY on OpenVINO's CPU, but the compiled model does not report it"
     ):
@@ -225,7 +225,7 @@ def test_a_compile_error_is_one_line_and_out_of_memory_has_its_own_error():
         compiling.compile_graph(FakeCore(full), None, cell("openvino:GPU", "float16"), POINT, has_states=False)
 
 
-def test_kernels_are_those_that_ran_and_a_processor_needs_no_fallback(core, product):
+def test_kernels_are_read_from_the_run_and_a_cpu_has_no_fallback(core, product):
     ours = compiling.compile_graph(core, product, cell(), POINT, has_states=False)
     request = ours.model.create_infer_request()
     request.infer([np.ones((3, 64), np.float32)])
@@ -241,7 +241,7 @@ def test_kernels_are_those_that_ran_and_a_processor_needs_no_fallback(core, prod
         nodes.check_kernels(found, "bf16", "CPU")
 
 
-def test_nodes_that_a_gpu_leaves_to_the_processor_are_counted_but_not_the_arithmetic_of_shapes():
+def test_nodes_on_the_cpu_are_counted_without_shape_arithmetic():
     graph = (
         node("Input", "", "FP16"),
         node("FullyConnected", "fully_connected_gpu_bf_tiled__f16", "FP16"),
@@ -262,7 +262,7 @@ def test_a_plugin_without_an_execution_graph_is_a_reason():
     assert nodes.nodes_of(Without()) == "not_supported: the plugin does not provide an execution graph"
 
 
-def test_openvinos_processor_is_warmed_up_and_judged_like_device_cpu():
+def test_openvinos_cpu_has_the_warm_up_and_checks_of_device_cpu():
     assert OpenVinoHandle("CPU", None).torch_name == "cpu"
     assert OpenVinoHandle("GPU.0", None).torch_name is None
     assert compiling.device_name(Device(type="cpu", selector="cpu", found=True)) == "CPU"

@@ -138,7 +138,7 @@ def greedy(prompt, steps):
     return tokens[:, prompt.shape[1] :]
 
 
-def test_generation_keeps_its_states_in_the_request_and_begins_afresh_at_every_batch_size(core, decoder, tmp_path):
+def test_generation_keeps_states_in_the_request_and_resets_them_per_call(core, decoder, tmp_path):
     folder, facts = converted(decoder, tmp_path)
     assert facts["weight_dtypes"] == {"float32": 2 * VOCABULARY * WIDTH}
     loaded, graphs = compiled(core, folder)
@@ -155,7 +155,7 @@ def test_generation_keeps_its_states_in_the_request_and_begins_afresh_at_every_b
             np.testing.assert_array_equal(operation.arrays(output)["tokens"], expected)
 
 
-def test_a_tensor_that_is_given_again_is_not_set_again(core, forward, tmp_path):
+def test_unchanged_tensor_is_not_set_again(core, forward, tmp_path):
     loaded, graphs = compiled(core, converted(forward, tmp_path)[0])
 
     class Counting:
@@ -246,7 +246,7 @@ def test_weights_in_fewer_bits_are_read_back_from_the_files(core, forward, tmp_p
     assert (stored["parameters_by_dtype"], weights_bytes) == (facts["weight_dtypes"], facts["weights_bytes"])
 
 
-def test_4_bit_quantization_without_effect_is_refused(decoder, tmp_path):
+def test_quantization_to_4_bits_without_effect_is_refused(decoder, tmp_path):
     pytest.importorskip("nncf")
     with pytest.raises(
         UnsupportedError, match=r"by-hand has no weights that can become int4; its weights are .* uint8"
@@ -254,7 +254,7 @@ def test_4_bit_quantization_without_effect_is_refused(decoder, tmp_path):
         converted(decoder, tmp_path, "int4")
 
 
-def test_weights_that_are_not_in_the_precision_are_refused():
+def test_weights_of_the_wrong_precision_are_refused():
     build.check_weights({"float32": 10, "uint8": 90}, "int8", "m")
     with pytest.raises(UnsupportedError, match="m has no weights that can become int4; its weights are 90 uint8"):
         build.check_weights({"uint8": 90}, "int4", "m")
@@ -264,7 +264,7 @@ def test_weights_that_are_not_in_the_precision_are_refused():
         build.check_weights({"float16": 9}, "float32", "m")
 
 
-def test_builds_differ_by_precision_and_by_nothing_that_only_runs():
+def test_build_keys_depend_on_precision_but_not_on_run_settings():
     point = Point(batch_size=1, sequence_length=8)
     digests = {
         precision: build.build_key(cell(precision=precision), point).digest

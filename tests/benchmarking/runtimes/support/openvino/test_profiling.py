@@ -81,7 +81,7 @@ class Engine:
 
 
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
-def test_the_times_of_runs_add_up_whether_counters_tell_the_last_run_or_the_mean_of_all(device, tmp_path):
+def test_run_times_add_up_for_both_kinds_of_counters(device, tmp_path):
     """A call of one long run and two short ones, after a warm-up that took longer."""
     engine = Engine(device, {8: 9000, 4: 3000, 1: 300})
     origins = Origins.of({"model": graph_in_modules(tmp_path)})

@@ -65,7 +65,7 @@ def test_transformers_has_every_attention_by_its_name():
         ("mps", "sdpa:flash", "available: sdpa:math"),
     ],
 )
-def test_a_kernel_that_a_device_does_not_have_is_refused_before_anything_runs(kind, attention, message):
+def test_unavailable_kernel_is_refused_in_the_plan(kind, attention, message):
     with pytest.raises(UnsupportedError, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-bert"), {"attention": attention})
 
@@ -81,7 +81,7 @@ def test_a_kernel_is_part_of_the_mode():
     ("attention", "kernels"),
     [("sdpa:math", {"math": 2}), ("sdpa:flash", {"flash": 2}), ("sdpa", {"flash": 2}), ("eager", {})],
 )
-def test_the_kernel_that_ran_is_the_one_that_was_named(open_eager, attention, kernels):
+def test_named_kernel_runs(open_eager, attention, kernels):
     """Two layers, so two calls of the kernel; torch's own choice on a CPU is flash; eager has none of sdpa's."""
     operation = open_eager("tiny-bert", attention=attention).operation(POINT)
     assert operation.verified() == {"attention_kernels": kernels}
@@ -96,7 +96,7 @@ def test_the_kernel_that_ran_is_the_one_that_was_named(open_eager, attention, ke
         ("tiny-gpt2", "sdpa:math", {"math": 6}),
     ],
 )
-def test_a_counted_call_is_also_the_one_that_is_read_back(open_eager, monkeypatch, tmp_path, name, attention, kernels):
+def test_counting_call_also_verifies_attention(open_eager, monkeypatch, tmp_path, name, attention, kernels):
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
     session, point = open_eager(name, attention=attention), POINT if name == "tiny-bert" else GENERATE
     operation, cached = session.operation(point), session.operation(point)
@@ -115,7 +115,7 @@ def test_every_step_of_a_generation_is_watched(open_eager):
     assert operation.verified() == {"attention_kernels": {"math": 6}}
 
 
-def test_switches_hold_for_a_session_and_are_put_back(open_eager):
+def test_switches_are_restored_after_the_session(open_eager):
     before = attention_kernels.enabled_kernels()
     session = open_eager("tiny-bert", attention="sdpa:math")
     assert session.verified["attention"] == "sdpa:math"
@@ -124,7 +124,7 @@ def test_switches_hold_for_a_session_and_are_put_back(open_eager):
     assert attention_kernels.enabled_kernels() == before
 
 
-def test_a_kernel_that_cannot_run_raises_and_is_not_replaced(open_eager):
+def test_unsupported_kernel_raises_instead_of_falling_back(open_eager):
     """A mask that wants gradients is beyond the flash kernel."""
     session = open_eager("tiny-bert", attention="sdpa:flash")
     query = torch.randn(1, 2, 4, 8)
@@ -156,7 +156,7 @@ def ran(operators=(), on_gpu=(), gpu_events=0):
         ("flash_attention_3", {"flash_attention_2": 4}, False, "but flash_attention_2 4 times ran"),
     ],
 )
-def test_a_kernel_other_than_the_requested_one_is_reported(attention, operators, is_compiled, message):
+def test_unrequested_kernel_is_reported(attention, operators, is_compiled, message):
     told = attention_kernels.verdict(attention, ran(operators), is_compiled=is_compiled, is_replayed=False)
     assert list(told) == ([] if message is None else ["not_as_requested"])
     assert message is None or message in told["not_as_requested"]
@@ -181,7 +181,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("kernel", ON_GPU)
-def test_a_replayed_cuda_graph_is_checked_by_the_names_of_the_gpus_kernels(kernel):
+def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
     """torch dispatches nothing in a replay: the host shows the launch of the graph alone."""
     found = attention_kernels.kernel_counts(
         ["cudaGraphLaunch", "aten::clone"], [ON_GPU[kernel], *OTHERS, ON_GPU[kernel]]
@@ -203,13 +203,13 @@ def test_a_replayed_cuda_graph_is_checked_by_the_names_of_the_gpus_kernels(kerne
         ("sdpa:math", 40, None),
     ],
 )
-def test_a_replay_that_shows_no_kernel_of_attention_proves_nothing(attention, gpu_events, told):
+def test_replay_without_visible_attention_kernel_is_not_verified(attention, gpu_events, told):
     """But that of the math kernel, which a compiler turns into its own code: none of the others ran."""
     found = attention_kernels.verdict(attention, ran(gpu_events=gpu_events), is_compiled=True, is_replayed=True)
     assert list(found) == ([] if told is None else ["not_verified"])
     assert told is None or told in found["not_verified"]
 
 
-def test_a_kernel_seen_by_its_operator_and_on_the_gpu_counts_once():
+def test_kernel_seen_on_host_and_gpu_counts_once():
     operator = "aten::_scaled_dot_product_flash_attention"
     assert attention_kernels.kernel_counts([operator] * 3, [ON_GPU["flash"]] * 3).counts == {"flash": 3}

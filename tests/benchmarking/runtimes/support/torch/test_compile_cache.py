@@ -57,7 +57,7 @@ def test_the_first_launch_starts_without_compiled_code_and_later_ones_reuse_it(a
     assert at_launch(0) == ("cold", [])
 
 
-def test_a_cache_that_was_not_kept_is_not_warm(at_launch):
+def test_unsaved_compile_cache_is_not_warm(at_launch):
     assert at_launch(0, write="half", keep=False) == ("cold", [])
     assert at_launch(1) == ("cold", [])
 
@@ -71,7 +71,7 @@ def test_a_kept_folder_is_a_build_with_its_size(at_launch, cell):
 
 
 @pytest.mark.parametrize("before", [None, "/somewhere"])
-def test_the_users_own_folder_is_named_again_afterwards(at_launch, monkeypatch, before):
+def test_users_cache_folder_is_restored(at_launch, monkeypatch, before):
     if before is None:
         monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     else:

@@ -26,7 +26,7 @@ def compiled(function):
     return torch.compile(function, backend="eager", dynamic=False)
 
 
-def test_a_log_begins_empty(log):
+def test_log_starts_empty(log):
     compiled(lambda x: x + 1)(torch.ones(2))
     with ExitStack() as cleanup:
         begun = CompileLog.begin(cleanup)
@@ -43,7 +43,7 @@ def test_one_graph_is_one_graph(log):
     assert log.compiles() == 1
 
 
-def test_a_break_has_its_reason_and_makes_two_graphs(log):
+def test_graph_break_has_a_reason_and_makes_two_graphs(log):
     def broken(x):
         y = x + 1
         torch._dynamo.graph_break()
@@ -55,7 +55,7 @@ def test_a_break_has_its_reason_and_makes_two_graphs(log):
     assert "graph_break" in told["graph_break_reasons"][0]
 
 
-def test_another_shape_is_a_recompilation_with_its_reason(log):
+def test_new_shape_is_a_recompilation_with_its_reason(log):
     function = compiled(lambda x: x * 2)
     for size in (2, 3, 4):
         function(torch.ones(size))
@@ -65,7 +65,7 @@ def test_another_shape_is_a_recompilation_with_its_reason(log):
     assert "size mismatch" in told["recompile_reasons"][0]
 
 
-def test_beyond_torchs_limit_it_raises_instead_of_running_uncompiled(log):
+def test_exceeding_the_recompile_limit_raises(log):
     function, limit = compiled(lambda x: x * 2), torch._dynamo.config.recompile_limit
     for size in range(2, 2 + limit):
         function(torch.ones(size))

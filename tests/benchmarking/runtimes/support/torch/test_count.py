@@ -39,7 +39,7 @@ def bytes_of(call):
     return count_work(call).values["bytes_accessed"]
 
 
-def test_a_matrix_product_is_two_flops_a_multiply_add_and_three_matrices_of_bytes():
+def test_matrix_product_counts_two_flops_per_multiply_add_and_three_matrices():
     a, b = torch.ones(8, 4), torch.ones(4, 16)
     assert values(lambda: a @ b) == {
         "flops": 2 * 8 * 4 * 16,
@@ -53,7 +53,7 @@ def test_bytes_follow_the_dtype():
     assert values(lambda: a @ b)["bytes_accessed"] == 2 * (8 * 4 + 4 * 16 + 8 * 16)
 
 
-def test_an_addition_reads_two_and_writes_one_and_has_no_flops_to_count():
+def test_addition_reads_two_writes_one_and_has_no_flops():
     a, b = torch.ones(10, 10), torch.ones(10, 10)
     found = count_work(lambda: a + b)
     assert found.values == {"bytes_accessed": 3 * F32 * 100, "flops_by_device": {}}
@@ -65,7 +65,7 @@ def test_an_operand_given_twice_is_read_once():
     assert bytes_of(lambda: a * a) == 2 * F32 * 100
 
 
-def test_in_place_work_reads_and_writes_and_mere_overwriting_only_writes():
+def test_in_place_operators_read_and_write_but_overwrites_only_write():
     a, b = torch.ones(10, 10), torch.ones(10, 10)
     assert bytes_of(lambda: a.add_(b)) == 3 * F32 * 100
     assert bytes_of(lambda: a.copy_(b)) == 2 * F32 * 100
@@ -95,7 +95,7 @@ def test_a_lookup_counts_the_selected_rows_rather_than_the_table():
     assert bytes_of(lambda: torch.nn.functional.embedding(ids, table)) == 2 * 8 + 2 * F32 * 2 * 8
 
 
-def test_an_in_place_scatter_writes_the_given_values_and_not_the_whole_cache():
+def test_in_place_scatter_writes_only_the_given_values():
     cache, ids, rows = torch.zeros(1000, 8), torch.tensor([3, 5]), torch.ones(2, 8)
     assert bytes_of(lambda: cache.index_copy_(0, ids, rows)) == 2 * 8 + 2 * F32 * 2 * 8
 
@@ -117,7 +117,7 @@ def test_fused_attention_of_the_cpu_counts_scores_and_values(causal):
     assert found["flops"] == 2 * (2 * 2 * 3 * 5 * 7 * 16)
 
 
-def test_fused_attention_is_counted_like_the_attention_written_out():
+def test_fused_attention_counts_like_explicit_attention():
     q, k, v = (torch.ones(2, 3, 6, 16) for _ in range(3))
     fused = values(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v))
     written_out = values(lambda: (q @ k.transpose(-1, -2)).softmax(-1) @ v)
@@ -140,7 +140,7 @@ def test_product_formula_takes_vectors():
 
 
 @pytest.mark.parametrize("attn", ["sdpa", "eager", "flex_attention"])
-def test_berts_flops_are_its_linear_layers_and_attention(attn):
+def test_bert_flops_are_linear_layers_and_attention(attn):
     from transformers import BertConfig, BertModel
 
     batch, length, width, inner, layers = 2, 16, 32, 64, 2
@@ -165,7 +165,7 @@ def test_berts_flops_are_its_linear_layers_and_attention(attn):
     assert values(call)["flops"] == linear + scores + pooler
 
 
-def test_bert_bases_flops_are_two_a_weight_and_token_and_its_attention():
+def test_bert_base_flops_are_two_per_weight_and_token_plus_attention():
     from benchmarking.workloads.support.families import plugin_of
     from benchmarking.workloads.support.resolve import resolve
 
@@ -182,7 +182,7 @@ def test_bert_bases_flops_are_two_a_weight_and_token_and_its_attention():
     assert values(call)["flops"] == 2 * weights * length + 12 * 4 * length**2 * 768 + 2 * 768 * 768
 
 
-def test_a_compiled_module_is_counted_as_what_it_computes():
+def test_compiled_module_is_counted_uncompiled():
     model = torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), backend="eager")
     x = torch.ones(3, 4)
     with torch.no_grad():
@@ -190,7 +190,7 @@ def test_a_compiled_module_is_counted_as_what_it_computes():
         assert values(lambda: model(x))["flops"] == 2 * 3 * 4 * 8
 
 
-def test_another_dispatch_mode_around_the_count_still_sees_the_operators():
+def test_outer_dispatch_mode_still_sees_the_operators():
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Names(TorchDispatchMode):
@@ -222,7 +222,7 @@ def test_a_foreign_kernel_leaves_flops_missing_with_its_name_and_bytes_counted()
     assert found.values["bytes_accessed"] == F32 * (2 * 16 + 2 * 16)
 
 
-def test_torchs_fused_transformer_layer_is_missing_and_not_too_small():
+def test_flops_of_torchs_fused_layer_are_missing_instead_of_too_small():
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
 
     def call():
@@ -232,7 +232,7 @@ def test_torchs_fused_transformer_layer_is_missing_and_not_too_small():
     assert "aten::_transformer_encoder_layer_fwd (no formula)" in count_work(call).missing["flops"]
 
 
-def test_a_call_that_cannot_be_watched_has_a_reason():
+def test_unobservable_call_has_a_reason():
     def call():
         raise NotImplementedError("no such kernel\nfor this mode")
 
@@ -292,7 +292,7 @@ KEY = BuildKey(kind=KIND, parts={"model_id": "m", "precision": "float32"})
     ],
     ids=["item", "tolist", "numpy", "mask", "nonzero", "branch"],
 )
-def test_a_call_that_looks_at_what_a_product_gave_is_counted_with_the_values(look):
+def test_call_that_reads_values_is_computed_while_counted(look):
     a, b, entered, resets = torch.eye(4), torch.ones(4, 8), [], []
 
     def call():
@@ -308,7 +308,7 @@ def test_a_call_that_looks_at_what_a_product_gave_is_counted_with_the_values(loo
     assert entered.count("aten::mm") == found.values["flops"] / (2 * 4 * 4 * 8)
 
 
-def test_a_call_that_looks_at_no_value_is_counted_by_shapes_in_one_go_and_is_not_computed():
+def test_call_that_reads_no_values_is_counted_by_shapes_without_computing():
     block = torch.nn.Sequential(
         torch.nn.Conv1d(8, 16, 3, bias=False), torch.nn.Flatten(0, 1), torch.nn.Linear(30, 6), torch.nn.LayerNorm(6)
     )
@@ -341,7 +341,7 @@ def never():
     raise AssertionError("it was counted again")
 
 
-def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_path):
+def test_counts_are_cached_across_processes(tmp_path):
     store = BuildStore(tmp_path)
     found = cached_count(KEY, ones_counted, store)
     assert found.values["flops"] == 2 * 8 * 4 * 16
@@ -367,7 +367,7 @@ def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_p
         lambda text: text.replace('"bytes_accessed"', '"bytes_guessed"'),
     ],
 )
-def test_a_damaged_count_is_counted_again_and_mended(tmp_path, damage):
+def test_damaged_count_is_replaced(tmp_path, damage):
     store = BuildStore(tmp_path)
     found = cached_count(KEY, ones_counted, store)
     record = store.folder(KEY) / "build.json"
@@ -379,14 +379,14 @@ def test_a_damaged_count_is_counted_again_and_mended(tmp_path, damage):
     assert cached_count(KEY, never, store) == found
 
 
-def test_a_count_that_failed_is_not_kept(tmp_path):
+def test_failed_count_is_not_cached(tmp_path):
     store = BuildStore(tmp_path)
     assert cached_count(KEY, partial(count_work, never), store).missing["flops"].startswith("failed: while counting")
     assert store.find(KEY) is None
     assert cached_count(KEY, ones_counted, store).values["flops"] == 2 * 8 * 4 * 16
 
 
-def test_a_cache_that_cannot_be_written_costs_no_count(tmp_path):
+def test_counts_survive_an_unwritable_cache(tmp_path):
     (tmp_path / "builds").write_text("a file where the folder should be")
     assert cached_count(KEY, ones_counted, BuildStore(tmp_path)).values["flops"] == 2 * 8 * 4 * 16
 
@@ -418,7 +418,7 @@ def test_processes_that_count_at_the_same_time_agree(tmp_path):
     assert (len(contents.builds), contents.broken) == (4, ())
 
 
-def test_the_key_is_of_the_model_the_inputs_the_precision_and_the_versions(make_run):
+def test_count_key_covers_model_inputs_precision_and_versions(make_run):
     import numpy as np
 
     cell = make_run().cell

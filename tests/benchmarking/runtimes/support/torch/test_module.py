@@ -29,7 +29,7 @@ class Net(torch.nn.Module):
     [torch.ones(3, 4), (torch.ones(3, 4),), [torch.ones(3, 4), 1.0], {"x": torch.ones(3, 4)}],
     ids=["tensor", "tuple", "list", "mapping"],
 )
-def test_inputs_are_passed_as_they_are_meant(inputs):
+def test_inputs_are_passed_as_positional_or_named_arguments(inputs):
     net = Net()
     session = ModuleSession(net, inputs)
     operation = session.operation(session.point())

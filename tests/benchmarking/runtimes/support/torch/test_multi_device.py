@@ -84,7 +84,7 @@ def test_replicas_give_the_rows_that_one_model_gives(open_on, batch_size):
     split.close()
 
 
-def test_generated_tokens_are_marked_once_however_many_replicas_make_them(open_on):
+def test_generated_tokens_are_marked_once_over_all_replicas(open_on):
     point, marks = Point(batch_size=3, sequence_length=8, new_tokens=4), []
     split, together = arrays(open_on(cell_of("tiny-gpt2", "replicas")), point, marks)
     _, alone = arrays(open_on(cell_of("tiny-gpt2", None, GPUS[0]), "cpu"), point)
@@ -139,18 +139,18 @@ def test_layers_are_spread_in_order_with_even_shares_of_the_bytes():
     assert list(quarters.values()) == ["a", "b", "b", "c", "d", "d"]
 
 
-def test_a_head_that_is_the_embedding_stays_with_it():
+def test_tied_head_stays_on_its_embeddings_device():
     assert several_devices.device_map(Model(4, tied=True), ["cuda:0", "cuda:1"])["head"] == "cuda:0"
 
 
-def test_a_model_that_cannot_be_cut_is_refused_with_the_reason():
+def test_unsplittable_model_is_refused():
     with pytest.raises(UnsupportedError, match="too small to be split over a, b, c: b would get no part"):
         several_devices.device_map(Model(0), ["a", "b", "c"])
     with pytest.raises(UnsupportedError, match="Linear does not declare where it can be split"):
         several_devices.device_map(torch.nn.Linear(2, 2), ["a", "b"])
 
 
-def test_a_spread_model_computes_what_the_whole_one_does(open_on):
+def test_sharded_model_computes_the_same(open_on):
     point = Point(batch_size=1, sequence_length=16)
     session = open_on(cell_of("tiny-bert", "sharded"))
     _, spread = arrays(session, point)
@@ -162,11 +162,11 @@ def test_a_spread_model_computes_what_the_whole_one_does(open_on):
 
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(2, [1, 1]), (5, [3, 2]), (7, [4, 3]), (1, [1, 0])])
-def test_a_batch_is_shared_as_evenly_as_possible(batch_size, expected):
+def test_batch_is_split_evenly(batch_size, expected):
     assert several_devices.split_batch(batch_size, 2) == expected
 
 
-def test_a_batch_below_the_number_of_devices_cannot_be_split():
+def test_batch_smaller_than_the_number_of_devices_cannot_be_split():
     point = Point(batch_size=1, sequence_length=8)
     assert "use --batch-sizes of 2 or more" in several_devices.why_not_point(cell_of("tiny-bert", "replicas"), point)
     assert several_devices.why_not_point(cell_of("tiny-bert", "sharded"), point) is None
@@ -176,13 +176,13 @@ def test_a_batch_below_the_number_of_devices_cannot_be_split():
     ] == [2, 1]
 
 
-def test_rows_that_belong_together_are_not_split_but_may_be_spread():
+def test_families_with_dependent_rows_are_sharded_but_not_replicated():
     with pytest.raises(UnsupportedError, match="the rows of vision-text depend on each other: use --placement sharded"):
         PLUGIN.mode(BOTH, resolve("tiny-clip"), {})
     assert PLUGIN.mode(BOTH, resolve("tiny-clip"), {"placement": "sharded"})["placement"] == "sharded"
 
 
-def test_a_placement_is_for_several_devices_and_for_runtimes_that_have_it():
+def test_placement_needs_several_devices_and_a_supporting_runtime():
     with pytest.raises(UsageError, match="has no option 'placement'"):
         PLUGIN.mode(GPUS[0], resolve("tiny-bert"), {"placement": "sharded"})
     with pytest.raises(UsageError, match="placement 'both': runtime eager has replicas, sharded"):
@@ -199,7 +199,7 @@ def test_quantized_models_are_not_put_on_several_devices():
     assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "float16") is None
 
 
-def test_numbers_of_a_call_are_added_and_others_are_averaged():
+def test_per_call_readings_are_summed_and_others_averaged():
     told = [
         Readings(values={"audio_seconds_per_call": 2.0, "expert_load_imbalance": 1.0, "only_here": 1.0}),
         Readings(values={"audio_seconds_per_call": 1.0, "expert_load_imbalance": 3.0}, missing={"only_here": "failed"}),
@@ -241,7 +241,7 @@ def test_each_replica_runs_with_its_own_gpu_current(monkeypatch):
     assert sorted(ran) == ["cuda:0", "cuda:1"]
 
 
-def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
+def test_failed_replica_raises_and_releases_the_others():
     threads, marks = WorkerThreads(2), JoinedMarks(lambda name: None, 2)
 
     def fail():
@@ -256,7 +256,7 @@ def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
     threads.close()
 
 
-def test_a_phase_ends_with_the_last_replica_and_a_token_counts_when_all_have_it():
+def test_phases_and_tokens_end_with_the_last_replica():
     seen = []
     marks = JoinedMarks(seen.append, 2)
     fast, slow = marks.of(0), marks.of(1)

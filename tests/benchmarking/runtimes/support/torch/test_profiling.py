@@ -184,7 +184,7 @@ def test_a_planted_slow_layer_is_named_by_the_profiler_with_its_allocations(prof
     assert plain.call.total_ms == tuple(0.25 + one for one in plain.call.latency_ms)
 
 
-def test_advice_states_its_evidence_and_nothing_is_advised_without(profiles):
+def test_advice_states_its_evidence(profiles):
     plain = profiles[0]
     assert all("%" in one.text or "MB" in one.text for one in advice(plain))
     bare = replace(plain, peaks={}, call=replace(plain.call, tokenize_ms=(), breakdown=replace(
@@ -267,7 +267,7 @@ def test_perfetto_reads_the_trace_whole_and_nests_the_modules(profiles):
     assert [one["name"] for one in inside] == [f"{layer} (Layer)", f"{network} (Network)", f"{network}.act (GELU)"]
 
 
-def test_stored_profiles_answer_in_sql_and_are_no_results(database, profiles):
+def test_profiles_are_queryable_and_separate_from_results(database, profiles):
     with opened(database) as ask:
         assert ask("SELECT count(*) AS n FROM benchmark_results") == [{"n": 0}]
         assert ask("SELECT count(*) AS n FROM benchmark_runs") == [{"n": 0}]
@@ -301,7 +301,7 @@ def test_compare_names_the_planted_slow_layer_and_the_module_in_it(database, cap
     assert all(name.startswith(f"layers.{SLOW}.network") for name in inner)
 
 
-def test_a_selection_without_a_profile_is_refused_with_the_command_that_makes_one(database, capsys):
+def test_selection_without_a_profile_is_refused_with_the_profiling_command(database, capsys):
     arguments = ["--profile", "model=other", "latest", "--db-path", str(database)]
     assert compare.main(arguments) == 2
     assert "no profile: make one with benchhouse profile" in capsys.readouterr().err

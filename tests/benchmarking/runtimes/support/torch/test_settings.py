@@ -51,7 +51,7 @@ def test_models_without_tokens_or_images_have_no_such_option(name, options):
         ("tiny-whisper", Point(batch_size=1, new_tokens=3, axes={"audio_seconds": 2.0})),
     ],
 )
-def test_tokens_that_reach_the_host_together_are_those_that_stream(open_eager, monkeypatch, name, point):
+def test_tokens_at_the_end_equal_streamed_ones(open_eager, monkeypatch, name, point):
     """The host waits for the device where a tensor becomes a list: for the first token, and for the others together."""
     waits, tolist = [], torch.Tensor.tolist
     both = []
@@ -98,7 +98,7 @@ def test_a_model_without_convolutions_has_no_memory_format():
         to_channels_last(torch.nn.Linear(2, 2))
 
 
-def test_switches_of_the_arithmetic_are_read_back_as_they_are():
+def test_arithmetic_switches_are_read_back():
     """A user's own process may have set them: then they explain a difference."""
     switches = torch.backends.cuda.matmul
     before = switches.allow_fp16_reduced_precision_reduction, torch.backends.cudnn.benchmark
@@ -122,7 +122,7 @@ def test_switches_of_the_arithmetic_are_read_back_as_they_are():
         (None, "float32", None),
     ],
 )
-def test_a_variable_that_makes_a_precision_another_is_refused(monkeypatch, value, precision, message):
+def test_environment_variable_conflicting_with_the_precision_is_refused(monkeypatch, value, precision, message):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     if value is not None:
         monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)

@@ -65,7 +65,7 @@ def test_quantization_on_a_gpu_needs_its_bfloat16():
         assert why == f"{precision} by torchao needs bfloat16, which Test GPU does not support"
 
 
-def test_torchaos_int8_product_still_has_the_faults_that_it_is_refused_for():
+def test_torchaos_int8_product_still_synchronizes_on_a_gpu():
     """Else int8 without compilation could be measured on GPUs."""
     import inspect
 
@@ -98,7 +98,7 @@ def any_hardware(monkeypatch):
 
 
 @pytest.mark.parametrize(("precision", "method"), GPU_METHODS)
-def test_products_on_a_gpu_go_with_bfloat16_and_stay_there(any_hardware, precision, method):
+def test_int8_products_on_a_gpu_use_bfloat16(any_hardware, precision, method):
     """torchao's own code on tensors without values, which have a GPU as their device."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -170,7 +170,7 @@ def test_the_method_is_part_of_the_mode_at_a_quantized_precision(precision, aske
     assert mode == {"attention": "sdpa", "quantization": method}
 
 
-def test_a_method_that_a_precision_does_not_have_is_refused():
+def test_unsupported_quantization_method_is_refused():
     mode = PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"quantization": "dynamic"})
     with pytest.raises(UsageError, match="quantization dynamic: float32 is not quantized"):
         PLUGIN.mode_at("float32", mode)
@@ -210,7 +210,7 @@ def compared(session, reference, point):
     return compare(*arrays)
 
 
-def test_gpt2s_own_kind_of_layer_is_quantized_too(open_eager):
+def test_gpt2s_conv1d_layers_are_quantized(open_eager):
     """Two blocks with four Conv1D each, and the head, whose weight was the embedding's before."""
     session = open_eager("tiny-gpt2", precision="int8")
     assert session.verified["conv1d_as_linear"] == 8
@@ -232,7 +232,7 @@ def test_conv1d_as_linear_is_the_same_product():
 
 
 @pytest.mark.parametrize("name", ["tiny-mixtral", "tiny-unet"])
-def test_a_model_that_would_stay_mostly_unquantized_is_refused(open_eager, name):
+def test_mostly_unquantized_model_is_refused(open_eager, name):
     """Of experts and convolutions torchao quantizes nothing: int8 would be a name only."""
     with pytest.raises(UnsupportedError, match="the rest would run unquantized"):
         open_eager(name, precision="int8")

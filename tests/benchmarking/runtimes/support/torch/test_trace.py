@@ -80,7 +80,7 @@ def test_a_kernel_belongs_to_the_module_that_launched_it_and_gaps_are_between_ke
     assert call.operators["M.a", "cudaLaunchKernel"].exclusive_ns == pytest.approx(5e3)
 
 
-def test_memory_is_that_of_the_module_and_its_peak_is_above_what_was_in_use_before():
+def test_module_memory_peak_excludes_earlier_allocations():
     events = [*EVENTS, memory(5, 1000), memory(26, 500), memory(31, 300), memory(40, -300), memory(86, 200)]
     call = read_call({"traceEvents": events}, RANGES)
     found = {name: (one.allocations, one.allocated_bytes, one.peak_bytes) for name, one in call.modules.items()}
