@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from benchmarking.core.errors import FormatError, LockedError, StorageError
+from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.signals import signals_deferred
 from benchmarking.core.temporary import held_folder, temporary_name
@@ -82,6 +82,10 @@ PRIVATE = "benchhouse-attached"
 
 INTERRUPTED = "Query interrupted"
 """The driver's error for a signal during a statement."""
+
+NO_TEXT = "Unable to cast Python instance of type <class 'str'>"
+"""The driver's error for a text that has no UTF-8."""
+NOT_UNICODE = "an argument contains bytes that are not UTF-8: give it as UTF-8 text"
 
 Found = TypeVar("Found")
 
@@ -425,7 +429,10 @@ def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
 
 @contextmanager
 def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
-    """Translate DuckDB's errors into ours, of one line each, and its error for a signal into KeyboardInterrupt."""
+    """Translate DuckDB's errors into ours, of one line each, and its error for a signal into KeyboardInterrupt.
+
+    Raises UsageError for a bound text that is not Unicode, such as an argument with bytes that are not UTF-8.
+    """
     import_driver()
     import duckdb
 
@@ -437,9 +444,13 @@ def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
             first = first.__context__
         raise storage_error(str(first), path, waited_s) from error
     except RuntimeError as error:
-        if str(error) != INTERRUPTED:
-            raise
-        raise KeyboardInterrupt from error
+        if str(error) == INTERRUPTED:
+            raise KeyboardInterrupt from error
+        if NO_TEXT in str(error):
+            raise UsageError(NOT_UNICODE) from error
+        raise
+    except UnicodeEncodeError as error:
+        raise UsageError(NOT_UNICODE) from error
 
 
 def file_id(path: str) -> tuple[int, int] | None:

@@ -3,8 +3,8 @@
 import duckdb
 import pytest
 
-from benchmarking.core.errors import FormatError, LockedError, StorageError
-from db.connection import InvalidatedError, is_locked, roll_back, storage_error
+from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
+from db.connection import InvalidatedError, confined, is_locked, roll_back, storage_error, translate_errors
 
 POSIX = (
     'IO Error: Could not set lock on file "/tmp/a.duckdb": Conflicting lock is held in /usr/bin/python3.11 (PID 5229). '
@@ -61,3 +61,13 @@ def test_an_invalidated_connection_is_not_closed(tmp_path):
     with pytest.raises(duckdb.FatalException) as caught:
         connection.execute("SELECT 1")
     assert isinstance(storage_error(str(caught.value), "own.duckdb"), InvalidatedError)
+
+
+@pytest.mark.parametrize(("sql", "parameters"), [("SELECT ?", ["\udcff"]), ("SELECT $x", {"x\udcff": 1, "x": 1})])
+def test_a_bound_text_that_is_not_unicode_is_a_usage_error(sql, parameters):
+    with (
+        pytest.raises(UsageError, match="an argument contains bytes that are not UTF-8"),
+        translate_errors("a.duckdb"),
+        confined() as connection,
+    ):
+        connection.execute(sql, parameters)

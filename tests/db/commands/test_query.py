@@ -74,6 +74,7 @@ def test_a_file_that_is_no_statement_is_refused(command, tmp_path):
         (["--describe", "serie"], 2, "did you mean series"),
         (["SELECT $x"], 2, "Values were not provided"),
         (["SELECT 1", "--param", "x"], 2, "takes key=value"),
+        (["SELECT $x", "--param", "x=\udcff"], 2, "an argument contains bytes that are not UTF-8"),
         (["SELECT 1", "--db-path", "there_is_no_such.duckdb"], 1, "no database at there_is_no_such.duckdb"),
     ],
 )
