@@ -66,7 +66,7 @@ def test_two_viewers_follow_a_real_sweep_until_its_run_is_stored(browser, watchi
             strip = page.locator("figure.strip").filter(has=page.get_by_role("img", name=re.compile("^utilization:")))
             strip.locator("polyline").wait_for(state="attached", timeout=LIMIT_MS)
             drawn = strip.locator("polyline").get_attribute("points")
-            strip.get_by_text("Numbers").click()
+            strip.get_by_text("Data", exact=True).click()
             assert strip.get_by_role("region", name="utilization", exact=True).locator("tbody tr").count() > 0
             for one in (page, phone):
                 one.get_by_text("1 of 2 points").wait_for(timeout=LIMIT_MS)
@@ -97,7 +97,7 @@ def test_the_page_can_be_paused_with_the_keyboard(browser, watching, emptied):
         rewrite(file, done=4)
         page.wait_for_timeout(2500)
         assert asked == []
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
         page.get_by_text("4 of 8 points").wait_for()
 
 
@@ -114,10 +114,10 @@ def test_a_stopped_server_is_reported(browser, watching, emptied):
     page.goto("/live")
     page.get_by_text("3 of 8 points").wait_for()
     page.route("**/live", lambda route: route.abort())
-    page.get_by_text("No answer: this is what was last known").wait_for(timeout=LIMIT_MS)
+    page.get_by_text("No connection: this is the last known state").wait_for(timeout=LIMIT_MS)
     assert page.get_by_text("3 of 8 points").is_visible()
     page.unroute("**/live")
-    page.get_by_text("No answer").wait_for(state="hidden")
+    page.get_by_text("No connection").wait_for(state="hidden")
     context.close()
 
 

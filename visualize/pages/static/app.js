@@ -1,12 +1,12 @@
-// Charts, the theme, copying, sliders, the page that renews itself. Pages work without it: then charts are the tables
-// below them, and limits numbers.
+// Charts, theme switch, copy buttons, sliders, and the self-refreshing page Live. Pages work without it: tables replace
+// charts, and number fields replace sliders.
 (() => {
   "use strict";
   const root = document.documentElement;
   const isDark = () =>
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 
-  // The value of a custom property as the page has it now; light-dark() is resolved only in a used colour.
+  // The current value of a custom property; browsers resolve light-dark() only in used colours.
   const probe = document.createElement("span");
   const colour = (name) => {
     probe.style.color = `var(${name})`;
@@ -36,7 +36,7 @@
   };
 
   const options = () => ({
-    ast: true, // expressions are interpreted: the page's policy has no eval
+    ast: true, // interpret expressions, since the page's policy forbids eval
     actions: false,
     renderer: "svg",
     config: config(),
@@ -44,7 +44,7 @@
     tooltip: { disableDefaultStyle: true, theme: "page" },
   });
 
-  // A specification with the page's colours in the place of their names.
+  // A specification with colour names replaced by the page's colours.
   const coloured = (part) => {
     if (typeof part === "string") return part.startsWith("--") ? colour(part) : part;
     if (Array.isArray(part)) return part.map(coloured);
@@ -59,7 +59,7 @@
     try {
       await plot.view?.finalize();
       plot.view = await vegaEmbed(plot, coloured(spec), options());
-      plot.querySelector("svg").setAttribute("aria-hidden", "true"); // its name, and the table below, say what is in it
+      plot.querySelector("svg").setAttribute("aria-hidden", "true"); // the label and the table describe it
       figure.dataset.drawn = "yes";
     } catch (error) {
       plot.textContent = `This chart cannot be drawn: ${error.message}`;
@@ -77,7 +77,7 @@
 
   const redraw = () => globalThis.vegaEmbed && document.querySelectorAll("figure.chart").forEach(draw);
 
-  // On a phone the navigation is wider than the screen: begin with the page that is shown.
+  // On a phone the navigation is wider than the screen: scroll to the current page.
   const current = document.querySelector("nav [aria-current]");
   if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft;
 
@@ -94,7 +94,7 @@
       try {
         localStorage.setItem("benchhouse-theme", root.dataset.theme);
       } catch {
-        // without storage the choice lasts for the page
+        // without storage the choice lasts only for this page
       }
       label();
       redraw();
@@ -113,28 +113,28 @@
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
 
-  // A slider has a list of values, of which null is no limit. The number next to it is what the form sends.
+  // A slider has a list of values, where null means no limit. The form sends the number field next to it.
   const numberOf = (slider) => document.getElementById(slider.dataset.slides);
-  const say = (slider) => slider.setAttribute("aria-valuetext", numberOf(slider).value || "no limit");
+  const announce = (slider) => slider.setAttribute("aria-valuetext", numberOf(slider).value || "no limit");
   document.querySelectorAll("input[data-slides]").forEach((slider) => {
     const values = JSON.parse(slider.dataset.values);
     const number = numberOf(slider);
     slider.hidden = false;
-    say(slider);
+    announce(slider);
     slider.addEventListener("input", () => {
       number.value = values[slider.value] ?? "";
-      say(slider);
+      announce(slider);
     });
     number.addEventListener("input", () => {
       const limit = number.value === "" ? null : Number(number.value);
       const isLeast = values[0] === null;
       const fitting = values.filter((value) => value !== null && (isLeast ? value <= limit : value < limit)).length;
       slider.value = limit === null ? values.indexOf(null) : fitting;
-      say(slider);
+      announce(slider);
     });
   });
 
-  // The page Live renews its part by itself, until it is paused; a page that nobody sees asks for nothing.
+  // The page Live refreshes itself unless it is paused or hidden.
   const live = document.getElementById("live");
   const pause = document.getElementById("pause");
   if (live && pause) {
@@ -143,18 +143,19 @@
     pause.hidden = false;
     pause.addEventListener("click", () => {
       pause.setAttribute("aria-pressed", isPaused() ? "false" : "true");
-      pause.textContent = isPaused() ? "Go on" : "Pause";
+      pause.textContent = isPaused() ? "Resume" : "Pause";
     });
     document.addEventListener("htmx:before:request", (event) => {
       if (event.target === live && (isPaused() || document.hidden)) event.preventDefault();
     });
-    const tell = (text) => {
+    const showMessage = (text) => {
       if (silence.textContent !== text) silence.textContent = text;
     };
-    const lost = () => tell("No answer: this is what was last known. Is benchhouse dashboard still running?");
+    const lost = () =>
+      showMessage("No connection: this is the last known state. Is benchhouse dashboard still running?");
     document.addEventListener("htmx:error", lost);
     document.addEventListener("htmx:response:error", lost);
-    document.addEventListener("htmx:after:swap", () => tell(""));
+    document.addEventListener("htmx:after:swap", () => showMessage(""));
   }
 
   prepare(document);

@@ -1,10 +1,10 @@
-// Before anything is drawn: the theme that was chosen here, else the system's.
+// Applies the chosen theme, else the system's, before the page is drawn.
 (() => {
   let chosen = null;
   try {
     chosen = localStorage.getItem("benchhouse-theme");
   } catch {
-    // without storage the choice lasts for the page
+    // without storage the choice lasts only for this page
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();
