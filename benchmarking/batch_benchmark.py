@@ -35,7 +35,7 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
-from benchmarking.core.untrusted.redaction import from_home, stored, without_secrets
+from benchmarking.core.untrusted.redaction import from_home, redacted, without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine
@@ -170,10 +170,10 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     """The newest unfinished batch that this command started. Raises UsageError if there is none."""
-    words = stored([word for word in argv if word != "--resume"])
+    words = redacted([word for word in argv if word != "--resume"])
     for path in paths:
         manifest = Manifest.read(path)
-        if stored(list(manifest.info.command[1:])) == words:
+        if redacted(list(manifest.info.command[1:])) == words:
             return manifest
     raise UsageError(
         f"--resume: no unfinished batch in {paths[0].parent} was started with these settings: remove all flags but "
@@ -226,7 +226,7 @@ def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
     page = stdout_page()
     tables = [cells_table(summarised.cells, page), *(comparison_text(one, page) for one in summarised.comparisons)]
     tables += [scaling_text(one, page) for one in summarised.scalings]
-    print(json.dumps(stored(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
+    print(json.dumps(redacted(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 

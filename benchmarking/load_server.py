@@ -46,7 +46,7 @@ from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json, Result, Ru
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import number
-from benchmarking.core.untrusted.redaction import stored, stored_record
+from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, search, with_knee
@@ -114,7 +114,7 @@ def _run(argv: Sequence[str]) -> int:
         record = load.run(results, settings, about, started_at, is_open=levels[0].is_open)
     else:
         record = replace(load.run(results, load_model.settings_of(arguments)), started_at=started_at)
-    run = stored_record(record, anonymous=arguments.anonymous)
+    run = redacted_record(record, anonymous=arguments.anonymous)
     _print(run, as_json=arguments.json)
     code = EXIT_OK if all(one.status == "ok" for one in results if not is_search(one)) else EXIT_FAILED
     if arguments.save:
@@ -280,7 +280,7 @@ def _written(run: Run, folder: Path) -> Path:
 
     spool.prepare(folder)
     path = folder / f"load_{spool.file_name(run.cell, run.started_at)}.json"
-    text = json.dumps(stored(to_json(run)), ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False) + "\n"
     try:
         journal.replace(path, text)
     except OSError as error:
@@ -326,7 +326,9 @@ def _level_text(result: Result) -> str:
 def _print(run: Run, *, as_json: bool) -> None:
     if as_json:
         print(
-            json.dumps(stored(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results)))), indent=1)
+            json.dumps(
+                redacted(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results)))), indent=1
+            )
         )
         return
     page = stdout_page()

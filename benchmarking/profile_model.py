@@ -23,7 +23,7 @@ from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.untrusted.redaction import stored
+from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.settings import settings
 from benchmarking.profiler import (
     DEFAULT_RUNS,
@@ -110,7 +110,7 @@ def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request
 def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
     profiles = [one.profile for one in found]
     if as_json:
-        document = [stored(to_json(one), anonymous=not one.run.provenance.host) for one in profiles]
+        document = [redacted(to_json(one), anonymous=not one.run.provenance.host) for one in profiles]
         print(json.dumps(document if len(document) > 1 else document[0], indent=1))
         return
     page = stdout_page()

@@ -28,7 +28,7 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import number
-from benchmarking.core.untrusted.redaction import stored
+from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.profiling import NOT_CALIBRATED
 from benchmarking.measure.settings import settings
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes, runtime_named
@@ -121,7 +121,7 @@ def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict
     name = _name(found.profile)
     for each in (folder, *(() if tensorboard is None else (tensorboard,))):
         spool.prepare(each)
-    document = stored(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
+    document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
     paths = {"results": folder / f"profiling_results_{name}.json"}
     _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
     if found.trace is not None:
@@ -137,7 +137,7 @@ def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
     """Write `onnx_comparison_*.json`. Raises StorageError."""
     path = folder / f"onnx_comparison_{_name(profiles[0])}.json"
     spool.prepare(folder)
-    _write(path, json.dumps(stored(comparison(profiles)), ensure_ascii=False, indent=1) + "\n")
+    _write(path, json.dumps(redacted(comparison(profiles)), ensure_ascii=False, indent=1) + "\n")
     return path
 
 

@@ -15,7 +15,7 @@ from benchmarking.core.database_paths import absolute_database, is_lake
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, dumps, from_json, to_json
-from benchmarking.core.untrusted.redaction import restored, stored
+from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool
 
@@ -52,7 +52,7 @@ class Manifest:
     def create(cls, folder: Path, info: BatchInfo, plans: tuple[CellPlan, ...]) -> Manifest:
         """A new batch in `folder`. Raises StorageError."""
         is_anonymous = all(plan.is_anonymous for plan in plans)
-        content = stored({"about": to_json(info), "plans": to_json(plans)}, anonymous=is_anonymous)
+        content = redacted({"about": to_json(info), "plans": to_json(plans)}, anonymous=is_anonymous)
         header = {"format": FORMAT, "version": VERSION, **content}
         path = folder / _name(info.session_id)
         return cls(journal.create([path], header, lambda path: True), info, plans, frozenset())
@@ -64,14 +64,14 @@ class Manifest:
         owner = journal.owner(path, records)
         if owner is not None and owner.is_alive():
             raise UsageError(f"{path}: in use by PID {owner.pid}: wait until it ends, or stop it")
-        info = from_json(BatchInfo, restored(records[0].get("about")), f"{path}: about")
+        info = from_json(BatchInfo, expanded(records[0].get("about")), f"{path}: about")
         if path.name != _name(info.session_id):  # the name of the log contains the id too
             raise FormatError(f"{path}: not the manifest of session {info.session_id!r}: restore its file name")
         noted = [record["Stored"] for record in records if "Stored" in record]
         return cls(
             path,
             info,
-            from_json(tuple[CellPlan, ...], restored(records[0].get("plans")), f"{path}: plans"),
+            from_json(tuple[CellPlan, ...], expanded(records[0].get("plans")), f"{path}: plans"),
             frozenset(from_json(tuple[str, ...], noted, f"{path}: stored")),
         )
 

@@ -18,7 +18,7 @@ from benchmarking.core.records import Cell, Doubt, Family, Result, Run, Status, 
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import duration, number, wrapped
-from benchmarking.core.untrusted.redaction import stored
+from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.show.comparison import Comparison, comparisons
@@ -187,7 +187,9 @@ def write(folder: Path, batch: BatchSummary) -> None:
     """Write the summary into the folder, replacing an older one. Raises StorageError."""
     path = folder / FILE_NAME
     try:
-        journal.replace(path, json.dumps(stored(to_json(batch)), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+        journal.replace(
+            path, json.dumps(redacted(to_json(batch)), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+        )
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
 

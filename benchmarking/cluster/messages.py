@@ -28,7 +28,7 @@ from benchmarking.core.records import (
     from_json,
     to_json,
 )
-from benchmarking.core.untrusted.redaction import restored, stored
+from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.plan import CellPlan
 
@@ -143,7 +143,7 @@ class Clock:
 
 def message_text(kind: str, content: Any) -> str:
     """The text of an offer or order, which starts with the program's version."""
-    return json.dumps({"benchhouse": __version__, kind: stored(to_json(content))}, allow_nan=False)
+    return json.dumps({"benchhouse": __version__, kind: redacted(to_json(content))}, allow_nan=False)
 
 
 def version_in(text: str) -> str:
@@ -156,7 +156,7 @@ def version_in(text: str) -> str:
 
 def read_offer(text: str) -> Offer:
     """The offer in a text of the same program version. Raises FormatError."""
-    return from_json(Offer, restored(_object(text).get(OFFER)), "the offer of a worker")
+    return from_json(Offer, expanded(_object(text).get(OFFER)), "the offer of a worker")
 
 
 def read_order(text: str) -> Order:
@@ -165,7 +165,7 @@ def read_order(text: str) -> Order:
         raise UnsupportedError(
             f"the order is from benchhouse {version}, this worker is benchhouse {__version__}: install the same version"
         )
-    return from_json(Order, restored(_object(text).get(ORDER)), "the order")
+    return from_json(Order, expanded(_object(text).get(ORDER)), "the order")
 
 
 def report_text(report: Report) -> str:

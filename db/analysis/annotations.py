@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.untrusted.redaction import stored
+from benchmarking.core.untrusted.redaction import redacted
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -61,7 +61,7 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
     Secrets are redacted, as in everything that is stored. Raises UsageError for an empty or too long note, and for an
     unknown or ambiguous target.
     """
-    text = str(stored(note)).strip()
+    text = str(redacted(note)).strip()
     if not text or len(text) > MAX_LENGTH:
         raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
     kind, target_id = _target(warehouse, target)

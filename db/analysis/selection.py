@@ -29,7 +29,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED, Direction, Metric, custom_metric, metric_by_ending
-from benchmarking.core.untrusted.redaction import readable, stored_name
+from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _part(word: str) -> Selection:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
     if column == "model_id":  # the path of a folder is stored in another form
-        values = list(dict.fromkeys([*values, *map(stored_name, values)]))
+        values = list(dict.fromkeys([*values, *map(redacted_path, values)]))
     return _any_of(word, column, values, named=column)
 
 

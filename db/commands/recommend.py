@@ -30,7 +30,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import Selection
 from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json, selection_in
 
@@ -197,7 +197,7 @@ def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Worklo
     from db.analysis.recommend.options import models, options_by_workload, why_no_options
 
     with open_to_read(arguments) as warehouse:
-        arguments.model = stored_name(arguments.model)
+        arguments.model = redacted_path(arguments.model)
         found = options_by_workload(warehouse, arguments.model, selection)
         if not found:
             known = models(warehouse)
@@ -219,7 +219,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
     prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
-        arguments.model = stored_name(arguments.model)
+        arguments.model = redacted_path(arguments.model)
         found = servers_by_traffic(warehouse, arguments.model, selection, demand, prices)
         if not found:
             choice(arguments.model, models(warehouse), "model")

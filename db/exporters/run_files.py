@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Run, dumps
-from benchmarking.core.untrusted.redaction import stored_record
+from benchmarking.core.untrusted.redaction import redacted_record
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.selected_runs import Scope, whole_runs
 from db.run_records import StoredRun
@@ -38,7 +38,7 @@ class JsonExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         found = _noted(whole_runs(Scope(warehouse, request.selection)), request)
-        runs = (stored_record(run, anonymous=True) if request.anonymous else run for run in found)
+        runs = (redacted_record(run, anonymous=True) if request.anonymous else run for run in found)
         output = request.output
         if output is None:
             with text_output(None) as stream:

@@ -21,7 +21,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.records import Run
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, stored, without_folders
+from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.profiles import TABLES, chosen_profiles
@@ -214,12 +214,12 @@ class Names:
     def column(self, column: str, value: Any) -> Any:
         """A column value without host names, user names and folders. Row ids stay, since they are hashes or random."""
         if column in JSON_COLUMNS and isinstance(value, str):
-            return dumps(self.without(stored(json.loads(value), anonymous=True)))
+            return dumps(self.without(redacted(json.loads(value), anonymous=True)))
         if column == "command":  # a path with a space in it is one argument
-            given = stored({column: shlex.split(value)}, anonymous=True)
+            given = redacted({column: shlex.split(value)}, anonymous=True)
             return shlex.join(self.without(given[column]))
         is_id = column.endswith("_id") and column != "model_id"
-        return value if is_id or not isinstance(value, str | dict) else self.without(stored(value, anonymous=True))
+        return value if is_id or not isinstance(value, str | dict) else self.without(redacted(value, anonymous=True))
 
     def text(self, text: str) -> str:
         """The text without host names and folders."""
@@ -230,7 +230,7 @@ class Names:
 
 def _without_names(runs: Iterator[Run], names: Names) -> Iterator[Run]:
     for run in runs:
-        cleaned: Run = from_json(Run, names.without(stored(to_json(run), anonymous=True)))
+        cleaned: Run = from_json(Run, names.without(redacted(to_json(run), anonymous=True)))
         yield cleaned
 
 
@@ -272,7 +272,7 @@ def _model_names(models: Sequence[str], names: Names) -> Mapping[str, str]:
     found: dict[str, str] = {}
     taken = set(models)
     for model in models:
-        name = names.text(stored(model, anonymous=True))
+        name = names.text(redacted(model, anonymous=True))
         if name != model:
             free = (name if number == 1 else f"{name} ({number})" for number in count(1))
             found[model] = next(one for one in free if one not in taken)

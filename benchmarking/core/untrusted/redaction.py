@@ -153,7 +153,7 @@ def from_home(text: str) -> str:
 
 
 def to_home(text: str) -> str:
-    """A path written by `stored_name`, with `~` expanded to this user's home folder."""
+    """A path written by `redacted_path`, with `~` expanded to this user's home folder."""
     path = os.path.expanduser(text) if text == HOME or text.startswith(("~/", "~\\")) else text
     if "\\x" not in path or not os.path.isabs(path) or os.path.exists(path):
         return path
@@ -161,7 +161,7 @@ def to_home(text: str) -> str:
     return by_bytes if os.path.exists(by_bytes) else path
 
 
-def stored_name(text: str) -> str:
+def redacted_path(text: str) -> str:
     """The name or path of a folder as it is stored: with `~`, and with `\\xff` for each byte that is not UTF-8."""
     return readable(from_home(text))
 
@@ -171,23 +171,23 @@ def readable(text: str) -> str:
     return SURROGATE.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", text)
 
 
-def restored(value: Any) -> Any:
-    """JSON values written by `stored`, with `~` expanded to this user's home folder."""
+def expanded(value: Any) -> Any:
+    """JSON values written by `redacted`, with `~` expanded to this user's home folder."""
     if isinstance(value, str):
         return to_home(value)
     if isinstance(value, dict):
-        return {key: restored(each) for key, each in value.items()}
-    return [restored(each) for each in value] if isinstance(value, list) else value
+        return {key: expanded(each) for key, each in value.items()}
+    return [expanded(each) for each in value] if isinstance(value, list) else value
 
 
-def stored(value: Any, *, anonymous: bool = False) -> Any:
+def redacted(value: Any, *, anonymous: bool = False) -> Any:
     """JSON values for storage: without secrets and with `~`; if anonymous, without host and user names."""
-    return _stored(value, "", "", anonymous)
+    return _redacted(value, "", "", anonymous)
 
 
-def stored_record(record: Record, *, anonymous: bool = False) -> Record:
+def redacted_record(record: Record, *, anonymous: bool = False) -> Record:
     """A record for storage or display."""
-    cleaned: Record = from_json(type(record), stored(to_json(record), anonymous=anonymous))
+    cleaned: Record = from_json(type(record), redacted(to_json(record), anonymous=anonymous))
     return cleaned
 
 
@@ -243,17 +243,17 @@ def _pseudonym_key() -> bytes:
     return key
 
 
-def _stored(value: object, field: str, name: str, anonymous: bool) -> object:
+def _redacted(value: object, field: str, name: str, anonymous: bool) -> object:
     """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
         if field in NAMED_VALUES and is_secret_name(name):
             return LEFT_OUT
         if anonymous and name == "host":
             return ""
-        return _stored_text(value, field, anonymous)
+        return _redacted_text(value, field, anonymous)
     if isinstance(value, Mapping):
         return {
-            str(_stored_text(key, field, anonymous)): _stored(
+            str(_redacted_text(key, field, anonymous)): _redacted(
                 each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous
             )
             for key, each in value.items()
@@ -263,12 +263,12 @@ def _stored(value: object, field: str, name: str, anonymous: bool) -> object:
             return value
         if name == "command" and all(isinstance(each, str) for each in value):
             value = without_secret_arguments(value)
-        return [_stored(each, field, name, anonymous) for each in value]
+        return [_redacted(each, field, name, anonymous) for each in value]
     return value
 
 
-def _stored_text(text: str, field: str, anonymous: bool) -> str:
-    text = stored_name(_without_shapes(text) if field in FOREIGN_TEXTS else without_secrets(text))
+def _redacted_text(text: str, field: str, anonymous: bool) -> str:
+    text = redacted_path(_without_shapes(text) if field in FOREIGN_TEXTS else without_secrets(text))
     return without_names(text) if anonymous else text
 
 

@@ -14,7 +14,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageE
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.core.untrusted.redaction import stored, stored_name
+from benchmarking.core.untrusted.redaction import redacted, redacted_path
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
@@ -88,7 +88,7 @@ def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> S
     resumed elsewhere."""
     files = spool.unfinished(output_dir)
     if model_id is not None:
-        files = [file for file in files if file.read().plan.cell.workload.model_id == stored_name(model_id)]
+        files = [file for file in files if file.read().plan.cell.workload.model_id == redacted_path(model_id)]
     if not files:
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
@@ -126,7 +126,7 @@ def dry_run(requests: Sequence[Request], show: Show) -> int:
 def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
     """Print plans and measure nothing."""
     if show.json:
-        print(json.dumps([stored(to_json(plan), anonymous=plan.is_anonymous) for plan in plans], indent=1))
+        print(json.dumps([redacted(to_json(plan), anonymous=plan.is_anonymous) for plan in plans], indent=1))
     else:
         print("\n\n".join(_plan_text(plan) for plan in plans))
     return EXIT_OK

@@ -30,7 +30,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from benchmarking.core.untrusted.redaction import restored, stored
+from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 
@@ -71,7 +71,7 @@ class PartialRun:
         header = {
             "format": PARTIAL_FORMAT,
             "version": PARTIAL_VERSION,
-            "plan": stored(to_json(plan), anonymous=plan.is_anonymous),
+            "plan": redacted(to_json(plan), anonymous=plan.is_anonymous),
         }
         paths = (folder / f"{name}{PARTIAL_SUFFIX}" for name in _names(plan))
         return cls(journal.create(paths, header, lambda path: not cls(path).final_path.exists()))
@@ -84,12 +84,12 @@ class PartialRun:
     def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
         """Append a record, synced to disk. Raises StorageError."""
         with self._storage_errors():
-            journal.append(self.path, type(record).__name__, dumps(stored(to_json(record))))
+            journal.append(self.path, type(record).__name__, dumps(redacted(to_json(record))))
 
     def replan(self, plan: CellPlan) -> None:
         """Void the content of the file and continue with this plan. Raises StorageError."""
         with self._storage_errors():
-            journal.append(self.path, PLAN, dumps(stored(to_json(plan), anonymous=plan.is_anonymous)))
+            journal.append(self.path, PLAN, dumps(redacted(to_json(plan), anonymous=plan.is_anonymous)))
 
     def claim(self) -> None:
         """Record this process as the owner of the file. Raises StorageError."""
@@ -116,7 +116,8 @@ class PartialRun:
         """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
         try:
             journal.replace(
-                self.final_path, json.dumps(stored(to_json(run)), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+                self.final_path,
+                json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False, indent=1) + "\n",
             )
             self.path.unlink()
         except OSError as error:
@@ -134,7 +135,7 @@ class PartialRun:
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
         measurements = [record["Measurement"] for record in records if "Measurement" in record]
         return Progress(
-            plan=from_json(CellPlan, restored(plan), f"{self.path}: plan"),
+            plan=from_json(CellPlan, expanded(plan), f"{self.path}: plan"),
             preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
             loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
             measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),

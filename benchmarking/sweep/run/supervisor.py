@@ -18,7 +18,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
-from benchmarking.core.untrusted.redaction import stored_record
+from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.measure.bench import Live
 from benchmarking.measure.peaks import with_peak
 from benchmarking.measure.settings import Settings
@@ -472,7 +472,7 @@ def finished_run(
         loads=tuple(loads),
         results=results,
     )
-    return stored_record(run, anonymous=plan.is_anonymous)
+    return redacted_record(run, anonymous=plan.is_anonymous)
 
 
 def _result(

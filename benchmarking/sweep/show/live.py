@@ -20,7 +20,7 @@ from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Measurement, Point, to_json
 from benchmarking.core.temporary import FOLDER
 from benchmarking.core.text import listed
-from benchmarking.core.untrusted.redaction import stored
+from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.bench import Live
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.run.supervisor import Observer, Track
@@ -192,7 +192,7 @@ class LiveObserver(Observer):
 
     def _redacted(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content without secrets, and for an anonymous run without names of hosts and users."""
-        cleaned: dict[str, Any] = stored(content, anonymous=self._is_anonymous)
+        cleaned: dict[str, Any] = redacted(content, anonymous=self._is_anonymous)
         return cleaned
 
 

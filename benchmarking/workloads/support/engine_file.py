@@ -20,7 +20,7 @@ from typing import Any
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
-from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.workloads.support.ct2_file import MODEL, is_ct2_folder, model_of, vocabulary_of
 from benchmarking.workloads.support.engine_folder import (
     describe_genai,
@@ -200,7 +200,7 @@ def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str 
     plugin = family_of(config, model_id)
     count, vocabulary = config.get("parameter_count"), config.get("vocab_size")
     return Workload(
-        model_id=stored_name(model_id),
+        model_id=redacted_path(model_id),
         family=plugin.name,
         task=task_of(plugin, config, task, model_id),
         source="file",

@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.model_contracts import BundleKind, Recipe
 from benchmarking.core.records import Json, Point, Precision, WeightsChoice, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
-from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.graphs.bundle import MANIFEST, MAX_MANIFEST_BYTES, Bundle, Exported, ExportedFile, read_bundle
 from benchmarking.workloads.support import graph_file
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, read_config
@@ -92,7 +92,7 @@ def _workload(
     config = {**config, FORMAT: exported.format, EXPORTED: facts}
     vocab_size = config.get("vocab_size")
     return Workload(
-        model_id=stored_name(model_id),
+        model_id=redacted_path(model_id),
         family=plugin.name,
         task=task_of(plugin, config, exported.task, exported.model_id),
         source="file",

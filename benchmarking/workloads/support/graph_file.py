@@ -30,7 +30,7 @@ from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash
-from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.devices.openvino import last_line
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def graph_file_workload(model_id: str, path: Path, *, task: str | None, seed: in
         raise UsageError(f"--model-id {model_id}: {error}") from error
     count = config.get("parameter_count")
     return Workload(
-        model_id=stored_name(model_id),
+        model_id=redacted_path(model_id),
         family=None,
         task=TASK,
         source="file",

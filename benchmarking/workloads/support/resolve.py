@@ -14,7 +14,7 @@ from typing import Literal
 
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
-from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.workloads.support import catalog, hub
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.engine_file import engine_format_of, engine_workload
@@ -56,7 +56,7 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
     is_published_count = source.entry is not None and chosen_task == plugin.tasks_of(source.config)[0]
     vocab_size = source.config.get("vocab_size")
     return Workload(
-        model_id=stored_name(model_id) if source.kind == "local" else model_id,
+        model_id=redacted_path(model_id) if source.kind == "local" else model_id,
         family=plugin.name,
         task=chosen_task,
         source=source.kind,

@@ -17,7 +17,7 @@ pytest.importorskip("httptools")
 from benchmarking import load_server
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import dumps
-from benchmarking.core.untrusted.redaction import stored_record
+from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load.connections import Target
 from benchmarking.load.curve import HIGHEST_RATE, search
 from benchmarking.load.generator import Level
@@ -181,7 +181,7 @@ def anonymous_run(address, results, monkeypatch, tmp_path):
     )
     about = provenance(("benchhouse", "load", *command), {}, None)
     run = load.run([failed], {}, about, utc_now(), is_open=True)
-    return run, dumps(stored_record(run, anonymous=True))
+    return run, dumps(redacted_record(run, anonymous=True))
 
 
 def test_an_anonymous_load_does_not_contain_the_servers_address(stored, monkeypatch, tmp_path):

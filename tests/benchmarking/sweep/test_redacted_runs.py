@@ -12,7 +12,7 @@ import pytest
 from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.core.records import Measurement
-from benchmarking.core.untrusted.redaction import stored_record
+from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.sweep.run.session import finish_run
 from db.warehouse import Warehouse
 
@@ -143,4 +143,4 @@ def test_manifest_paths_are_restored(null_track, tmp_path):
 
 def test_runs_without_secrets_are_unchanged(make_run):
     run = make_run(with_failed=True, with_doubtful=True)
-    assert stored_record(run) == run
+    assert redacted_record(run) == run

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from benchmarking import cli
-from benchmarking.core.untrusted.redaction import restored, stored, stored_name
+from benchmarking.core.untrusted.redaction import expanded, redacted, redacted_path
 from benchmarking.run_hardware_benchmark import main
 
 ASKED = [
@@ -65,10 +65,10 @@ def test_a_folder_whose_name_is_not_utf_8_is_measured_and_stored_under_a_readabl
 def test_a_run_of_such_a_folder_continues_from_its_partial_file(tmp_path):
     path = os.path.join(tmp_path, os.fsdecode(b"model-\xff"))
     os.mkdir(path)
-    text = json.dumps(stored({"path": path}), ensure_ascii=False)
+    text = json.dumps(redacted({"path": path}), ensure_ascii=False)
     assert text.encode().endswith(b'model-\\\\xff"}')
-    assert restored(json.loads(text)) == {"path": path}
-    assert stored_name(path) == f"{tmp_path}/model-\\xff"
+    assert expanded(json.loads(text)) == {"path": path}
+    assert redacted_path(path) == f"{tmp_path}/model-\\xff"
 
 
 def test_the_name_of_a_run_file_is_as_it_was_for_shorter_names(null_plan_name):

@@ -14,7 +14,6 @@ from benchmarking.core.untrusted.redaction import (
     from_home,
     is_secret_name,
     pseudonym,
-    stored,
     to_home,
     without_folders,
     without_names,
@@ -111,7 +110,7 @@ def test_tags_and_variables_are_redacted_by_name_and_metrics_are_not():
         "config": {"template": "set key = value", "note": "hf_" + "a1" * 16},
         "values": [1.0, 2.0],
     }
-    assert stored(value) == {
+    assert redacted(value) == {
         "tags": {"HF_TOKEN": "***", "suite": "night"},
         "environment_variables": {"OV_KEY": "***"},
         "missing": {"time_to_first_token": "not_measured"},
@@ -152,7 +151,7 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
     assert without_names("ann-laptop: /home/bob/x /scratch/ann/y") == "host: ~/x /scratch/user/y"
     assert without_names("banner of annotations") == "banner of annotations"
-    assert stored({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
+    assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
 
 
 @pytest.mark.parametrize("part", ["a-", "sk-", "eyJ-", "://", "x=", "-----BEGIN PRIVATE KEY-----", '"', "token:", '="'])
