@@ -372,13 +372,13 @@ def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: 
     before = selection_of([run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)])
 
     def text(runs: Sequence[Run], page: Page) -> str:
-        own = (session.tables if show.text is None else show.text)(runs, page)
-        return f"{own}\n\n{compare_stored(before, selection_of(run_ids), arguments.db_path).text}"
+        result = (session.tables if show.text is None else show.text)(runs, page)
+        return f"{result}\n\n{compare_stored(before, selection_of(run_ids), arguments.db_path).text}"
 
     def document(runs: Sequence[Run]) -> Json:
-        own = [to_json(run) for run in runs] if show.document is None else show.document(runs)
+        result = [to_json(run) for run in runs] if show.document is None else show.document(runs)
         return {
-            "measured": own,
+            "measured": result,
             "comparison": compare_stored(before, selection_of(run_ids), arguments.db_path, "--json").document,
         }
 
@@ -415,11 +415,13 @@ def _check_machine(run: MeasuredRun) -> None:
     from benchmarking.devices.support.host import host_facts
     from benchmarking.devices.support.kinds import hashed_keys, processor
 
-    here = hashed_keys(Device(type=processor().name, selector=processor().name, found=True), host_facts())
-    there = run.hashed_keys
-    differing = [name for name in HOST_KEYS if name in there and there[name] != here[name]]
+    machine = hashed_keys(Device(type=processor().name, selector=processor().name, found=True), host_facts())
+    recorded = run.hashed_keys
+    differing = [name for name in HOST_KEYS if name in recorded and recorded[name] != machine[name]]
     if differing:
-        differences = "; ".join(f"{name}: {json.dumps(there[name])} / {json.dumps(here[name])}" for name in differing)
+        differences = "; ".join(
+            f"{name}: {json.dumps(recorded[name])} / {json.dumps(machine[name])}" for name in differing
+        )
         raise UsageError(
             f"{INTERLEAVE}: the stored run is from another machine ({differences}): run this command there"
         )

@@ -96,7 +96,7 @@ def benchmark_model(
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
-    about = {"tags": dict(tags or {}), "description": description}
+    metadata = {"tags": dict(tags or {}), "description": description}
     is_named = isinstance(model, str)
     if remote.cluster is not None and (not is_named or build_only):
         what = "build_only" if is_named else "a module of this process"
@@ -116,17 +116,17 @@ def benchmark_model(
     )
     with _cache(cache_dir, is_lean=lean_cache):
         if isinstance(model, str):
-            return _measure_model_id(model, chosen, {**request, **about}, remote, build_only=build_only)
+            return _measure_model_id(model, chosen, {**request, **metadata}, remote, build_only=build_only)
         if build_only or sequence is not None or any(name in request for name in ELSEWHERE):
             stages = None if sequence is None else read_sequence(Path(sequence).resolve())
-            fields = {**_module_fields(model, request, stages), **about}
+            fields = {**_module_fields(model, request, stages), **metadata}
             return _measure_copy(model, inputs, name, chosen, fields, stages, build_only=build_only)
         if request:
             raise UsageError(
                 f"{sorted(request)[0]} applies to a module only with device, runtime or precision: give one of these, "
                 "or remove it"
             )
-        return _measure_module(model, inputs, name, chosen, about)
+        return _measure_module(model, inputs, name, chosen, metadata)
 
 
 def benchmark_script(
@@ -297,8 +297,8 @@ def _measure_copy(
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
     calls = recorded_calls([arguments], [1])
-    about = describe(module, module_hash(module), calls, sequence=stages)
-    workload = about.workload(name or type(module).__name__)
+    script_module = describe(module, module_hash(module), calls, sequence=stages)
+    workload = script_module.workload(name or type(module).__name__)
     try:
         request = Request(
             model_id=workload.model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields
@@ -380,7 +380,7 @@ def _built(plan: CellPlan) -> Preparation | None:
     return made
 
 
-def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, about: Mapping[str, Any]) -> Run:
+def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
     from benchmarking.measure.point import measure_point
     from benchmarking.runtimes.support.torch.session import ModuleSession, module_workload
     from benchmarking.sweep.run.supervisor import finished_run
@@ -396,7 +396,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
             precision=_precision(session.verified.get("parameter_dtypes")),
             runtime_mode=chosen.mode,
         )
-        plan = _plan(cell, session, chosen, about)
+        plan = _plan(cell, session, chosen, metadata)
         (point,) = plan.points
         measurement = measure_point(session.operation(point), handle, point, 0, chosen, device=device)
         return finished_run(plan, [_load(session)], [measurement], utc_now())
@@ -405,7 +405,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
         handle.close()
 
 
-def _plan(cell: Cell, session: Any, chosen: Settings, about: Mapping[str, Any]) -> CellPlan:
+def _plan(cell: Cell, session: Any, chosen: Settings, metadata: Mapping[str, Any]) -> CellPlan:
     from benchmarking.core.provenance import provenance
     from benchmarking.devices.support.kinds import hardware
     from benchmarking.measure.environment import capture
@@ -415,7 +415,7 @@ def _plan(cell: Cell, session: Any, chosen: Settings, about: Mapping[str, Any]) 
         started_at=utc_now(),
         cell=cell,
         hardware=hardware(cell.device),
-        provenance=provenance(tuple(sys.argv), about["tags"], about["description"]),
+        provenance=provenance(tuple(sys.argv), metadata["tags"], metadata["description"]),
         environment=capture(),
         settings=chosen,
         timeout_s=None,

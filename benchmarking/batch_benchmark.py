@@ -235,8 +235,10 @@ def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     words = [NAME, "--resume", "--output-dir", str(batch.folder), *_resume_flags(batch.manifest, arguments)]
     words += target_flags(arguments)
-    kept = f"saved; continue with {shlex.join(words)}"
-    note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
+    outcome = f"saved; continue with {shlex.join(words)}"
+    note(
+        f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else outcome}"
+    )
 
 
 def _resume_flags(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:

@@ -149,7 +149,7 @@ def models_json() -> dict[str, Json]:
     return {
         "catalog": list(catalog_json()),
         "cached": [_cached_row(model) for model in cached_models(hub_cache_dir())],
-        "exported": [_exported_row(kept) for kept in _exported()],
+        "exported": [_exported_row(build) for build in _exported()],
     }
 
 
@@ -164,7 +164,7 @@ def models_text(page: Page = PLAIN) -> str:
             _section(CACHED_HEADINGS, [_cached_cells(model) for model in cached], (1, 2), page),
             "",
             f"Exported to {BuildStore().root}:",
-            _section(EXPORTED_HEADINGS, [_exported_cells(kept) for kept in exported], (4,), page),
+            _section(EXPORTED_HEADINGS, [_exported_cells(build) for build in exported], (4,), page),
         ]
     )
 
@@ -194,23 +194,23 @@ def _cached_cells(model: CachedModel) -> tuple[str, ...]:
     return (model.model_id, size_text(model.size_bytes), weights, model.revisions[0][:SHORT])
 
 
-def _exported_row(kept: CachedBuild) -> dict[str, Any]:
+def _exported_row(cached: CachedBuild) -> dict[str, Any]:
     return {
-        "name": kept.model_id,
-        "task": kept.build.parts.get("task"),
-        "format": kept.build.kind,
-        "precision": kept.precision,
-        "size_bytes": kept.size_bytes,
-        "digest": kept.build.digest,
-        "made_at": kept.build.made_at,
-        "folder": str(kept.folder),
+        "name": cached.model_id,
+        "task": cached.build.parts.get("task"),
+        "format": cached.build.kind,
+        "precision": cached.precision,
+        "size_bytes": cached.size_bytes,
+        "digest": cached.build.digest,
+        "made_at": cached.build.made_at,
+        "folder": str(cached.folder),
     }
 
 
-def _exported_cells(kept: CachedBuild) -> tuple[str, ...]:
-    task = str(kept.build.parts.get("task") or "-")
-    what = (kept.model_id or "-", task, kept.build.kind, kept.precision or "-")
-    return (*what, size_text(kept.size_bytes), kept.build.digest[:SHORT])
+def _exported_cells(cached: CachedBuild) -> tuple[str, ...]:
+    task = str(cached.build.parts.get("task") or "-")
+    what = (cached.model_id or "-", task, cached.build.kind, cached.precision or "-")
+    return (*what, size_text(cached.size_bytes), cached.build.digest[:SHORT])
 
 
 CATALOG_HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "further axes")

@@ -68,9 +68,13 @@ def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(list_json(contents), indent=1))
     else:
-        page, kept = stdout_page(), states.all_states()
+        page, script_states = stdout_page(), states.all_states()
         broken = [f"broken: {visible(why)}" for why in states.broken_states().values()]
-        parts = [list_text(root, contents, page), states_table(kept, page) if kept else "", "\n".join(broken)]
+        parts = [
+            list_text(root, contents, page),
+            states_table(script_states, page) if script_states else "",
+            "\n".join(broken),
+        ]
         print("\n\n".join(filter(None, parts)))
     return EXIT_OK
 
@@ -134,13 +138,13 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 
 
 def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    kept = {state.name: state for state in states.all_states()}
-    known = (*kept, *states.broken_states())
+    script_states = {state.name: state for state in states.all_states()}
+    known = (*script_states, *states.broken_states())
     names = [name for name in known if name in arguments.digest]
     digests = [name for name in arguments.digest if name not in names]
-    there = {one.build.digest for one in contents.builds}
-    engines = [engine for name in names if name in kept for engine in kept[name].engines]
-    digests += [digest for engine in engines for digest in engine.digests if digest in there]
+    existing = {one.build.digest for one in contents.builds}
+    engines = [engine for name in names if name in script_states for engine in script_states[name].engines]
+    digests += [digest for engine in engines for digest in engine.digests if digest in existing]
     states.remove(known if arguments.all and arguments.yes else names)
     for name in names:
         print(f"{name} deleted")
@@ -201,23 +205,25 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
 
 def _add_choice(parser: Parser) -> None:
     """The flags that select builds to delete."""
-    which = parser.add_argument_group("selection", "A build is deleted if it meets all of these conditions.")
-    which.add_argument(
+    selection = parser.add_argument_group("selection", "A build is deleted if it meets all of these conditions.")
+    selection.add_argument(
         "digest",
         nargs="*",
         metavar="DIGEST",
         help="digest or unique prefix, or the name of a script's model (default: any)",
     )
-    which.add_argument("--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)")
-    which.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
-    which.add_argument(
+    selection.add_argument(
+        "--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)"
+    )
+    selection.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
+    selection.add_argument(
         "--older-than",
         type=non_negative_number,
         metavar="DAYS",
         help="minimum days since the last use (default: any)",
     )
-    which.add_argument("--all", action="store_true", help="all builds; requires --yes")
-    which.add_argument("--yes", action="store_true", help="confirmation of --all")
+    selection.add_argument("--all", action="store_true", help="all builds; requires --yes")
+    selection.add_argument("--yes", action="store_true", help="confirmation of --all")
 
 
 HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")
@@ -244,10 +250,10 @@ def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
 def list_json(contents: Contents) -> dict[str, Json]:
     """`builds`, `scripts` (the content of their state.yaml), `broken` and `broken_scripts` (with the reason),
     `leftovers` and `links`."""
-    kept = states.all_states()
+    script_states = states.all_states()
     return {
-        "builds": [_row(one, kept) for one in contents.builds],
-        "scripts": [to_json(state) for state in kept],
+        "builds": [_row(one, script_states) for one in contents.builds],
+        "scripts": [to_json(state) for state in script_states],
         "broken": [
             {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
         ],
@@ -290,9 +296,9 @@ def csv_text(contents: Contents) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
-    kept = states.all_states()
+    script_states = states.all_states()
     for one in contents.builds:
-        cells = _row(one, kept).items()
+        cells = _row(one, script_states).items()
         writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     return text.getvalue()
 
@@ -303,10 +309,10 @@ def free_bytes(root: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def _row(one: CachedBuild, kept: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
+def _row(one: CachedBuild, script_states: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
     """A build as a row, with the latest results if it belongs to a script's model."""
     build = one.build
-    used = [(state, engine) for state in kept for engine in state.engines if build.digest in engine.digests]
+    used = [(state, engine) for state in script_states for engine in state.engines if build.digest in engine.digests]
     measured = [
         result.mean_latency
         for state, engine in used
@@ -339,7 +345,7 @@ def _cells(one: CachedBuild) -> tuple[str, ...]:
 
 def build_text(build: Build, folder: Path) -> str:
     """All inputs of a build, and the facts found while building it."""
-    about: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         **build.parts,
         **build.facts,
         "made_at": build.made_at,
@@ -347,7 +353,7 @@ def build_text(build: Build, folder: Path) -> str:
         "size": size_text(build.size_bytes),
         "folder": folder,
     }
-    lines = [f"  {key:<18}  {value}" for key, value in about.items() if value not in (None, "", [], {})]
+    lines = [f"  {key:<18}  {value}" for key, value in inputs.items() if value not in (None, "", [], {})]
     return "\n".join([f"{build.kind} {build.digest}", *map(visible, lines)])
 
 

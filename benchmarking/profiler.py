@@ -74,8 +74,8 @@ def profiled(
     profile lacks only these. Raises as `profile_cell` does."""
     peaks, why_none = _peaks(plan, db_path, say)
     with temporary_folder("benchhouse-profile") as folder:
-        wanted = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
-        profile = profile_cell(plan, wanted, peaks, say, why_no_peaks=why_none, device_wait_s=device_wait_s)
+        profile_settings = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
+        profile = profile_cell(plan, profile_settings, peaks, say, why_no_peaks=why_none, device_wait_s=device_wait_s)
         trace = folder / TRACE_FILE
         return Profiled(profile=profile, trace=trace.read_text(encoding="utf-8") if trace.is_file() else None)
 

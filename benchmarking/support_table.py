@@ -178,9 +178,9 @@ def between_markers(text: str) -> str | None:
 def _family_cell(answers: Answers, models: Sequence[Workload], notes: Notes) -> str:
     """Yes if the runtime runs a model of the family on any device, with notes for the models and devices where it does
     not."""
-    own = [of[model.model_id] for of in answers.values() if any(map(_runs, of.values())) for model in models]
-    refused = [of["float32"] for of in own if not _runs(of)]
-    word = "yes" if len(refused) < len(own) else "-"
+    supported = [of[model.model_id] for of in answers.values() if any(map(_runs, of.values())) for model in models]
+    refused = [of["float32"] for of in supported if not _runs(of)]
+    word = "yes" if len(refused) < len(supported) else "-"
     return word + notes.mark([why for why in refused if why is not None])
 
 

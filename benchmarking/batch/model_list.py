@@ -77,7 +77,7 @@ def read_settings(key: str, node: Node) -> Any:
         return readers()[key](node)
     except UsageError as error:
         text = str(error)
-        raise UsageError(text if text.startswith(f"{node.path}:") else f"{node.where}: {key} {text}") from error
+        raise UsageError(text if text.startswith(f"{node.path}:") else f"{node.location}: {key} {text}") from error
 
 
 def setting_values(mapping: Mapping[str, Node], *, others: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -227,17 +227,17 @@ class Entry:
     """A requested model and its settings."""
 
     model_id: str
-    where: str
+    location: str
     """"models.yaml:3", or the flag."""
-    shared: Mapping[str, Any] = field(default_factory=dict)
+    shared_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings shared by several models."""
-    own: Mapping[str, Any] = field(default_factory=dict)
+    model_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of this model only."""
 
 
-def entries_from_names(names: Sequence[str], where: str) -> tuple[Entry, ...]:
+def entries_from_names(names: Sequence[str], location: str) -> tuple[Entry, ...]:
     """Entries for names on the command line. Raises UsageError for a duplicate name."""
-    return _check_unique([Entry(model_id=name, where=where) for name in names])
+    return _check_unique([Entry(model_id=name, location=location) for name in names])
 
 
 def entries_from_file(path: Path) -> tuple[Entry, ...]:
@@ -249,7 +249,7 @@ def entries_from_file(path: Path) -> tuple[Entry, ...]:
 
 
 def select_entries(
-    entries: Sequence[Entry], include: Sequence[str], exclude: Sequence[str], where: str
+    entries: Sequence[Entry], include: Sequence[str], exclude: Sequence[str], location: str
 ) -> tuple[Entry, ...]:
     """The entries whose model id matches a pattern of `include`, if there are patterns, and none of `exclude`.
 
@@ -257,11 +257,11 @@ def select_entries(
     """
     for pattern in include:
         if not any(fnmatchcase(entry.model_id, pattern) for entry in entries):
-            raise UsageError(f"{where}: include: no model matches {pattern!r}")
+            raise UsageError(f"{location}: include: no model matches {pattern!r}")
     left = [entry for entry in entries if not include or _matches(entry, include)]
     left = [entry for entry in left if not _matches(entry, exclude)]
     if not left:
-        raise UsageError(f"{where}: include and exclude select none of {len(entries)} models")
+        raise UsageError(f"{location}: include and exclude select none of {len(entries)} models")
     return tuple(left)
 
 
@@ -273,8 +273,8 @@ def _check_unique(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     seen: dict[str, str] = {}
     for entry in entries:
         if entry.model_id in seen:
-            raise UsageError(f"{entry.where}: {entry.model_id} is listed twice (first: {seen[entry.model_id]})")
-        seen[entry.model_id] = entry.where
+            raise UsageError(f"{entry.location}: {entry.model_id} is listed twice (first: {seen[entry.model_id]})")
+        seen[entry.model_id] = entry.location
     return tuple(entries)
 
 
@@ -284,7 +284,7 @@ def _from_text(path: Path) -> list[Entry]:
     except FormatError as error:
         raise UsageError(str(error)) from error
     found = [(number, COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1)]
-    return [Entry(model_id=text, where=f"{path}:{number}") for number, text in found if text]
+    return [Entry(model_id=text, location=f"{path}:{number}") for number, text in found if text]
 
 
 def _from_yaml(path: Path) -> list[Entry]:
@@ -292,11 +292,11 @@ def _from_yaml(path: Path) -> list[Entry]:
     if isinstance(root.content, list):  # models without settings
         return [_entry(node, {}, []) for node in root.content]
     top = root.mapping("a list of models")
-    shared = {**_defaults(top), **setting_values(top, others=TOP_KEYS)}
+    shared_settings = {**_defaults(top), **setting_values(top, others=TOP_KEYS)}
     if "models" not in top:
         root.refuse("models is missing: list at least one")
     overrides = [_override(node) for node in top["overrides"].items()] if "overrides" in top else []
-    entries = [_entry(node, shared, overrides) for node in top["models"].items()]
+    entries = [_entry(node, shared_settings, overrides) for node in top["models"].items()]
     if not entries:
         top["models"].refuse("models is an empty list")
     include, exclude = _patterns(top, "include"), _patterns(top, "exclude")
@@ -321,18 +321,18 @@ def _override(node: Node) -> tuple[str, dict[str, Any]]:
     return match.content, setting_values(override, others=("match",))
 
 
-def _entry(node: Node, shared: Mapping[str, Any], overrides: Sequence[tuple[str, Mapping[str, Any]]]) -> Entry:
+def _entry(node: Node, shared_settings: Mapping[str, Any], overrides: Sequence[tuple[str, Mapping[str, Any]]]) -> Entry:
     fields = node.content if isinstance(node.content, dict) else {"id": node}
     name = fields.get("id")
     if name is None or not isinstance(name.content, str) or not name.content.strip():
         node.refuse(f"models takes model ids, or mappings with an id: got {node.text}")
     model_id = name.content.strip()
-    own = setting_values(fields, others=("id",))
-    settings = dict(shared)
+    model_settings = setting_values(fields, others=("id",))
+    settings = dict(shared_settings)
     for pattern, values in overrides:
         if fnmatchcase(model_id, pattern):
             settings = merged_settings(settings, values)
-    return Entry(model_id=model_id, where=node.where, shared=settings, own=own)
+    return Entry(model_id=model_id, location=node.location, shared_settings=settings, model_settings=model_settings)
 
 
 def _patterns(top: Mapping[str, Node], key: str) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def _listed(names: Sequence[str]) -> str:
 class CellRequest:
     """One requested cell."""
 
-    where: str
+    location: str
     """The place of the request: "models.yaml:3", or a flag."""
     requests: tuple[Request, ...]
     """One request per grid, otherwise equal; their points are measured together."""
@@ -179,7 +179,7 @@ class CellRequest:
         first = self.requests[0]
         threads = None if first.num_threads is None else f"{first.num_threads} threads"
         how = ", ".join(part for part in (first.runtime, first.precision, threads) if part)
-        return f"{first.model_id} on {first.device} ({how}) [{self.where}]"
+        return f"{first.model_id} on {first.device} ({how}) [{self.location}]"
 
 
 def cell_requests(entries: Sequence[Entry], flags: SettingValues, command: tuple[str, ...]) -> tuple[CellRequest, ...]:
@@ -189,21 +189,23 @@ def cell_requests(entries: Sequence[Entry], flags: SettingValues, command: tuple
 
 def _entry_requests(entry: Entry, flags: SettingValues, command: tuple[str, ...]) -> Iterator[CellRequest]:
     merged = BUILT_IN
-    for override in (entry.shared, entry.own, flags):
+    for override in (entry.shared_settings, entry.model_settings, flags):
         merged = model_list.merged_settings(merged, override)
-    shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
+    shared = frozenset(
+        axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.model_settings)
+    )
     common = _shared_fields(entry.model_id, merged, shared, command)
-    model_options = frozenset(runtime_options().keys() & entry.own.keys() - flags.keys())
+    model_options = frozenset(runtime_options().keys() & entry.model_settings.keys() - flags.keys())
     lists = (merged["devices"], merged["runtimes"], merged["precisions"], merged.get("num_threads") or (None,))
     for values in itertools.product(*lists):
         cell = {**common, **dict(zip(("device", "runtime", "precision", "num_threads"), values, strict=True))}
         requests = tuple(Request(**cell, **_grid_fields({**merged, **grid})) for grid in merged["grids"])
-        yield CellRequest(where=entry.where, requests=requests, model_options=model_options)
+        yield CellRequest(location=entry.location, requests=requests, model_options=model_options)
 
 
-def _keys(own: SettingValues) -> set[str]:
+def _keys(model_settings: SettingValues) -> set[str]:
     """The keys of a model's own settings, including those in its grids."""
-    return {*own, *(key for grid in own.get("grids", ()) for key in grid)}
+    return {*model_settings, *(key for grid in model_settings.get("grids", ()) for key in grid)}
 
 
 def _shared_fields(

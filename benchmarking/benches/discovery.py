@@ -84,7 +84,7 @@ def discover(
     remains.
     """
     files = [path for path in _files(folder) if not _matches(exclude, _names_of_file(path, folder))]
-    kept, left_out = [], {}
+    selected, left_out = [], {}
     for bench in _list_benches(files):
         configs = tuple(config for config in bench.configs if _is_selected(bench, config, folder, include, exclude))
         if bench.is_mock and not enable_mock:
@@ -92,11 +92,11 @@ def discover(
         elif not configs:
             left_out[bench.label] = "excluded by --include and --exclude"
         else:
-            kept.append(replace(bench, configs=configs))
-    if not kept:
+            selected.append(replace(bench, configs=configs))
+    if not selected:
         reasons = "; ".join(f"{label}: {why}" for label, why in left_out.items())
         raise UsageError(f"--benches {folder}: no benchmark to run" + (f" ({reasons})" if reasons else " in it"))
-    return Discovery(benches=tuple(kept), left_out=left_out)
+    return Discovery(benches=tuple(selected), left_out=left_out)
 
 
 def _files(folder: Path) -> list[Path]:

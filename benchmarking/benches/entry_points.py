@@ -55,7 +55,7 @@ class FunctionBenchmark(ModelBenchmark):
 def _values(config: BenchmarkConfig) -> dict[str, Any]:
     """The fields of a config, under all their names."""
     found = {name: getattr(config, name) for name in FIELDS}
-    return {**found, **{other: found[own] for other, own in FIELD_ALIASES.items()}}
+    return {**found, **{other: found[field] for other, field in FIELD_ALIASES.items()}}
 
 
 def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:

@@ -104,14 +104,14 @@ def overrides(bench: type[ModelBenchmark], method: str) -> bool:
 
 def timed_by(bench: type[ModelBenchmark]) -> TimedBy:
     """Which side measures the time of a benchmark's calls. Raises UsageError if it defines no call or both kinds."""
-    own = [name for name in ("measure_latency", "measure_time_to_first_token") if overrides(bench, name)]
+    self_timed = [name for name in ("measure_latency", "measure_time_to_first_token") if overrides(bench, name)]
     if overrides(bench, "run"):
-        if own:
+        if self_timed:
             raise UsageError(
-                f"{bench.__name__} has both run and {own[0]}, but only one can be the timed call: remove one"
+                f"{bench.__name__} has both run and {self_timed[0]}, but only one can be the timed call: remove one"
             )
         return "benchhouse"
-    if not own:
+    if not self_timed:
         raise UsageError(
             f"{bench.__name__} has nothing to time: define run, measure_latency or measure_time_to_first_token"
         )
@@ -146,10 +146,10 @@ def resolve_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a config by field. Raises UsageError for a field that is given under two names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        own = FIELD_ALIASES.get(name, name)
-        if own in found:
-            raise UsageError(f"BenchmarkConfig: {name} is an alias of {own}: give only one of them")
-        found[own] = value
+        field = FIELD_ALIASES.get(name, name)
+        if field in found:
+            raise UsageError(f"BenchmarkConfig: {name} is an alias of {field}: give only one of them")
+        found[field] = value
     options = {name: found.pop(name) for name in OPTION_ALIASES if name in found}
     options = {name: value for name, value in options.items() if value is not None}
     if options or found.get("custom_params") is not None:

@@ -124,7 +124,7 @@ def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlann
 
 def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
     """A benchmark as a workload. The folder of its file is not part of its identity; the worker finds it by `path`."""
-    about: dict[str, Json] = {
+    identity: dict[str, Json] = {
         "bench": bench.class_name,
         "file": Path(bench.path).name,
         "timed_by": bench.timed_by,
@@ -137,8 +137,8 @@ def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
         family=None,
         task=bench.task,
         source="bench",
-        config=about,
-        config_hash=canonical_hash(about),
+        config=identity,
+        config_hash=canonical_hash(identity),
         weights="given",
         path=bench.path,
     )

@@ -114,8 +114,8 @@ class BenchmarkRunner:
         planning = BenchPlanning(
             session_id=uuid7(), settings=self._settings, device=self._device, command=tuple(sys.argv)
         )
-        machine, whole = Machine(), describe(kind, list(configs.values()))
-        each = (replace(whole, configs=(config,)) for config in configs.values())
+        machine, bench = Machine(), describe(kind, list(configs.values()))
+        each = (replace(bench, configs=(config,)) for config in configs.values())
         plans = tuple(plan for one in each for plan in plan_benches([one], planning, machine))
         if commit_id is None:
             return plans
@@ -129,7 +129,7 @@ def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[st
         named = {name: getattr(each, "config", each) for name, each in scenarios.items()}
     else:
         configs = configs_of(kind) if scenarios is None else tuple(scenarios)
-        named = {_name(config, place): config for place, config in enumerate(configs, 1)}
+        named = {_name(config, number): config for number, config in enumerate(configs, 1)}
     for name, config in named.items():
         if not isinstance(config, BenchmarkConfig):
             raise UsageError(f"scenario {name} takes a BenchmarkConfig: got {config!r}")
@@ -138,9 +138,9 @@ def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[st
     return named
 
 
-def _name(config: Any, place: int) -> str:
+def _name(config: Any, number: int) -> str:
     """A unique name of a config: "gpt2 compiled b1 s128 (2)"."""
     if not isinstance(config, BenchmarkConfig):
-        return str(place)
+        return str(number)
     words = (config.name, config.variant, config.precision, config.point.label)
-    return f"{' '.join(filter(None, words))} ({place})"
+    return f"{' '.join(filter(None, words))} ({number})"

@@ -83,13 +83,13 @@ def plan_calibration(
     Raises UsageError for a device that torch cannot use, and BenchhouseError if nothing can be measured.
     """
     machine = Machine()
-    about = outline(requested, machine)
-    device = about.device
+    plan_outline = outline(requested, machine)
+    device = plan_outline.device
     lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
     say(f"searching for sizes on {device.selector} ({device.name})")
     with device_lock(lock_name, note, WAIT_S if device_wait_s is None else device_wait_s):
-        sizes = find_sizes(device, about.precisions)
-    remarks = _remarks(about, sizes)
+        sizes = find_sizes(device, plan_outline.precisions)
+    remarks = _remarks(plan_outline, sizes)
     benches = tuple(_benches(sizes))
     if not benches:
         raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
@@ -97,8 +97,8 @@ def plan_calibration(
     return Calibration(device=device, plans=plan_benches(benches, bench_planning, machine), remarks=remarks)
 
 
-def _remarks(about: Outline, sizes: Sizes) -> dict[str, str]:
-    remarks = dict(about.remarks)
+def _remarks(plan_outline: Outline, sizes: Sizes) -> dict[str, str]:
+    remarks = dict(plan_outline.remarks)
     if not sizes.cache_known:
         remarks["last-level cache"] = f"size unknown: assuming {sizes.cache_bytes / 1e6:.0f} MB"
     return {**remarks, **sizes.missing}

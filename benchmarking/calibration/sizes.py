@@ -145,9 +145,9 @@ def best_rate(seconds_at: Callable[[int], float], largest: int) -> float:
 
 def sizes_for(flops_per_sec: float, largest: int) -> tuple[int, ...]:
     """Sizes whose products take `TARGETS_S` at a rate: n = (rate x s / 2)^(1/3), rounded to steps, within bounds."""
-    wanted = (round((flops_per_sec * target_s / 2) ** (1 / 3) / STEP) * STEP for target_s in TARGETS_S)
+    ideal_sizes = (round((flops_per_sec * target_s / 2) ** (1 / 3) / STEP) * STEP for target_s in TARGETS_S)
     last = max(largest // STEP * STEP, STEP)
-    return tuple(sorted({min(max(size, STEP), last) for size in wanted}))
+    return tuple(sorted({min(max(size, STEP), last) for size in ideal_sizes}))
 
 
 def _product(handle: DeviceHandle, size: int, dtype: Any) -> Callable[[], object]:

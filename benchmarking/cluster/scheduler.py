@@ -90,8 +90,8 @@ def temporary_certificate_files(folder: Path) -> Any:
     for part, path in paths.items():
         path.touch(mode=0o600, exist_ok=False)
         path.write_text(texts[part], encoding="ascii")
-    own = {f"tls_{role}_{part}": str(paths[part]) for role in ROLES for part in ("cert", "key")}
-    return Security(tls_ca_file=str(paths["ca_file"]), require_encryption=True, **own)
+    files = {f"tls_{role}_{part}": str(paths[part]) for role in ROLES for part in ("cert", "key")}
+    return Security(tls_ca_file=str(paths["ca_file"]), require_encryption=True, **files)
 
 
 @contextmanager

@@ -233,11 +233,11 @@ def _parts(text: str, example: str) -> list[str]:
     return parts
 
 
-def _number(text: str, wanted: str, fits: Callable[[float], bool]) -> float:
+def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{wanted}: got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}") from None
     if not fits(value) or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{wanted}: got {text!r}")
+        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}")
     return value

@@ -329,10 +329,10 @@ def read(path: Path) -> LiveStatus:
     except OSError as error:
         raise StorageError(f"{path.name}: {error.strerror}") from error
     try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
+        file_status = os.fstat(descriptor)
+        if not stat.S_ISREG(file_status.st_mode):
             raise StorageError(f"{path.name}: not a regular file")
-        if os.name == "posix" and about.st_uid != os.geteuid():
+        if os.name == "posix" and file_status.st_uid != os.geteuid():
             raise StorageError(f"{path.name}: it belongs to another user")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(MAX_BYTES + 1)

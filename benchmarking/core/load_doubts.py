@@ -69,11 +69,11 @@ def lateness(requests: Requests) -> list[float]:
 def achieved_share(requests: Requests) -> float | None:
     """The achieved rate as a share of the scheduled rate; None for fewer than 2 distinct times."""
     sent = [one for one in requests.sent_ms if one is not None]
-    wanted = max(requests.intended_ms) - min(requests.intended_ms)
-    if len(sent) < 2 or wanted <= 0:
+    scheduled_ms = max(requests.intended_ms) - min(requests.intended_ms)
+    if len(sent) < 2 or scheduled_ms <= 0:
         return None
     took = max(sent) - min(sent)
-    return len(sent) / len(requests) * wanted / took if took > 0 else None
+    return len(sent) / len(requests) * scheduled_ms / took if took > 0 else None
 
 
 def sent_per_s(requests: Requests) -> float | None:

@@ -349,14 +349,14 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     launches. Where launches differ, it then includes their spread, and exceeds the median of their own percentiles.
     """
     names = ("mean", "sd", "mad", "p25", "median", "p75", *PERCENTILES)
-    own = {name: [value for one in described if (value := getattr(one, name)) is not None] for name in names}
-    values = {name: median(each) for name, each in own.items() if each}
+    by_launch = {name: [value for one in described if (value := getattr(one, name)) is not None] for name in names}
+    values = {name: median(each) for name, each in by_launch.items() if each}
     pooled = set()
     for name, q in PERCENTILES.items():
-        if len(own[name]) < len(described) and len(described) > 1:
+        if len(by_launch[name]) < len(described) and len(described) > 1:
             values.pop(name, None)
-            if (together := _pooled_quantile(launches, q)) is not None:
-                values[name] = together
+            if (pooled_value := _pooled_quantile(launches, q)) is not None:
+                values[name] = pooled_value
                 pooled.add(name)
     low, high, scope = _interval(described)
     if low is not None and high is not None:

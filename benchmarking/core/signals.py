@@ -39,13 +39,13 @@ def signals_interrupt() -> Iterator[list[int]]:
         raise Interrupted(number)
 
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
-    taken = [number for number in numbers if _is_main() and signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
+    handled = [number for number in numbers if _is_main() and signal.getsignal(number) is signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, interrupt)
     try:
         yield received
     finally:
-        for number in taken:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -58,16 +58,16 @@ def signals_deferred() -> Iterator[None]:
     received: list[tuple[int, FrameType | None]] = []
     numbers = [getattr(signal, one, None) for one in ("SIGINT", *ENDING_SIGNALS) if _is_main()]
     handlers = {number: signal.getsignal(number) for number in numbers if number is not None}
-    taken = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in taken:
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handled:
         signal.signal(number, lambda number, frame: received.append((number, frame)))
     try:
         yield
     finally:
-        for number, handler in taken.items():
+        for number, handler in handled.items():
             signal.signal(number, handler)
         for number, frame in received[:1]:
-            taken[number](number, frame)
+            handled[number](number, frame)
 
 
 def _is_main() -> bool:

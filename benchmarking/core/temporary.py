@@ -36,15 +36,15 @@ UNLOCKED_AGE_S = 3600.0
 
 
 @contextmanager
-def temporary_folder(name: str, place: Path | None = None) -> Iterator[Path]:
-    """A new folder in `place`, deleted at the end; `name` begins with a dot, or for the system's folder (None) with
+def temporary_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new folder in `parent`, deleted at the end; `name` begins with a dot, or for the system's folder (None) with
     "benchhouse-".
 
     Leftovers of killed processes in the same place are removed first. Raises OSError.
     """
-    place = Path(tempfile.gettempdir()) if place is None else place
-    remove_leftovers(place)
-    with held_folder(place / temporary_name(name)) as folder:
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    remove_leftovers(parent)
+    with held_folder(parent / temporary_name(name)) as folder:
         yield folder
 
 
@@ -83,9 +83,9 @@ def locked_file(path: Path) -> IO[str]:
         file.close()  # removed as a leftover before it was locked
 
 
-def remove_leftovers(place: Path) -> None:
+def remove_leftovers(parent: Path) -> None:
     """Delete leftovers of this user's killed processes from a folder, if it is writable."""
-    for entry in _candidates(place):
+    for entry in _candidates(parent):
         with _lock_leftover(entry) as is_left, suppress(OSError):
             if is_left and entry.is_dir():
                 shutil.rmtree(entry)
@@ -93,10 +93,10 @@ def remove_leftovers(place: Path) -> None:
                 entry.unlink()
 
 
-def leftovers(place: Path) -> list[Path]:
+def leftovers(parent: Path) -> list[Path]:
     """Leftovers of this user's killed processes in a folder."""
     found = []
-    for entry in _candidates(place):
+    for entry in _candidates(parent):
         with _lock_leftover(entry) as is_left:
             found += [entry] if is_left else []
     return found
@@ -119,16 +119,16 @@ def _create_locked(folder: Path) -> int | None:
         os.close(lock)
 
 
-def _candidates(place: Path) -> list[Path]:
+def _candidates(parent: Path) -> list[Path]:
     """The entries of a folder whose names are those of temporary files."""
     if sys.platform == "win32":
         return []
     try:
-        names = sorted(os.listdir(place))
+        names = sorted(os.listdir(parent))
     except OSError:
         return []
     patterns = (FOLDER, LOCKED_FILE, UNLOCKED_FILE)
-    return [place / name for name in names if any(pattern.fullmatch(name) for pattern in patterns)]
+    return [parent / name for name in names if any(pattern.fullmatch(name) for pattern in patterns)]
 
 
 @contextmanager

@@ -101,10 +101,10 @@ def summarise(
 def _custom(measured: Sequence[Measurement]) -> tuple[dict[str, Json], dict[str, str]]:
     """Unit and direction of each custom metric, and why some have no value."""
     given = [stated for one in measured if isinstance(stated := one.extra.get(CUSTOM_METRICS), dict)]
-    custom: dict[str, Json] = {name: about for stated in given for name, about in stated.items()}
+    custom: dict[str, Json] = {name: definition for stated in given for name, definition in stated.items()}
     why = f"{NOT_SUPPORTED}: its unit or direction differs between launches"
-    unlike = {name: why for stated in given for name, about in stated.items() if about != custom[name]}
-    return {name: about for name, about in custom.items() if name not in unlike}, unlike
+    unlike = {name: why for stated in given for name, definition in stated.items() if definition != custom[name]}
+    return {name: definition for name, definition in custom.items() if name not in unlike}, unlike
 
 
 def _without_numbers(result_id: str, point: Point, measurements: Sequence[Measurement]) -> Result:
@@ -229,8 +229,8 @@ def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad], descr
 
 def _columns_of(name: str) -> tuple[str, ...]:
     """The columns computed from a raw metric or reading, or its own name if there are none."""
-    made = (metric for metric in METRICS.values() if metric.of == name and metric.source != "derived")
-    return tuple(metric.column for metric in made) or (name,)
+    derived = (metric for metric in METRICS.values() if metric.of == name and metric.source != "derived")
+    return tuple(metric.column for metric in derived) or (name,)
 
 
 def _by_column(missing: Mapping[str, str]) -> dict[str, str]:
@@ -242,8 +242,8 @@ def _complete(metrics: Mapping[str, float], reasons: Mapping[str, str], default:
     """A reason for every column without a value; a derived column takes the reason of its reading."""
     absent = dict.fromkeys((name for name in METRICS if name not in metrics), default)
     known = {name: why for name, why in reasons.items() if name not in metrics}
-    made = from_source("derived").items()
-    of_readings = {name: known[one.of] for name, one in made if name not in metrics and one.of in known}
+    derived = from_source("derived").items()
+    of_readings = {name: known[one.of] for name, one in derived if name not in metrics and one.of in known}
     return {**absent, **of_readings, **known}
 
 

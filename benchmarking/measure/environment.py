@@ -53,7 +53,7 @@ SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|HEADER", re.I
 
 def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Readings:
     """Everything in the environment that a result may depend on. Takes a few milliseconds."""
-    taken = gather(
+    from_files = gather(
         {
             "cpu_governor": lambda: _cpufreq(root, "scaling_governor"),
             "cpu_scaling_driver": lambda: _cpufreq(root, "scaling_driver"),
@@ -68,7 +68,7 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
         }
     )
     chosen: Json = dict(relevant_variables(os.environ if variables is None else variables))
-    return _host_facts() | taken | Readings(values={"environment_variables": chosen})
+    return _host_facts() | from_files | Readings(values={"environment_variables": chosen})
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -120,8 +120,8 @@ class StoppingRule:
         """The number of samples at the next check, given `count` now."""
         fixed = self._settings.fixed_iterations
         last = self._settings.max_samples if fixed is None else fixed
-        wanted = max(self._settings.min_samples, 2 * count)
-        return wanted if fixed is None and self._is_accelerator and count >= last else min(last, wanted)
+        doubled = max(self._settings.min_samples, 2 * count)
+        return doubled if fixed is None and self._is_accelerator and count >= last else min(last, doubled)
 
     def look(self, values: Sequence[float], measured_s: float) -> str | None:
         """The reason to stop now, or None to continue. `measured_s` is the time spent inside timed regions.

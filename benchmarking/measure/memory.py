@@ -300,8 +300,8 @@ def _sampled(at_rest: Readings, peaks: Reading, state: Readings) -> Readings:
 
     The latter is read before the calls, so the difference is missing if another process is active on the device.
     """
-    own, used = (peaks.get(name) for name in IN_USE_NAMES)
-    process = _value("device_process_peak_bytes", own, at_rest.missing.get(IN_USE_NAMES[0], NOT_SUPPORTED))
+    process_bytes, used = (peaks.get(name) for name in IN_USE_NAMES)
+    process = _value("device_process_peak_bytes", process_bytes, at_rest.missing.get(IN_USE_NAMES[0], NOT_SUPPORTED))
     if state.values.get("foreign_pids"):
         return process | _value(GLOBAL_DELTA, None, f"{NOT_APPLICABLE}: another process uses the device")
     resting_own, resting_used = (at_rest.values.get(name) for name in IN_USE_NAMES)

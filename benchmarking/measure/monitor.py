@@ -424,9 +424,9 @@ def _without(why: str) -> UsagePass:
 
 def _series(usage: Usage, launch: int, started_at: str) -> tuple[Samples, ...]:
     """The raw series. Each has one value per time, so they can be joined by position."""
-    whole = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
+    complete = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
     series = {TIMES: ("ms", tuple(seconds * NS_PER_S / NS_PER_MS for seconds in usage.times_s))}
-    for name in whole:
+    for name in complete:
         metric, unit = SERIES[name]
         values = usage.series(name)
         series[metric] = (unit, tuple(map(bytes_to_mb, values)) if unit == "MB" else values)

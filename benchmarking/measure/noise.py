@@ -100,8 +100,8 @@ def _cpu_pressure(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
 def _run_queue_wait(before: Mapping[str, Any], after: Mapping[str, Any], elapsed_s: float) -> dict[str, Json]:
     """A thread that starts inside the window counts from 0; the wait of a thread that ends inside it is lost."""
     ran_and_waited = [
-        (ran - old_ran, waited - old_waited)
-        for thread, (ran, waited) in after.items()
+        (run_ns - old_ran, waited - old_waited)
+        for thread, (run_ns, waited) in after.items()
         for old_ran, old_waited in (before.get(thread, (0, 0)),)
     ]
     busy = sum((ran_ns + waited_ns) / 1e9 > BUSY_SHARE * elapsed_s for ran_ns, waited_ns in ran_and_waited)
@@ -164,10 +164,10 @@ def _run_queue(root: Path, processes: Sequence[int]) -> dict[str, Json]:
     threads: dict[str, Json] = {}
     for path in (path for one in ("self", *processes) for path in root.glob(f"proc/{one}/task/*/schedstat")):
         try:
-            ran, waited = read_text(path).split()[:2]
+            run_ns, waited = read_text(path).split()[:2]
         except UnreadableError:
             continue  # the thread ended after the listing
-        threads[path.parent.name] = [int(ran), int(waited)]
+        threads[path.parent.name] = [int(run_ns), int(waited)]
     if not threads:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'proc/self/task'}/*/schedstat")
     return threads

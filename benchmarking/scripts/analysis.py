@@ -87,18 +87,18 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
     done = run_module(MODULE, input_text=dumps(request), limit_s=limit_s)
     if log is not None:
         _write(log, done.stderr)
-    kept = None if log is None else str(log)
+    log_text = None if log is None else str(log)
     lines = done.stdout.splitlines()
     if done.exit_code == 0 and lines:
         if (refused := json.loads(lines[-1]).get(REFUSED)) is not None:
             raise UsageError(refused)
         found = from_json(Analysis, json.loads(lines[-1]), MODULE)
-        return Analysis(request=request, modules=found.modules, error=found.error, log=kept)
+        return Analysis(request=request, modules=found.modules, error=found.error, log=log_text)
     if done.exit_code is None:
         error = f"it did not finish within {limit_s:g} s: raise --timeout"
     else:
         error = f"its process ended with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
-    return Analysis(request=request, error=error, log=kept)
+    return Analysis(request=request, error=error, log=log_text)
 
 
 def analysed(request: ScriptRequest) -> Analysis:
@@ -116,10 +116,10 @@ def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
     hash."""
     if not hashes:
         return tuple(module.number for module in analysis.modules)
-    for wanted in hashes:
-        if not any(module.hash.startswith(wanted) for module in analysis.modules):
+    for prefix in hashes:
+        if not any(module.hash.startswith(prefix) for module in analysis.modules):
             found = ", ".join(f"{one.short_hash} ({one.class_name})" for one in analysis.modules) or "none"
-            raise UsageError(f"{analysis.name}::{wanted}: no model with this hash; found {found}")
+            raise UsageError(f"{analysis.name}::{prefix}: no model with this hash; found {found}")
     return tuple(one.number for one in analysis.modules if one.hash.startswith(tuple(hashes)))
 
 

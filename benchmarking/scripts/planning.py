@@ -116,9 +116,9 @@ def _plans(
     plans: list[CellPlan] = []
     refused: dict[str, UnsupportedError] = {}
     for device, runtime in selection:
-        here = replace(request, model_id=workload.model_id, device=device, runtime=runtime)
+        module_request = replace(request, model_id=workload.model_id, device=device, runtime=runtime)
         try:
-            plan = plan_points(here, session_id, workload, points, skipped={}, machine=machine)
+            plan = plan_points(module_request, session_id, workload, points, skipped={}, machine=machine)
             _check_sequence(module, plan)
             plans.append(plan)
         except UnsupportedError as error:
@@ -169,7 +169,7 @@ def _outline(analysis: Analysis, module: GivenModule) -> list[str]:
     indent = "  " * (module.depth + 1)
     name = analysis.workload(module).model_id
     place = analysis.name if module.line is None else f"{analysis.name}, line {module.line}"
-    about = [
+    rows = [
         ("class", f"{module.module_class} ({module.kind})"),
         ("location", place),
         ("parameters", f"{module.parameter_count} ({size_text(module.weights_bytes)})"),
@@ -177,8 +177,8 @@ def _outline(analysis: Analysis, module: GivenModule) -> list[str]:
     ]
     for call in module.calls:
         inputs = ", ".join(f"{name}: {what}" for name, what in call.signature.items()) or "none"
-        about.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
+        rows.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
     if module.further_executions:
-        about.append(("more", f"{module.further_executions} calls with other kinds of input, which are not measured"))
+        rows.append(("more", f"{module.further_executions} calls with other kinds of input, which are not measured"))
     head = f"{indent}{name} (executed {module.executions}x, {number(module.seconds, 2)} s)"
-    return [head, *(f"{indent}  {key:<10}  {text}" for key, text in about)]
+    return [head, *(f"{indent}  {key:<10}  {text}" for key, text in rows)]

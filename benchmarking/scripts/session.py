@@ -81,11 +81,11 @@ class Models:
         """Make the builds that the launches of all plans would load, and measure nothing."""
         for plan in self.plans:
             name = f"{plan.cell.workload.model_id} for {plan.cell.runtime} on {plan.cell.device.selector}"
-            made = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]
-            if isinstance(made, LoadFailed):
-                self.failures.append(f"{name}: {made.error}")
+            preparation = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]
+            if isinstance(preparation, LoadFailed):
+                self.failures.append(f"{name}: {preparation.error}")
             else:
-                self._keep(states.with_preparation(self._state_of(plan), plan, made))
+                self._keep(states.with_preparation(self._state_of(plan), plan, preparation))
         return [engine for state in self._by_name.values() for engine in state.engines]
 
     def keep(self, run: Run) -> None:

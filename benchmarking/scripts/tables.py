@@ -58,7 +58,7 @@ def states_table(states: Sequence[ScriptState], page: Page = PLAIN) -> str:
 def state_text(state: ScriptState, page: Page = PLAIN) -> str:
     """The details of one state."""
     model = state.model
-    about = [
+    rows = [
         ("model", f"{state.model_id} ({model.module_class}, {model.kind})"),
         ("script", state.script if model.line is None else f"{state.script}, line {model.line}"),
         ("arguments", " ".join(model.script_arguments) or "none"),
@@ -69,7 +69,7 @@ def state_text(state: ScriptState, page: Page = PLAIN) -> str:
         ("updated", state.updated_at),
         ("folder", str(state.folder)),
     ]
-    lines = [state.name, *(f"  {key:<10}  {text}" for key, text in about)]
+    lines = [state.name, *(f"  {key:<10}  {text}" for key, text in rows)]
     return "\n\n".join(["\n".join(lines), builds_table(state.engines, page), results_table(state.results, page)])
 
 

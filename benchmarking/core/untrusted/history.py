@@ -47,22 +47,22 @@ class CommitText:
 class History:
     """The commits of one repository."""
 
-    def __init__(self, folder: Path, own: Path) -> None:
-        """`folder` is in the repository; `own` is an empty folder for git to work in.
+    def __init__(self, folder: Path, work_folder: Path) -> None:
+        """`folder` is in the repository; `work_folder` is an empty folder for git to work in.
 
         Raises UsageError outside a repository, without git, and for a repository without a commit.
         """
-        place = RepositoryPaths.above(folder)
-        if place is None:
+        paths = RepositoryPaths.above(folder)
+        if paths is None:
             raise UsageError(f"{folder} is not in a git repository: run this in a working tree")
         if program("git") is None:
             raise UsageError("git is not installed or not on PATH: install git")
-        head = repository_state(place.tree).commit
+        head = repository_state(paths.tree).commit
         if head is None:
-            raise UsageError(f"{place.tree}: the repository has no commits: commit something first")
-        self._place = place
+            raise UsageError(f"{paths.tree}: the repository has no commits: commit something first")
+        self._paths = paths
         self._head = head
-        self._git_folder = own / ".git"
+        self._git_folder = work_folder / ".git"
         self._borrow(self._git_folder, head)
 
     def commit(self, revision: str) -> str:
@@ -76,13 +76,13 @@ class History:
         base = self._named(found["name"])
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}{found['steps']}^{{commit}}")
         if done.exit_code != 0:
-            raise UsageError(f"{revision!r} is not a commit of {self._place.tree}: see git log")
+            raise UsageError(f"{revision!r} is not a commit of {self._paths.tree}: see git log")
         return done.stdout.strip()
 
     def text(self, commit: str) -> CommitText:
         """Subject, author and time of a commit, with control characters as escapes."""
-        shown = self._answer("show", "--no-patch", "--no-show-signature", "--format=%an%n%cI%n%s", commit, "--")
-        author, time, subject = (*shown.split("\n", 2), "", "")[:3]
+        output = self._answer("show", "--no-patch", "--no-show-signature", "--format=%an%n%cI%n%s", commit, "--")
+        author, time, subject = (*output.split("\n", 2), "", "")[:3]
         return CommitText(subject=visible(subject.strip()), author=visible(author), time=visible(time))
 
     def parents(self, commit: str) -> tuple[str, ...]:
@@ -105,9 +105,9 @@ class History:
     def check_out(self, commit: str, tree: Path) -> Path:
         """Write the files of a commit into a new folder, which is a repository at that commit."""
         tree.mkdir()
-        own = tree / ".git"
-        self._borrow(own, commit)
-        done = self._git("reset", "--quiet", "--hard", commit, folder=own, tree=tree)
+        git_folder = tree / ".git"
+        self._borrow(git_folder, commit)
+        done = self._git("reset", "--quiet", "--hard", commit, folder=git_folder, tree=tree)
         if done.exit_code != 0:
             raise BenchhouseError(f"cannot check out {commit[:12]}: git: {done.last_line or 'no answer in time'}")
         return tree
@@ -117,7 +117,7 @@ class History:
         folder.mkdir()
         write_empty_repository(folder, commit)
         (folder / "objects" / "info").mkdir(parents=True)
-        common = self._place.common.resolve()
+        common = self._paths.common.resolve()
         (folder / "objects" / "info" / "alternates").write_text(f"{common / 'objects'}\n", encoding="utf-8")
         if (common / "shallow").is_file():  # a shallow clone, as in CI
             (folder / "shallow").write_bytes((common / "shallow").read_bytes())
@@ -127,12 +127,12 @@ class History:
         if name in ("HEAD", "@"):
             return self._head
         short = name.removeprefix("refs/")
-        for place in PLACES:
-            if (found := commit_named(self._place, f"{place}{short}")) is not None:
+        for paths in PLACES:
+            if (found := commit_named(self._paths, f"{paths}{short}")) is not None:
                 return found
         if ABBREVIATED.fullmatch(name):
             return name
-        raise UsageError(f"{name!r} is not a commit, branch or tag of {self._place.tree}: see git log")
+        raise UsageError(f"{name!r} is not a commit, branch or tag of {self._paths.tree}: see git log")
 
     def _answer(self, *arguments: str) -> str:
         done = self._git(*arguments)
@@ -144,15 +144,15 @@ class History:
         git = program("git")
         if git is None:
             raise UsageError("git is not installed or not on PATH: install git")
-        own = folder or self._git_folder
+        git_folder = folder or self._git_folder
         return run_program(
-            (git, *safe_settings(self._place, own), *arguments),
+            (git, *safe_settings(self._paths, git_folder), *arguments),
             limit_s=LIMIT_S,
             env={
                 **without_git(os.environ),
                 **OUTSIDE,
-                "GIT_DIR": str(own),
-                "GIT_WORK_TREE": str(tree or own.parent),
+                "GIT_DIR": str(git_folder),
+                "GIT_WORK_TREE": str(tree or git_folder.parent),
             },
-            folder=tree or own.parent,
+            folder=tree or git_folder.parent,
         )

@@ -133,17 +133,17 @@ def without_secrets(text: str) -> str:
 
 def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
     """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
-    kept: list[str] = []
+    result: list[str] = []
     for position, argument in enumerate(arguments):
         name, equals, _ = argument.partition("=")
         before = arguments[position - 1] if position else ""
         if before.startswith("-") and "=" not in before and is_secret_name(before) and not argument.startswith("-"):
-            kept.append(LEFT_OUT)
+            result.append(LEFT_OUT)
         elif equals and " " not in name and is_secret_name(name):
-            kept.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
+            result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
-            kept.append(without_secrets(argument))
-    return kept
+            result.append(without_secrets(argument))
+    return result
 
 
 def from_home(text: str) -> str:

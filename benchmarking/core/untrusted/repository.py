@@ -44,12 +44,12 @@ class RepositoryState:
 
 def repository_state(folder: Path) -> RepositoryState:
     """The state of the repository that a folder belongs to; all None outside a repository."""
-    place = RepositoryPaths.above(folder)
-    head = None if place is None else _text(place.own / "HEAD")
-    if place is None or head is None:
+    paths = RepositoryPaths.above(folder)
+    head = None if paths is None else _text(paths.git_folder / "HEAD")
+    if paths is None or head is None:
         return RepositoryState()
     name = head.removeprefix("ref:").strip() if head.startswith("ref:") else None
-    commit = commit_named(place, name) if name is not None else _hash(head)
+    commit = commit_named(paths, name) if name is not None else _hash(head)
     if commit is None:
         return RepositoryState()
     branch = "HEAD" if name is None else name.removeprefix("refs/heads/")
@@ -58,7 +58,7 @@ def repository_state(folder: Path) -> RepositoryState:
     )  # imported here, since `provenance`, which it uses, imports this module
 
     with temporary_folder("benchhouse-git") as empty:
-        git = _Git(place, empty, commit)
+        git = _Git(paths, empty, commit)
         return RepositoryState(commit=commit, branch=branch, is_dirty=git.is_dirty(), commit_time=git.commit_time())
 
 
@@ -68,7 +68,7 @@ class RepositoryPaths:
 
     tree: Path
     """The working tree: the folder with `.git`, whatever the repository's configuration says."""
-    own: Path
+    git_folder: Path
     """The repository's folder, with HEAD and index; of a linked working tree its own."""
     common: Path
     """The folder with references and objects."""
@@ -78,31 +78,37 @@ class RepositoryPaths:
         """The repository whose working tree holds the folder."""
         start = folder.resolve()
         for tree in (start, *start.parents):
-            own = tree / ".git"
-            if own.is_file() and (pointer := _text(own)) is not None and pointer.startswith("gitdir:"):
-                own = tree / pointer.removeprefix("gitdir:").strip()
-            if (own / "HEAD").is_file():
-                common = _text(own / "commondir") if (own / "commondir").exists() else None
-                return cls(tree=tree, own=own, common=own if common is None else own / common.strip())
+            git_folder = tree / ".git"
+            if git_folder.is_file() and (pointer := _text(git_folder)) is not None and pointer.startswith("gitdir:"):
+                git_folder = tree / pointer.removeprefix("gitdir:").strip()
+            if (git_folder / "HEAD").is_file():
+                common = _text(git_folder / "commondir") if (git_folder / "commondir").exists() else None
+                return cls(
+                    tree=tree,
+                    git_folder=git_folder,
+                    common=git_folder if common is None else git_folder / common.strip(),
+                )
         return None
 
 
-def commit_named(place: RepositoryPaths, name: str) -> str | None:
+def commit_named(paths: RepositoryPaths, name: str) -> str | None:
     """The commit that a reference points to, as a file or packed reference, following symbolic references."""
     for _ in range(5):
         if REFERENCE.fullmatch(name) is None or ".." in name:
             return None
-        found = next((text for base in (place.own, place.common) if (text := _text(base / name)) is not None), None)
+        found = next(
+            (text for base in (paths.git_folder, paths.common) if (text := _text(base / name)) is not None), None
+        )
         if found is None:
-            return _packed_commit(place, name)
+            return _packed_commit(paths, name)
         if not found.startswith("ref:"):
             return _hash(found)
         name = found.removeprefix("ref:").strip()
     return None
 
 
-def _packed_commit(place: RepositoryPaths, name: str) -> str | None:
-    for line in (_text(place.common / "packed-refs") or "").splitlines():
+def _packed_commit(paths: RepositoryPaths, name: str) -> str | None:
+    for line in (_text(paths.common / "packed-refs") or "").splitlines():
         commit, _, listed = line.partition(" ")
         if listed == name:
             return _hash(commit)
@@ -126,15 +132,15 @@ def _text(path: Path) -> str | None:
 class _Git:
     """git in an empty repository that borrows objects, index and working tree of a real one."""
 
-    def __init__(self, place: RepositoryPaths, empty: Path, commit: str) -> None:
-        self._tree = place.tree
-        self._settings = safe_settings(place, empty)
+    def __init__(self, paths: RepositoryPaths, empty: Path, commit: str) -> None:
+        self._tree = paths.tree
+        self._settings = safe_settings(paths, empty)
         write_empty_repository(empty, commit)
         self._environment = {
             "GIT_DIR": str(empty),
-            "GIT_WORK_TREE": str(place.tree),
-            "GIT_OBJECT_DIRECTORY": str(place.common / "objects"),
-            "GIT_INDEX_FILE": str(place.own / "index"),
+            "GIT_WORK_TREE": str(paths.tree),
+            "GIT_OBJECT_DIRECTORY": str(paths.common / "objects"),
+            "GIT_INDEX_FILE": str(paths.git_folder / "index"),
         }
 
     def commit_time(self) -> str | None:
@@ -146,8 +152,8 @@ class _Git:
 
     def is_dirty(self) -> bool | None:
         """Whether tracked files differ; None if all that differ have a filter, since filters are not run."""
-        shown = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
-        done = self._run("status", *shown)
+        options = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
+        done = self._run("status", *options)
         if done is None:
             return None
         entries = [entry for entry in done.stdout.split("\0") if entry]
@@ -204,12 +210,12 @@ def without_git(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.upper().startswith("GIT_")}
 
 
-def safe_settings(place: RepositoryPaths, empty: Path) -> tuple[str, ...]:
+def safe_settings(paths: RepositoryPaths, empty: Path) -> tuple[str, ...]:
     """Arguments with the relevant, safe settings of the repository, and no others."""
     ours = ("core.fsmonitor=false", f"core.hooksPath={empty}", f"core.attributesFile={os.devnull}")
     words = [word for setting in ours for word in ("-c", setting)]
     git = program("git")
-    config = place.common / "config"
+    config = paths.common / "config"
     if git is None or not config.is_file():
         return tuple(words)
     done = run_program(

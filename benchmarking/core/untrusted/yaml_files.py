@@ -44,13 +44,13 @@ class Node:
     """Line number, from 1."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The place: "models.yaml:3"."""
         return f"{self.path}:{self.line}"
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise UsageError about this place."""
-        raise UsageError(f"{self.where}: {problem}")
+        raise UsageError(f"{self.location}: {problem}")
 
     def mapping(self, what: str) -> dict[str, Node]:
         """The content of a mapping. Raises UsageError for anything else."""
@@ -150,9 +150,9 @@ class _Reader:
         self._nodes[id(node)] = None
         line = node.start_mark.line + 1
         content, size = self._content(node, line)
-        made = Node(content=content, path=self._path, line=line), size
-        self._nodes[id(node)] = made
-        return made
+        counted = Node(content=content, path=self._path, line=line), size
+        self._nodes[id(node)] = counted
+        return counted
 
     def _content(self, node: Any, line: int) -> tuple[Content, int]:
         """The content and the number of values in it."""
@@ -192,7 +192,7 @@ class _Reader:
 
     def _mapping(self, node: Any, line: int) -> tuple[dict[str, Node], int]:
         """The keys of the mapping, then those of mappings merged by "<<", which have lower precedence."""
-        own: dict[str, Node] = {}
+        explicit: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         lines: dict[str, int] = {}
         total = 1
@@ -203,8 +203,8 @@ class _Reader:
             if key.tag == MERGE:
                 merged = _merged(found)
             else:
-                own[name] = found
-        return {**merged, **own}, total
+                explicit[name] = found
+        return {**merged, **explicit}, total
 
     def _added(self, total: int, size: int, line: int) -> int:
         if total + size > MAX_NODES:
@@ -234,5 +234,5 @@ def _merged(found: Node) -> dict[str, Node]:
 
 def _short(text: str, *, plain: bool = False) -> str:
     """Text for use in a message."""
-    cut = text if len(text) <= 60 else f"{text[:57]}..."
-    return cut if plain and cut.isprintable() else ascii(cut)
+    shortened = text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened if plain and shortened.isprintable() else ascii(shortened)

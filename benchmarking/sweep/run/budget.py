@@ -25,7 +25,7 @@ UNTIMED_CALLS = 3
 counting."""
 WARMUP_SHARE = 1 / 3
 """Share of the time of both."""
-CUT = ("max_time_s", "warmup_max_time_s", "fixed_warmup_iterations", "min_calls")
+CHANGED_SETTINGS = ("max_time_s", "warmup_max_time_s", "fixed_warmup_iterations", "min_calls")
 """Settings changed by the budget."""
 
 
@@ -66,10 +66,10 @@ class Budget:
 
     def _min_calls(self, point_s: float, call_s: float) -> int:
         """The minimum of timed calls of a point that has this time for them and a warm-up call."""
-        wanted = self._settings.min_calls
-        return wanted if not call_s else max(min(MIN_CALLS, wanted), min(wanted, int(point_s / call_s) - 1))
+        min_calls = self._settings.min_calls
+        return min_calls if not call_s else max(min(MIN_CALLS, min_calls), min(min_calls, int(point_s / call_s) - 1))
 
-    def settle(self, measurement: Measurement, settings: Settings) -> Measurement:
+    def record(self, measurement: Measurement, settings: Settings) -> Measurement:
         """The measurement, with the settings that the budget changed; its durations apply to the next point."""
         point = self._left.pop(0)
         wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
@@ -78,12 +78,14 @@ class Budget:
             calls_s = sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
             self._s_per_work = calls_s / calls / work(point)
             self._overhead = Overhead.of(time.monotonic() - self._begun_s - calls_s, calls_s / calls)
-        cut: dict[str, Json] = {
-            name: getattr(settings, name) for name in CUT if getattr(settings, name) != getattr(self._settings, name)
+        changed: dict[str, Json] = {
+            name: getattr(settings, name)
+            for name in CHANGED_SETTINGS
+            if getattr(settings, name) != getattr(self._settings, name)
         }
-        if not cut:
+        if not changed:
             return measurement
-        limits: Json = {"budget_s": self._settings.budget_s, **cut}
+        limits: Json = {"budget_s": self._settings.budget_s, **changed}
         return replace(measurement, extra={**measurement.extra, "budget": limits})
 
 

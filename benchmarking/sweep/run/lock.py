@@ -156,17 +156,17 @@ def _holder(descriptor: int) -> str:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
-            about = (process.username(), _command(process.cmdline()) or process.name())
+            description = (process.username(), _command(process.cmdline()) or process.name())
     except (psutil.Error, KeyError):
         return f"PID {pid} {since}"
-    return f"PID {pid} ({visible(', '.join(about))}) {since}"
+    return f"PID {pid} ({visible(', '.join(description))}) {since}"
 
 
 def _command(words: Sequence[str]) -> str:
     """The name of the command in a process's arguments: that of the script if Python runs one."""
     if words and Path(words[0]).name.startswith("python"):
-        own = [word for word in words[1:] if not word.startswith("-")]
-        return Path(own[0]).name if own and "-c" not in words else Path(words[0]).name
+        arguments = [word for word in words[1:] if not word.startswith("-")]
+        return Path(arguments[0]).name if arguments and "-c" not in words else Path(words[0]).name
     return Path(words[0]).name if words else ""
 
 
@@ -182,8 +182,8 @@ def _opened(path: Path) -> int:
                 descriptor = os.open(path, flags)
                 break
             except FileNotFoundError:
-                if (made := _created(path, flags)) is not None:
-                    descriptor = made
+                if (created := _created(path, flags)) is not None:
+                    descriptor = created
                     break
     except OSError as error:
         raise StorageError(f"cannot open the lock {path}: {error.strerror}: {_other_folder()}") from error

@@ -144,12 +144,12 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
 
 def _prepare(track: Track, launch: int, observer: Observer) -> None:
     """Prepare a cell; if that fails, all its points fail."""
-    made = prepare(track.plan, lambda what: observer.preparing(track, what))
-    if isinstance(made, Preparation):
-        track.keep(made)
+    preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
+    if isinstance(preparation, Preparation):
+        track.keep(preparation)
         return
     for point in track.plan.runnable:
-        failed = without_samples(point, launch, "failed", made.error, made.traceback)
+        failed = without_samples(point, launch, "failed", preparation.error, preparation.traceback)
         track.keep(failed)
         observer.measured(track, failed)
 

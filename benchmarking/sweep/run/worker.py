@@ -100,7 +100,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         send(PointStarted(label=point.label))
         now = dataclasses.replace(job, settings=budget.next_settings())
         since_spawn_ns = spawned_ns if index == 0 else None
-        measurement = budget.settle(measure(now, session, handle, point, send, since_spawn_ns), now.settings)
+        measurement = budget.record(measure(now, session, handle, point, send, since_spawn_ns), now.settings)
         send(measurement)
         if ends_worker(measurement):
             return  # leftovers in memory or on the device would affect the next points, which get a fresh process

@@ -198,10 +198,10 @@ class LiveObserver(Observer):
 
 def _constant_fields(tracks: Sequence[Track]) -> dict[str, Any]:
     """The fields that do not change during the sweep."""
-    here = [
+    local_devices = [
         track.plan.cell.device for track in tracks if track.plan.cluster is None
     ]  # devices of other machines are not sampled
-    devices = {device.selector: device for device in here}
+    devices = {device.selector: device for device in local_devices}
     folder = tracks[0].folder if tracks else None
     is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
     return {

@@ -127,19 +127,19 @@ def _kinds(profile: Profile) -> Table:
         grouped[module.kind].append(module)
     total = _total_ms(profile)
     rows = []
-    for kind, own in sorted(grouped.items(), key=lambda item: -sum(map(exclusive_time_ms, item[1]))):
+    for kind, group in sorted(grouped.items(), key=lambda item: -sum(map(exclusive_time_ms, item[1]))):
         spent, outermost = (
-            sum(map(exclusive_time_ms, own)),
-            sum(inclusive_time_ms(one) for one in own if _is_outermost(one, own)),
+            sum(map(exclusive_time_ms, group)),
+            sum(inclusive_time_ms(one) for one in group if _is_outermost(one, group)),
         )
-        flops = sum(one.flops or 0 for one in own)
+        flops = sum(one.flops or 0 for one in group)
         rows.append(
             (
                 KIND_NAMES.get(kind, kind),
                 number(spent, 3),
                 f"{spent / total:.1%}" if total else "-",
                 number(outermost, 3) if kind != OTHER else "-",
-                f"{sum(one.calls for one in own):.0f}",
+                f"{sum(one.calls for one in group):.0f}",
                 number(flops / 1e9, 3) if flops else "-",
                 _main_bound(profile, kind),
             )
@@ -159,8 +159,8 @@ def kind_shares(profile: Profile) -> dict[str, float]:
     return dict(sorted(kinds.items(), key=lambda item: -item[1]))
 
 
-def _is_outermost(module: ModuleTime, own: Sequence[ModuleTime]) -> bool:
-    return not any(module.module.startswith(f"{one.module}.") for one in own if one.module)
+def _is_outermost(module: ModuleTime, group: Sequence[ModuleTime]) -> bool:
+    return not any(module.module.startswith(f"{one.module}.") for one in group if one.module)
 
 
 def _main_bound(profile: Profile, kind: str) -> str:
@@ -206,11 +206,11 @@ def _operators(profile: Profile) -> Table:
     spent: dict[str, list[OperatorTime]] = defaultdict(list)
     for operator in profile.call.breakdown.operators:
         spent[operator.operator].append(operator)
-    longest = sorted(spent.values(), key=lambda own: -sum(map(_operator_ms, own)))[:MAX_OPERATORS]
+    longest = sorted(spent.values(), key=lambda group: -sum(map(_operator_ms, group)))[:MAX_OPERATORS]
     total = _total_ms(profile)
     return Table(
         headings=("operator", "exclusive ms", "share", "calls", "GFLOP/s", "GB/s", "limited by"),
-        rows=tuple(_operator_row(own, total) for own in longest),
+        rows=tuple(_operator_row(group, total) for group in longest),
         numbers=(1, 2, 3, 4, 5),
     )
 
@@ -219,16 +219,16 @@ def _operator_ms(operator: OperatorTime) -> float:
     return operator.exclusive_ms if operator.device_ms is None else operator.device_ms
 
 
-def _operator_row(own: Sequence[OperatorTime], total: float) -> tuple[str, ...]:
-    spent = sum(map(_operator_ms, own))
-    bounds = {one.bound for one in own if one.bound is not None}
+def _operator_row(group: Sequence[OperatorTime], total: float) -> tuple[str, ...]:
+    spent = sum(map(_operator_ms, group))
+    bounds = {one.bound for one in group if one.bound is not None}
     return (
-        own[0].operator,
+        group[0].operator,
         number(spent, 3),
         f"{spent / total:.1%}" if total else "-",
-        f"{sum(one.calls for one in own):.0f}",
-        _rate([(one.flops, one.work_ms) for one in own]),
-        _rate([(one.bytes_accessed, one.work_ms) for one in own]),
+        f"{sum(one.calls for one in group):.0f}",
+        _rate([(one.flops, one.work_ms) for one in group]),
+        _rate([(one.bytes_accessed, one.work_ms) for one in group]),
         " and ".join(sorted(bounds)) or "-",
     )
 
@@ -342,9 +342,9 @@ def _compile(profile: Profile) -> Iterator[Advice]:
 
 def _precision(profile: Profile) -> Iterator[Advice]:
     precision, peaks, total = profile.run.cell.precision, profile.peaks, _total_ms(profile)
-    own = peaks.get(precision)
+    peak = peaks.get(precision)
     products = sum(one.work_ms for one in profile.call.breakdown.operators if one.bound == COMPUTE)
-    better = {name: peaks[name] / own for name in HALF_PRECISIONS if own and name in peaks and name != precision}
+    better = {name: peaks[name] / peak for name in HALF_PRECISIONS if peak and name in peaks and name != precision}
     if precision in HALF_PRECISIONS or not better or products < MIN_SHARE * total:
         return
     name = max(better, key=lambda one: better[one])

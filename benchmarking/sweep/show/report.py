@@ -85,8 +85,8 @@ def _columns(run: Run) -> list[Column[Result]]:
 def _custom_units(run: Run) -> dict[str, str]:
     """Name -> unit of the custom metrics that results of the run have."""
     stated = (result.extra.get(CUSTOM_METRICS) for result in run.results)
-    found = (item for about in stated if isinstance(about, dict) for item in about.items())
-    return {name: str(about.get("unit") or "") if isinstance(about, dict) else "" for name, about in found}
+    found = (pair for custom in stated if isinstance(custom, dict) for pair in custom.items())
+    return {name: str(item.get("unit") or "") if isinstance(item, dict) else "" for name, item in found}
 
 
 def _custom(name: str, unit: str) -> Column[Result]:
@@ -188,8 +188,12 @@ def _profile(run: Run) -> list[str]:
     chosen, longer = run.settings, PROFILES["standard"]
     if chosen.get("profile") != DEFAULT_PROFILE or not any(result.status == "ok" for result in run.results):
         return []
-    cut = [result.point.label for result in run.results if _is_cut(result)]
-    lines = [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(cut)}"] if cut else []
+    shortened_points = [result.point.label for result in run.results if _is_cut(result)]
+    lines = (
+        [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(shortened_points)}"]
+        if shortened_points
+        else []
+    )
     launches = max(result.launches or 0 for result in run.results)
     processes = f"{launches} process{'es' * (launches > 1)} per point"
     more = f"{longer.launches} processes per point, calls until the interval is within "

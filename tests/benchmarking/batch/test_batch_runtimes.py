@@ -37,7 +37,7 @@ def test_every_option_is_a_yaml_key_and_yaml_keywords_are_read_as_words(tmp_path
         "hint: latency, kernel_repo: here, performance_mode: burst, cpu_list: 0, rebuild: never}]\n"
     )
     (entry,) = model_list.entries_from_file(path)
-    assert entry.own == {
+    assert entry.model_settings == {
         "compile_mode": "default",
         "dynamic": "true",
         "quantization": "dynamic",
@@ -60,9 +60,9 @@ def test_an_option_in_a_list_applies_to_the_runtimes_that_declare_it(capsys, tmp
 
 @pytest.mark.parametrize("place", ["flag", "list", "model"])
 def test_an_option_that_no_runtime_has_is_refused(capsys, tmp_path, place):
-    own = "{id: tiny-bert, performance_mode: burst}" if place == "model" else "tiny-bert"
+    model_settings = "{id: tiny-bert, performance_mode: burst}" if place == "model" else "tiny-bert"
     shared = "performance_mode: burst," if place == "list" else ""
-    path = write(tmp_path, f"{{models: [{own}], {shared} devices: cpu, runtimes: [eager, compiled]}}\n")
+    path = write(tmp_path, f"{{models: [{model_settings}], {shared} devices: cpu, runtimes: [eager, compiled]}}\n")
     flags = ["--performance-mode", "burst"] if place == "flag" else []
     assert main(["--model-list", path, *flags, *SMALL, "--dry-run"]) == 2
     assert "none of these runtimes has an option performance_mode" in capsys.readouterr().err

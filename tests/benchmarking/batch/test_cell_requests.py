@@ -10,8 +10,13 @@ def requests(entry, **flags):
     return [request for ask in cell_requests([entry], flags, ("batch_benchmark",)) for request in ask.requests]
 
 
-def entry(shared=None, own=None):
-    return Entry(model_id="m", where="models.yaml:2", shared=shared or {}, own=own or {})
+def entry(shared_settings=None, model_settings=None):
+    return Entry(
+        model_id="m",
+        location="models.yaml:2",
+        shared_settings=shared_settings or {},
+        model_settings=model_settings or {},
+    )
 
 
 def test_defaults_equal_those_of_the_single_command():
@@ -26,8 +31,11 @@ def test_defaults_equal_those_of_the_single_command():
 
 
 def test_narrower_settings_override_broader_ones_and_flags_override_all():
-    shared, own = {"launches": 2, "batch_sizes": (1,), "weights": "random"}, {"launches": 3, "batch_sizes": (2,)}
-    (request,) = requests(entry(shared, own), batch_sizes=(4,))
+    shared_settings, model_settings = (
+        {"launches": 2, "batch_sizes": (1,), "weights": "random"},
+        {"launches": 3, "batch_sizes": (2,)},
+    )
+    (request,) = requests(entry(shared_settings, model_settings), batch_sizes=(4,))
     assert (request.settings.launches, request.batch_sizes, request.weights) == (3, (4,), "random")
 
 
@@ -73,11 +81,11 @@ def test_a_flag_overrides_the_same_axis_in_grids():
 
 
 def test_axes_are_shared_if_set_for_several_models_or_by_a_flag():
-    own = {"new_tokens": (4,), "grids": ({"steps": (2,)},)}
-    (request,) = requests(entry({"image_sizes": (32,)}, own))
+    model_settings = {"new_tokens": (4,), "grids": ({"steps": (2,)},)}
+    (request,) = requests(entry({"image_sizes": (32,)}, model_settings))
     assert {"new_tokens", "steps"}.isdisjoint(request.shared_axes)
     assert "image_size" in request.shared_axes
-    (request,) = requests(entry({}, own), new_tokens=(8,))
+    (request,) = requests(entry({}, model_settings), new_tokens=(8,))
     assert "new_tokens" in request.shared_axes
 
 

@@ -26,7 +26,7 @@ def ids(entries):
 
 def test_text_lists_have_one_id_per_line_and_comments(listed):
     entries = listed("# small ones\ntiny-bert\n\n  org/model#1  # a remark\n", "models.txt")
-    assert [(entry.model_id, entry.where) for entry in entries] == [
+    assert [(entry.model_id, entry.location) for entry in entries] == [
         ("tiny-bert", "models.txt:2"),
         ("org/model#1", "models.txt:4"),
     ]
@@ -44,9 +44,18 @@ overrides:
   - {match: "*gpt2", launches: 5}
 """
     bert, gpt2 = listed(text)
-    assert bert.shared == {"profile": "quick", "batch_sizes": (1, 8), "launches": 2, "tags": bert.shared["tags"]}
-    assert bert.shared["tags"] == {"suite": "nightly", "who": "me"}
-    assert (gpt2.shared["launches"], gpt2.own, gpt2.where) == (5, {"batch_sizes": (4,)}, "models.yaml:6")
+    assert bert.shared_settings == {
+        "profile": "quick",
+        "batch_sizes": (1, 8),
+        "launches": 2,
+        "tags": bert.shared_settings["tags"],
+    }
+    assert bert.shared_settings["tags"] == {"suite": "nightly", "who": "me"}
+    assert (gpt2.shared_settings["launches"], gpt2.model_settings, gpt2.location) == (
+        5,
+        {"batch_sizes": (4,)},
+        "models.yaml:6",
+    )
 
 
 def test_a_yaml_list_may_consist_of_names_only(listed):
@@ -58,7 +67,7 @@ def test_anchors_and_merge_keys_work_and_explicit_keys_win(listed):
         "models:\n  - &one {id: tiny-bert, launches: 2, batch_sizes: [1]}\n  - {<<: *one, id: tiny-gpt2, launches: 3}\n"
     )
     _, gpt2 = listed(text)
-    assert gpt2.own == {"launches": 3, "batch_sizes": (1,)}
+    assert gpt2.model_settings == {"launches": 3, "batch_sizes": (1,)}
 
 
 def test_include_and_exclude_patterns_select_models(listed):
@@ -67,7 +76,7 @@ def test_include_and_exclude_patterns_select_models(listed):
 
 
 def test_patterns_without_a_match_or_a_remaining_model_are_errors():
-    entries = (Entry(model_id="tiny-bert", where="--models"),)
+    entries = (Entry(model_id="tiny-bert", location="--models"),)
     assert select_entries(entries, ["tiny*"], ["x*"], "here") == entries
     with pytest.raises(UsageError, match="here: include: no model matches 'gpt2'"):
         select_entries(entries, ["tiny*", "gpt2"], [], "here")

@@ -16,7 +16,7 @@ SMALL = {"batch_sizes": (1,), "sequence_lengths": (32,), "weights": "random", "d
 
 
 def plan(*names, machine=None, **flags):
-    entries = [Entry(model_id=name, where="--models") for name in names]
+    entries = [Entry(model_id=name, location="--models") for name in names]
     return plan_all(cell_requests(entries, {**SMALL, **flags}, ("batch_benchmark",)), "session", machine or Machine())
 
 
@@ -96,7 +96,7 @@ def test_a_shared_axis_needs_at_least_one_model_with_it():
 
 
 def test_an_axis_set_for_one_model_must_be_an_axis_of_it():
-    entries = [Entry(model_id="tiny-bert", where="models.yaml:2", own={"new_tokens": (2,)})]
+    entries = [Entry(model_id="tiny-bert", location="models.yaml:2", model_settings={"new_tokens": (2,)})]
     with pytest.raises(PlanError) as error:
         plan_all(cell_requests(entries, SMALL, ()), "session", Machine())
     (reason,) = error.value.reasons

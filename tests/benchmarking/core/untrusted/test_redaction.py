@@ -14,6 +14,7 @@ from benchmarking.core.untrusted.redaction import (
     from_home,
     is_secret_name,
     pseudonym,
+    redacted,
     to_home,
     without_folders,
     without_names,

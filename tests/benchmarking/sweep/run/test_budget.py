@@ -38,7 +38,7 @@ def run(clock, call_s, load_s=15.0, settings=QUICK, constant_s=0.0):
         warm_up = 1 if now.fixed_warmup_iterations is None else 0
         calls = max(warm_up + now.min_calls, math.ceil((now.max_time_s + warm_up * now.warmup_max_time_s) / own_s))
         clock.now_s += (calls + UNTIMED_CALLS) * own_s + constant_s
-        out.append((now, kept.settle(measured(point, own_s, calls), now)))
+        out.append((now, kept.record(measured(point, own_s, calls), now)))
     return out
 
 
@@ -89,7 +89,7 @@ def test_an_exhausted_budget_leaves_one_call_of_each_point(monkeypatch):
     clock = Clock(monkeypatch)
     kept = Budget(QUICK, POINTS, 0)
     kept.next_settings()
-    kept.settle(measured(POINTS[0], 0.3), QUICK)
+    kept.record(measured(POINTS[0], 0.3), QUICK)
     clock.now_s = 10_000.0
     now = kept.next_settings()
     assert (now.max_time_s, now.fixed_warmup_iterations, now.min_calls) == (0.0, 0, 1)

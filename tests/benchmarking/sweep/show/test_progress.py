@@ -58,7 +58,7 @@ def sweep(monkeypatch, settings, call_s):
             now, own_s = budget.next_settings(), call_s * point.batch_size * point.sequence_length / 128
             calls = spend(shown, track, launch, point, now, own_s, clock)
             track.open.remove((launch, point))
-            one = budget.settle(measurement(launch, point, own_s, calls), now)
+            one = budget.record(measurement(launch, point, own_s, calls), now)
             shown.measured(track, one)
             ends.append(clock.now_s)
             estimates.append(shown._left_s)
