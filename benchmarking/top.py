@@ -126,7 +126,7 @@ def _with_samples(watch: Watch) -> LiveSnapshot:
     """The state once every device has two samples, or a reason for having none."""
     deadline_s = time.monotonic() + FIRST_SAMPLES_S
     while True:
-        snapshot = watch.look()
+        snapshot = watch.snapshot()
         meters = [meter for one in snapshot.running for meter in one.meters]
         if all(map(_is_ready, meters)) or time.monotonic() > deadline_s:
             return snapshot
@@ -147,7 +147,7 @@ def _redraw(watch: Watch, interval_s: float) -> None:
     console = Console(file=unguarded(sys.stdout), force_terminal=True, no_color=is_plain, highlight=False)
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         while True:
-            text = Text(display_text(watch.look(), _plain_page()), no_wrap=True, overflow="crop")
+            text = Text(display_text(watch.snapshot(), _plain_page()), no_wrap=True, overflow="crop")
             for pattern, style in STYLES.items():
                 text.highlight_regex(pattern, style)
             live.update(text, refresh=True)
@@ -159,7 +159,7 @@ def _print_changes(watch: Watch, interval_s: float) -> None:
     printed: dict[str, str] = {}
     has_noted = False
     while True:
-        snapshot = watch.look()
+        snapshot = watch.snapshot()
         for one in (*snapshot.ended, *snapshot.running):
             line = f"{time_text(one.status.updated_s)}  {visible(one.status.words)}  {_progress_words(one)}"
             is_old = one.state != "running" and one.status.key not in printed

@@ -73,7 +73,7 @@ def latency_pass(bench: Bench, inner_loops: int, pass_start: PassStart | None = 
     reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
         watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, bench.settings.min_calls)
-        window.look()
+        window.sample()
         reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
         bench.live("measure", watch.calls_ms)
     check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)

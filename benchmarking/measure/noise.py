@@ -41,7 +41,7 @@ class Window:
         self._before = self._counters()
         self._start_ns = time.perf_counter_ns()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Read the device's state. Must be called between timed regions."""
         self._states.append(self._handle.state())
 

@@ -63,7 +63,7 @@ def _run(argv: Sequence[str]) -> int:
         port = listening.getsockname()[1]
         print(_address(arguments.host, port, token), flush=True)
         note(f"{NAME}: {arguments.db_path}, until Ctrl-C")
-        _serve(application(snapshots, access, watch.look), listening)
+        _serve(application(snapshots, access, watch.snapshot), listening)
     finally:
         watch.close()
         snapshots.close()

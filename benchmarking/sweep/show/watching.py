@@ -28,7 +28,7 @@ from benchmarking.measure.monitor import DeviceMonitor, Usage
 class Watch:
     """Watches the sweeps of this user on this machine, and samples the devices of running ones.
 
-    Thread-safe; close it at the end. Sampling ends after `idle_s` seconds without a call of `look`.
+    Thread-safe; close it at the end. Sampling ends after `idle_s` seconds without a call of `snapshot`.
     """
 
     def __init__(self, *, sample_interval: float = 1.0, keep: int = 300, idle_s: float = 15.0) -> None:
@@ -39,7 +39,7 @@ class Watch:
         self._meters: dict[tuple[str, str], DeviceMeter] = {}
         self._idle: threading.Timer | None = None
 
-    def look(self) -> LiveSnapshot:
+    def snapshot(self) -> LiveSnapshot:
         """The current state. Raises StorageError if the folder of the statuses cannot be used."""
         found = read_all()
         states = [(status, status.state_now()) for status in found.statuses]

@@ -136,7 +136,7 @@ class Handle(DeviceHandle):
 def test_a_window_joins_the_hosts_counters_and_the_devices_states(tmp_path):
     states = [Readings(values={"temperature_c": 50}), Readings(values={"temperature_c": 60}, missing={"power_w": "x"})]
     window = noise.Window(Handle(states), machine(tmp_path))
-    window.look()
+    window.sample()
     closed = window.close()
     assert closed["elapsed_s"] > 0
     assert closed["throttled_periods"] == 0

@@ -88,21 +88,21 @@ def test_a_status_records_how_its_sweep_ended(folder, null_track, error, state, 
 def test_running_sweeps_show_progress_and_killed_ones_are_crashed(folder):
     watch = Watch(sample_interval=0.1)
     with running_sweep(folder, "--save", "--db-path", "x.duckdb", call_ms=50, calls=200) as process:
-        sight = wait_for(lambda: (now := watch.look()).running and now.running[0].status.current and now)
+        sight = wait_for(lambda: (now := watch.snapshot()).running and now.running[0].status.current and now)
         (one,) = sight.running
         assert one.status.owner.pid == process.pid
         assert one.status.folder == str(folder / "benchmark_results")
-        (meter,) = wait_for(lambda: (ms := watch.look().running[0].meters) and len(ms[0].histories) > 2 and ms)
+        (meter,) = wait_for(lambda: (ms := watch.snapshot().running[0].meters) and len(ms[0].histories) > 2 and ms)
         names = {history.name for history in meter.histories}
         assert {"utilization_percent", "resident_bytes", "machine_percent"} <= names
         memory_mb = next(history.values[-1] for history in meter.histories if history.name == "resident_bytes")
         whole = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
         assert memory_mb == pytest.approx(sum(one.memory_info().rss for one in whole) / 1e6, rel=0.3)
         calls = one.status.current.calls
-        wait_for(lambda: (now := watch.look().running[0].status.current) and now.calls > calls)
+        wait_for(lambda: (now := watch.snapshot().running[0].status.current) and now.calls > calls)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    sight = watch.look()
+    sight = watch.snapshot()
     assert sight.running == ()
     assert [one.state for one in sight.ended] == ["crashed"]
     wait_for(lambda: not monitors())
@@ -120,8 +120,8 @@ def test_sampling_starts_with_the_first_look_and_ends_when_idle(folder):
     write_status()
     watch = Watch(sample_interval=0.05, idle_s=0.5)
     assert monitors() == []
-    watch.look()
-    wait_for(lambda: watch.look().running[0].meters[0].histories)
+    watch.snapshot()
+    wait_for(lambda: watch.snapshot().running[0].meters[0].histories)
     assert len(monitors()) == 1
     time.sleep(0.6)
     wait_for(lambda: not monitors())
