@@ -102,7 +102,7 @@ def add_flags(parser: Parser) -> None:
         type=positive_int,
         default=1,
         metavar="N",
-        help="maximum samples per call (default: %(default)s)",
+        help="maximum requests per call, or at once in an engine with continuous batching (default: %(default)s)",
     )
     group.add_argument("--loadgen-logs", metavar="DIR", help="folder for loadgen's logs (default: not kept)")
     flags.add_model(group)
