@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.axes import BY_KEY, Axis
-from benchmarking.core.command_line import choice
+from benchmarking.core.command_line import MAX_NUMBER, MAX_SECONDS, choice
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
 from benchmarking.core.untrusted.input_files import read_text
@@ -132,11 +132,17 @@ def _integer(minimum: int) -> Callable[[Node], int]:
     return read_integer
 
 
-def _positive(node: Node) -> float:
+def _positive(node: Node, most: float = MAX_NUMBER) -> float:
     value = node.content
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise UsageError(f"takes numbers above 0: got {node.text}")
+    if value > most:
+        raise UsageError(f"takes numbers above 0, up to {most:g}: got {node.text}")
     return value
+
+
+def _seconds(node: Node) -> float:
+    return _positive(node, MAX_SECONDS)
 
 
 def _one_of(known: tuple[str, ...], what: str) -> Callable[[Node], str]:
@@ -202,7 +208,7 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
         "iterations": _integer(1),
         "warmup_iterations": _integer(0),
         "launches": _integer(1),
-        "timeout": _positive,
+        "timeout": _seconds,
         "cold_cache": _flag,
         "skip_unsupported": _flag,
         "tags": _tags,

@@ -36,6 +36,9 @@ MAX_MESSAGE_LENGTH = 10_000
 
 MAX_INT = 2**31 - 1
 """Maximum of whole numbers in run files."""
+MAX_NUMBER = 1e15
+MAX_SECONDS = 1e9
+"""Maximum of other numbers: longer times are not accepted by every system."""
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
@@ -169,7 +172,7 @@ def positive_numbers(text: str) -> tuple[float, ...]:
 
 def non_negative_seconds(text: str) -> float:
     """A duration in seconds from 0."""
-    return _number(text, "takes seconds from 0", lambda value: value >= 0)
+    return _number(text, "takes seconds from 0", lambda value: value >= 0, most=MAX_SECONDS)
 
 
 def non_negative_number(text: str) -> float:
@@ -184,7 +187,7 @@ def positive_number(text: str) -> float:
 
 def positive_seconds(text: str) -> float:
     """A duration in seconds above 0."""
-    return _number(text, "takes seconds above 0", lambda value: value > 0)
+    return _number(text, "takes seconds above 0", lambda value: value > 0, most=MAX_SECONDS)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -233,11 +236,13 @@ def _parts(text: str, example: str) -> list[str]:
     return parts
 
 
-def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
+def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{expected}: got {text!r}") from None
     if not fits(value) or not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{expected}: got {text!r}")
+    if value > most:
+        raise argparse.ArgumentTypeError(f"{expected}, up to {most:g}: got {text!r}")
     return value

@@ -93,6 +93,7 @@ def test_patterns_without_a_match_or_a_remaining_model_are_errors():
         ("models: [a]\nbatch_sizes: [true]\n", "models.yaml:2: batch_sizes takes whole numbers from 1: got True"),
         ("models: [a]\nbatch_sizes: []\n", "models.yaml:2: batch_sizes is an empty list"),
         ("models: [a]\nbatch_sizes: [1, 1]\n", "models.yaml:2: batch_sizes contains 1 twice"),
+        ("models: [a]\ntimeout: 1.0e+300\n", "models.yaml:2: timeout takes numbers above 0, up to 1e+09: got 1e+300"),
         ("models: [a]\naudio_seconds: [0]\n", "models.yaml:2: audio_seconds takes numbers above 0: got 0"),
         ("models: [a]\nprecisions: [float64]\n", "models.yaml:2: precisions unknown precision 'float64': did you mean"),
         ("models: [a]\ndevices: [null]\n", 'got null (to get the word, write "null" in quotes)'),
