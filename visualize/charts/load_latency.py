@@ -94,19 +94,19 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
     limits = limits_ms(shown)
     with theme():
         panels = (*times, RATES)
-        figure, found = new_figure(WIDTH_IN, PANEL_IN * len(panels), len(panels), sharey=False)
-        for axes, panel in zip(found, panels, strict=True):
+        figure, all_axes = new_figure(WIDTH_IN, PANEL_IN * len(panels), len(panels), sharey=False)
+        for axes, panel in zip(all_axes, panels, strict=True):
             _draw_panel(axes, panel, lines, limits, has_dotted=has_dotted)
         if len(lines) == 1:
-            _label_parts(found[0], found[-1], ordered(lines[0]))
-        found[-1].set_xlabel(LEVEL_TITLES[str(key["loop"])])
+            _label_parts(all_axes[0], all_axes[-1], ordered(lines[0]))
+        all_axes[-1].set_xlabel(LEVEL_TITLES[str(key["loop"])])
         if key["loop"] == "closed":
-            scale_batch_axis(found[-1], sorted({row["concurrency"] for row in shown}))
+            scale_batch_axis(all_axes[-1], sorted({row["concurrency"] for row in shown}))
         else:
-            found[-1].set_xlim(0, 1.05 * max(map(level, shown)))
+            all_axes[-1].set_xlim(0, 1.05 * max(map(level, shown)))
         if key["loop"] == "open":
             ends = (0.0, max(map(level, shown)))
-            found[-1].plot(ends, ends, color=look().grey, linestyle="--", linewidth=1, zorder=1, label="_offered")
+            all_axes[-1].plot(ends, ends, color=look().grey, linestyle="--", linewidth=1, zorder=1, label="_offered")
         finish(figure, _figure_text(key, members, shown, lines, left_out))
     return Drawing(
         figure=figure,

@@ -61,8 +61,8 @@ def newest(rows: Sequence[Row]) -> Row:
 def stages(row: Row) -> dict[str, float]:
     """Median seconds over launches by stage, in loading order."""
     launches = [load["stages_s"] for load in json.loads(row["loads"]) if load.get("stages_s")]
-    found = dict.fromkeys(name for launch in launches for name in launch)
-    ordered = sorted(found, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
+    names = dict.fromkeys(name for launch in launches for name in launch)
+    ordered = sorted(names, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
     return {name: median(launch.get(name, 0.0) for launch in launches) for name in ordered}
 
 

@@ -76,9 +76,9 @@ class MemoryPhases(ChartPlugin):
 
 def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
     """The columns of a panel with a value in any row. The size of the weights alone is not a device reading."""
-    found = tuple(column for column in PANELS[title] if any(row[column] is not None for row in rows))
-    is_read = any(column.startswith(OF_THE_DEVICE) for column in found)
-    return found if is_read or "memory_weights_mb" not in found else ()
+    columns = tuple(column for column in PANELS[title] if any(row[column] is not None for row in rows))
+    is_read = any(column.startswith(OF_THE_DEVICE) for column in columns)
+    return columns if is_read or "memory_weights_mb" not in columns else ()
 
 
 def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]]) -> Drawing:
@@ -88,9 +88,9 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
     heading = _title(key, rows)
     with theme():
         width_in = max(6.4, PANEL_IN * len(panels))
-        figure, every = new_figure(width_in, HEIGHT_IN, 1, len(panels), sharex=False, sharey=False)
+        figure, all_axes = new_figure(width_in, HEIGHT_IN, 1, len(panels), sharex=False, sharey=False)
         lines: list[Line] = []
-        for axes, (title, columns) in zip(every, panels.items(), strict=True):
+        for axes, (title, columns) in zip(all_axes, panels.items(), strict=True):
             lines = [
                 Line(label=words.point(row), rows=_phases(row, columns), style=style) for style, row in enumerate(rows)
             ]

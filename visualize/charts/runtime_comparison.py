@@ -151,12 +151,14 @@ def _panel_height_in(bars: Bars) -> float:
 
 def _bars(drawn: Sequence[Row]) -> tuple[Bars, list[Row], str | None]:
     """The bars, the rows they show, and a note about slower configurations that are left out."""
-    every = sorted(grouped(drawn, BAR), key=lambda group: _rank_key(group[1]))
+    configurations = sorted(grouped(drawn, BAR), key=lambda group: _rank_key(group[1]))
     groups = [
-        group for place, group in enumerate(every) if place < MOST_BARS or any(row["is_baseline"] for row in group[1])
+        group
+        for place, group in enumerate(configurations)
+        if place < MOST_BARS or any(row["is_baseline"] for row in group[1])
     ]
-    rest = len(every) - len(groups)
-    note = f"Left out: the {rest} slowest of {len(every)} configurations; narrow the selection to see them."
+    rest = len(configurations) - len(groups)
+    note = f"Left out: the {rest} slowest of {len(configurations)} configurations; narrow the selection to see them."
     return _named(groups), [row for _, rows in groups for row in rows], note if rest else None
 
 

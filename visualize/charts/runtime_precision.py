@@ -72,7 +72,7 @@ def _drawing(key: Row, drawn: Sequence[Row]) -> Drawing:
         width_in = LABEL_IN + CELL_IN * len(columns) * len(batches)
         figure, panels = new_figure(max(width_in, 5.4), 0.9 + ROW_IN * len(shown), 1, len(batches))
         for axes, batch in zip(panels, batches, strict=True):
-            at = {(place, row["precision"]): row for place, (_, found) in enumerate(shown) for row in found
+            at = {(place, row["precision"]): row for place, (_, members) in enumerate(shown) for row in members
                   if row["batch_size"] == batch}  # fmt: skip
             _draw_panel(axes, at, columns, len(shown))
             axes.set_title(f"batch {batch}: ms per call", loc="left")

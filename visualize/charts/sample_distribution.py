@@ -47,9 +47,9 @@ class SampleDistribution(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
-            found = [(point, launches) for point, launches in _points(members) if any(map(values, launches))]
-            if found:
-                yield _drawing(key, found)
+            points = [(point, launches) for point, launches in _points(members) if any(map(values, launches))]
+            if points:
+                yield _drawing(key, points)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']} on {words.cell(key)}", why="no raw samples")
 
@@ -63,8 +63,8 @@ def values(row: Row) -> list[float]:
     return list(row["samples"] or row["sketch"] or ())
 
 
-def _drawing(key: Row, found: Sequence[tuple[Row, list[Row]]]) -> Drawing:
-    shown = found[:MOST_POINTS]
+def _drawing(key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Drawing:
+    shown = points[:MOST_POINTS]
     with theme():
         figure, panels = new_figure(
             WIDTH_IN, PANEL_IN * len(shown), len(shown), 2, sharex=False, sharey=False, width_ratios=(2, 3)
@@ -78,7 +78,7 @@ def _drawing(key: Row, found: Sequence[tuple[Row, list[Row]]]) -> Drawing:
             if index == len(shown) - 1:
                 ecdf.set_xlabel("Latency per sample (ms)\nlower is better")
                 strip.set_xlabel("Samples in measured order, launch by launch")
-        finish(figure, _figure_text(key, found, shown))
+        finish(figure, _figure_text(key, points, shown))
     return Drawing(
         figure=figure,
         name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
@@ -129,7 +129,7 @@ def _draw_strips(axes: Axes, launches: Sequence[Row]) -> None:
 
 
 def _figure_text(
-    key: Row, found: Sequence[tuple[Row, list[Row]]], shown: Sequence[tuple[Row, list[Row]]]
+    key: Row, points: Sequence[tuple[Row, list[Row]]], shown: Sequence[tuple[Row, list[Row]]]
 ) -> FigureText:
     from visualize.drawing.lines import legend_entry
 
@@ -137,14 +137,14 @@ def _figure_text(
     numbers = sorted({row["launch"] for _, launches in shown for row in launches[:MOST_LAUNCHES]})
     most = max(len(launches) for _, launches in shown)
     blocks = {row["inner_loops"] for _, launches in shown for row in launches} - {1}
-    rest = len(found) - len(shown)
+    rest = len(points) - len(shown)
     reading = (
         "Left: share of samples at or below each latency; right: one strip per launch, with its median.",
         "Each sample is the mean of a block of short calls." if blocks else None,
     )
     lacking = (
         words.doubts(rows, ("In doubt", "Invalid")),
-        f"Left out: {rest} of {len(found)} points; narrow the selection to see them, e.g. batch=8." if rest else None,
+        f"Left out: {rest} of {len(points)} points; narrow the selection to see them, e.g. batch=8." if rest else None,
         f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
     )
     title = _title(key, shown)

@@ -121,29 +121,29 @@ def _title(resource: Resource) -> str:
 
 def _groups(resource: Resource, drawn: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
     """Rows of each line. Results on one GPU start the line of every placement."""
-    found: list[tuple[Row, list[Row]]] = []
+    lines: list[tuple[Row, list[Row]]] = []
     for own, rows in grouped(drawn, resource.line):
         placements = sorted({row[PLACEMENT] for row in rows if row.get(PLACEMENT)})
         for name in placements or [None]:
             of_line = [row for row in rows if row.get(PLACEMENT) in (None, name)]
             named = next((row for row in of_line if row.get(PLACEMENT)), of_line[0])
-            found.append(({**own, "runtime_mode": named["runtime_mode"]}, of_line))
-    return found
+            lines.append(({**own, "runtime_mode": named["runtime_mode"]}, of_line))
+    return lines
 
 
-def _has_two(resource: Resource, found: Sequence[Row]) -> bool:
-    return len({resource.count(row) for row in found if trust(row) != "invalid"}) > 1
+def _has_two(resource: Resource, rows: Sequence[Row]) -> bool:
+    return len({resource.count(row) for row in rows if trust(row) != "invalid"}) > 1
 
 
-def _first(resource: Resource, found: Sequence[Row]) -> Row:
+def _first(resource: Resource, rows: Sequence[Row]) -> Row:
     """The result with the fewest that is not invalid; its speedup is 1."""
-    return min((row for row in found if trust(row) != "invalid"), key=resource.count)
+    return min((row for row in rows if trust(row) != "invalid"), key=resource.count)
 
 
-def _scaled(resource: Resource, found: Sequence[Row]) -> tuple[Row, ...]:
+def _scaled(resource: Resource, rows: Sequence[Row]) -> tuple[Row, ...]:
     """The results with their speedup over the first as `value`, `low` and `high`."""
-    first = _first(resource, found)
-    ratios = [(row, speedup(first, row)) for row in found]
+    first = _first(resource, rows)
+    ratios = [(row, speedup(first, row)) for row in rows]
     return tuple({**row, "value": ratio.value, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)
 
 
@@ -156,8 +156,8 @@ def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Seque
     names = [_name(own) for own, _ in shown]
     labels = distinct_names(names, [details(own, ("runtime_mode", "simulated")) for own, _ in shown], ", ")
     lines = [
-        Line(label=label, rows=_scaled(resource, found), style=style, is_simulated=bool(own["simulated"]))
-        for style, (label, (own, found)) in enumerate(zip(labels, shown, strict=True))
+        Line(label=label, rows=_scaled(resource, rows), style=style, is_simulated=bool(own["simulated"]))
+        for style, (label, (own, rows)) in enumerate(zip(labels, shown, strict=True))
     ]
     drawn = [row for line in lines for row in line.rows]
     counts = sorted({resource.count(row) for row in drawn})

@@ -77,7 +77,7 @@ class TemporalTrend(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, ("model_id",)):
-            series = [found for _, found in grouped(members, ("series_id",)) if len(found) > 1]
+            series = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
             if series:
                 yield _drawing(key, series)
             else:
@@ -135,10 +135,10 @@ def _notes(warehouse: Warehouse, rows: Sequence[Row]) -> dict[str, list[str]]:
     for series, result in newest.items():
         at[result].append(series)
     targets = sorted({target for names in at.values() for target in names})
-    found: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for row in warehouse.query(NOTES, [targets]).dicts() if targets else []:
-        found.setdefault(row["target_id"], []).append(row["note"])
-    return {result: [note for name in names for note in found.get(name, ())] for result, names in at.items()}
+        notes.setdefault(row["target_id"], []).append(row["note"])
+    return {result: [note for name in names for note in notes.get(name, ())] for result, names in at.items()}
 
 
 def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
@@ -210,10 +210,10 @@ def _time_of(rows: Sequence[Row]) -> str:
 
 def _draw_levels(axes: Axes, times: Sequence[float], rows: Sequence[Row]) -> None:
     judged = [(time, row) for time, row in zip(times, rows, strict=True) if row["segment"] is not None]
-    for _, found in grouped([{**row, "at": time} for time, row in judged], ("segment",)):
+    for _, segment in grouped([{**row, "at": time} for time, row in judged], ("segment",)):
         axes.plot(
-            [found[0]["at"], found[-1]["at"]], [found[0]["level"]] * 2, color=look().ink, linewidth=1.4,
-            label=f"_level {found[0]['segment']}", zorder=3,
+            [segment[0]["at"], segment[-1]["at"]], [segment[0]["level"]] * 2, color=look().ink, linewidth=1.4,
+            label=f"_level {segment[0]['segment']}", zorder=3,
         )  # fmt: skip
     for time, row in judged:
         if row["change"] is not None:

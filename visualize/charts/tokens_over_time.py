@@ -70,8 +70,8 @@ class TokensOverTime(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "new_tokens")):
-            results = [found for _, found in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-            series = [(found[0], made) for found in results if (made := generation(found)) is not None]
+            results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
+            series = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
             if series:
                 yield _drawing(key, series)
             else:
@@ -105,15 +105,18 @@ def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
     labels = [words.point({**row, "new_tokens": None}) for row, _ in shown]
     with theme():
         figure, (gaps, arrivals) = new_figure(WIDTH_IN, HEIGHT_IN, 1, 2, sharey=False)
-        for style, (label, (row, made)) in enumerate(zip(labels, shown, strict=True)):
+        for style, (label, (row, times)) in enumerate(zip(labels, shown, strict=True)):
             own, dashes = colour(style), line_style(style)
-            band = gaps.fill_between(made.positions, made.low, made.high, color=own, alpha=BAND_ALPHA, linewidth=0)
+            band = gaps.fill_between(times.positions, times.low, times.high, color=own, alpha=BAND_ALPHA, linewidth=0)
             band.set_label(f"_band {label}")
-            for axes, points in ((gaps, list(zip(made.positions, made.gaps, strict=True))), (arrivals, made.arrivals)):
+            for axes, points in (
+                (gaps, list(zip(times.positions, times.gaps, strict=True))),
+                (arrivals, times.arrivals),
+            ):
                 axes.plot(*zip(*points, strict=True), color=own, linestyle=dashes, label=f"_line {label}")
                 if len(points) <= MOST_MARKS:
                     draw_trusted(axes, [(x, y, row) for x, y in points], own, style, label, size=4)
-        gaps.set_ylim(0, max(max(made.high) for _, made in shown) * 1.1)
+        gaps.set_ylim(0, max(max(times.high) for _, times in shown) * 1.1)
         arrivals.set_ylim(bottom=0)
         gaps.set(xlabel="Token", ylabel="Inter-token latency (ms)\nlower is better")
         arrivals.set(xlabel="Token", ylabel="Time since the start of the call (ms)\nlower is better")

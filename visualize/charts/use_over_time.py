@@ -56,9 +56,9 @@ class UseOverTime(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
-            points = [found for _, found in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-            if any(launches(found) for found in points):
-                yield _drawing(key, [found for found in points if launches(found)])
+            points = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
+            if any(launches(samples) for samples in points):
+                yield _drawing(key, [samples for samples in points if launches(samples)])
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
                 yield NotDrawn(what=what, why="no readings with time stamps")
@@ -66,25 +66,25 @@ class UseOverTime(ChartPlugin):
 
 def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
     """For each launch, readings by raw metric with their times in s; readings without matching times are dropped."""
-    found = []
+    readings = []
     for _, of_launch in grouped(rows, ("launch",)):
         series = {str(row["metric"]): list(row["samples"]) for row in of_launch}
         times = [time_ms / 1e3 for time_ms in series.pop(TIMES, ())]
         whole = {name: values for name, values in series.items() if len(values) == len(times)}
         if whole:
-            found.append({TIMES: times, **whole})
-    return found
+            readings.append({TIMES: times, **whole})
+    return readings
 
 
 def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
     shown = points[-MOST_POINTS:]
     series = [(rows[0], launches(rows)) for rows in shown]
-    names = [name for name in PANELS if any(name in one for _, found in series for one in found)]
+    names = [name for name in PANELS if any(name in one for _, readings in series for one in readings)]
     with theme():
         figure, panels = new_figure(WIDTH_IN, PANEL_IN * len(names) + 0.4, len(names), sharey=False)
         for axes, name in zip(panels, names, strict=True):
-            for style, (row, found) in enumerate(series):
-                _draw_launches(axes, name, row, found, style)
+            for style, (row, readings) in enumerate(series):
+                _draw_launches(axes, name, row, readings, style)
             axes.set_ylabel(PANELS[name])
             axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
             axes.yaxis.set_major_formatter(lambda value, _: number(value))
@@ -115,10 +115,10 @@ def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
     )
 
 
-def _draw_launches(axes: Axes, name: str, row: Row, found: Sequence[Mapping[str, list[float]]], style: int) -> None:
+def _draw_launches(axes: Axes, name: str, row: Row, readings: Sequence[Mapping[str, list[float]]], style: int) -> None:
     """One line for each launch with the reading; marks are hollow if the result is doubtful, crosses if invalid."""
     own, state = colour(style), trust(row)
-    for number_of, one in enumerate(found):
+    for number_of, one in enumerate(readings):
         if name in one:
             axes.plot(
                 one[TIMES], one[name], color=own, linewidth=1, marker="x" if state == "invalid" else marker(style),

@@ -273,8 +273,8 @@ def _drawing(
     picture: BatchPicture, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]
 ) -> Drawing:
     names = _line_axes(drawn)
-    found = _lines_of(drawn, names)
-    lines = [replace(line, style=style) for style, line in enumerate(spread(found, MOST_LINES))]
+    every_line = _lines_of(drawn, names)
+    lines = [replace(line, style=style) for style, line in enumerate(spread(every_line, MOST_LINES))]
     with theme():
         second = picture.also_by_sequence and names == ("sequence_length",) and len(lines) > 1
         columns = 2 if second else 1
@@ -288,7 +288,7 @@ def _drawing(
         entries = legend_entries(lines if names else (), drawn)
         if reference:
             entries += (axes.axhline(reference[1], color=look().grey, linestyle="--", label=reference[0]),)
-        left_out = words.left_out(len(found) - len(lines), len(found), "lines")
+        left_out = words.left_out(len(every_line) - len(lines), len(every_line), "lines")
         finish(figure, _figure_text(picture, key, members, drawn, entries, names, left_out))
     return Drawing(
         figure=figure,

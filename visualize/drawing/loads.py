@@ -42,7 +42,7 @@ def is_load(row: Row) -> bool:
 
 def as_level(row: Row) -> dict[str, Any]:
     """A result of the view all_results, with the columns of `LEVELS`."""
-    mode, found = json.loads(row["runtime_mode"]), json.loads(row["extra"]).get("load")
+    mode, load = json.loads(row["runtime_mode"]), json.loads(row["extra"]).get("load")
     return {
         **dict.fromkeys(POINT_COLUMNS),
         "metric_definition": row.get("origin_definition"),
@@ -50,7 +50,7 @@ def as_level(row: Row) -> dict[str, Any]:
         "loop": mode[LOOP],
         "offered_rate": json.loads(row["axes"]).get(RATE),
         "slo": mode.get("slo"),
-        "is_knee": isinstance(found, dict) and found.get("is_knee") is True,
+        "is_knee": isinstance(load, dict) and load.get("is_knee") is True,
     }
 
 
@@ -80,8 +80,8 @@ def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
 
 
 def _other_axes(row: Row) -> str:
-    found = {name: value for name, value in axis_values(row).items() if name not in (RATE, "sequence_length")}
-    return ", ".join(words.axis(name, value) for name, value in sorted(found.items()))
+    values = {name: value for name, value in axis_values(row).items() if name not in (RATE, "sequence_length")}
+    return ", ".join(words.axis(name, value) for name, value in sorted(values.items()))
 
 
 def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
@@ -108,8 +108,8 @@ LIMIT = re.compile(r"([a-z0-9]+):(\d+(?:\.\d+)?)(ms|s)")
 def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
     """Latency limits in ms by name (ttft, tpot, ...); empty unless all rows have the same limits."""
     (slo,) = stated if len(stated := {row["slo"] for row in rows}) == 1 else (None,)
-    found = LIMIT.finditer(slo or "")
-    return {name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (one.groups() for one in found)}
+    limits = LIMIT.finditer(slo or "")
+    return {name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (one.groups() for one in limits)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,9 +278,9 @@ def _counts(words_of: Iterable[str]) -> str:
 def _best(rows: Sequence[Row]) -> str | None:
     """The highest throughput of a ranked result, with its point."""
     for name in ("throughput_tokens_per_sec", "throughput_samples_per_sec"):
-        found = [row for row in rows if is_ranked(row) and row[name] is not None]
-        if found:
-            best = max(found, key=lambda row: float(row[name]))
+        ranked = [row for row in rows if is_ranked(row) and row[name] is not None]
+        if ranked:
+            best = max(ranked, key=lambda row: float(row[name]))
             return f"{number(best[name])} {METRICS[name].unit} ({point_text(best)})"
     return None
 
@@ -330,7 +330,7 @@ def _missing(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _machines(runs: Sequence[Row]) -> Grid:
     names = ("device", "name", "memory", "driver", "CPU", "cores / threads", "machine memory", "state at the start")
-    found = {(run["hardware_id"], run["device"]): run for run in runs}
+    devices = {(run["hardware_id"], run["device"]): run for run in runs}
     return Grid(
         headings=headings(names),
         rows=tuple(
@@ -344,7 +344,7 @@ def _machines(runs: Sequence[Row]) -> Grid:
                 text_cell(_size(run["system_memory_bytes"])),
                 text_cell(_state(run)),
             )
-            for run in found.values()
+            for run in devices.values()
         ),
         caption="Machines and devices",
     )
@@ -370,11 +370,11 @@ def _word(value: Any) -> str:
 
 def _software(runs: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     """Packages with their versions."""
-    found: dict[str, dict[str, None]] = {}
+    versions: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, version in run["versions"].items():
-            found.setdefault(str(name), {})[str(version)] = None
-    return tuple((visible(name), visible(listed(list(found[name]), MOST_VALUES))) for name in sorted(found))
+            versions.setdefault(str(name), {})[str(version)] = None
+    return tuple((visible(name), visible(listed(list(versions[name]), MOST_VALUES))) for name in sorted(versions))
 
 
 def _method(number: int, runs: Sequence[Row]) -> Method:

@@ -162,8 +162,8 @@ def _lowest(
 
 
 def _memory(row: Row) -> _Reading | None:
-    found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
-    return None if found is None else _Reading(of=_title(found), value=row[found])
+    column = next((name for name in PEAK_MEMORY if row[name] is not None), None)
+    return None if column is None else _Reading(of=_title(column), value=row[column])
 
 
 def _title(column: str) -> str:

@@ -182,10 +182,10 @@ class ReportSite(Site):
 def report_format(path: Path) -> Format:
     """The format by file extension. Raises UsageError for other extensions."""
     formats: dict[str, Format] = {".html": "html", ".md": "md"}
-    found = formats.get(path.suffix.lower())
-    if found is None:
+    known = formats.get(path.suffix.lower())
+    if known is None:
         raise UsageError(f"--report {path}: expected a name that ends with .html or .md")
-    return found
+    return known
 
 
 def _write(report: Report, path: Path) -> None:
