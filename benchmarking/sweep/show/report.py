@@ -196,8 +196,8 @@ def _profile(run: Run) -> list[str]:
     )
     launches = max(result.launches or 0 for result in run.results)
     processes = f"{launches} process{'es' * (launches > 1)} per point"
-    more = f"{longer.launches} processes per point, calls until the interval is within "
-    more += f"{longer.target_relative_half_width:.0%}"
+    more = f"{longer.launches} processes per point, " if launches < longer.launches else ""
+    more += f"calls until the interval is within {longer.target_relative_half_width:.0%}"
     return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {processes}; --profile standard: {more}"]
 
 
