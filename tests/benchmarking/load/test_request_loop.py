@@ -26,6 +26,7 @@ SHORT, LONG = (
     Point(batch_size=1, sequence_length=8, new_tokens=5),
     Point(batch_size=1, sequence_length=16, new_tokens=3),
 )
+EXTRA = "SELECT concurrency, extra FROM all_results"
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("5"))
 
 
@@ -172,24 +173,31 @@ def test_a_call_that_serves_several_requests_by_itself_is_refused():
 
 
 def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null_script):
+    pytest.importorskip("xllamacpp")
+    pytest.importorskip("gguf")
     null_script(latency_ms={"*": [2.0]}, real_time=True)
     rows = [f'{{"timestamp": {500 * i}, "input_length": {4 + i % 3}, "output_length": 3}}' for i in range(12)]
     (tmp_path / "trace.jsonl").write_text("\n".join(rows))
     flags = [
-        *("tiny-gpt2", "--num-requests", "12", "--slo", "e2e:50s", "--save", "--quiet"),
+        *("tiny-llama", "--num-requests", "12", "--slo", "e2e:50s", "--save", "--quiet"),
         *("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path / "runs")),
     ]
     closed = ["--device", "null", "--concurrency", "2", "--batch-size", "2", "--input-length=8", "--output-length=4"]
-    traced = ["--device", "cpu", "--num-threads", "1", "--request-rate", "20", "--trace", str(tmp_path / "trace.jsonl")]
+    traced = [
+        *("--device", "cpu", "--runtime", "llamacpp", "--num-threads", "1", "--batch-size", "2"),
+        *("--request-rate", "20", "--trace", str(tmp_path / "trace.jsonl")),
+    ]
     assert [load_server.main([*flags, *more]) for more in (closed, traced)] == [0, 0]
     with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
         levels = warehouse.query("SELECT * FROM load_curve").dicts()
         columns = ("concurrency", "request_rate", "batch_size", "sequence_length", "new_tokens", "goodput_share")
         found = [tuple(level[name] for name in columns) for level in levels]
-        assert found == [(2, None, 2, 8, 4, 1.0), (None, 20.0, 1, None, None, 1.0)]
+        assert found == [(2, None, 2, 8, 4, 1.0), (None, 20.0, 2, None, None, 1.0)]
         query = f"SELECT * FROM request_times WHERE result_id = '{levels[1]['result_id']}'"
         sizes = [(one["tokens_in"], one["tokens_out"]) for one in warehouse.query(query).dicts()]
         assert sizes == [(4 + i % 3, 3) for i in range(12)]
+        facts = {row["concurrency"]: json.loads(row["extra"])["load"] for row in warehouse.query(EXTRA).dicts()}
+        assert facts == {2: {"slots": 1}, 1: {"slots": 2}}
         modes = [json.loads(run["runtime_mode"]) for run in warehouse.query("SELECT * FROM benchmark_runs").dicts()]
         assert {mode[LOOP]: mode.get("traffic_file") for mode in modes} == {"closed": None, "open": "trace.jsonl"}
         assert not list(verify(warehouse))
