@@ -1,8 +1,9 @@
-"""Fixtures of the tests of charts, pages and reports: rows, figures drawn from them, and a browser."""
+"""Fixtures of charts, pages and reports: rows, figures drawn from them, and a browser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,16 +20,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, without a database in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def shared_warehouse() -> Iterator[Warehouse]:
-    """One warehouse for all tests: making it takes longer than a test."""
+    """One warehouse for all tests, since making one takes longer than a test."""
     with Warehouse.open(":memory:") as warehouse:
         yield warehouse
 
 
 @pytest.fixture(scope="session")
 def charts_of(shared_warehouse: Warehouse) -> Callable[..., Callable[[str], list[Drawing | NotDrawn]]]:
-    """Stores runs, and then gives everything that a chart makes of them: drawings and what is not drawn."""
+    """Stores runs; the returned function gives the drawings of a chart, and what it did not draw."""
 
     def store(*runs: Run, **selection: Any) -> Callable[[str], list[Drawing | NotDrawn]]:
         with shared_warehouse.transaction() as connection:
@@ -48,7 +57,7 @@ def charts_of(shared_warehouse: Warehouse) -> Callable[..., Callable[[str], list
 
 @pytest.fixture(scope="session")
 def rows_of(shared_warehouse: Warehouse, charts_of: Callable[..., Any]) -> Callable[..., list[Row]]:
-    """The rows a chart's query gives of runs."""
+    """Rows of a chart for the given runs."""
 
     def rows(name: str, *runs: Run, **selection: Any) -> list[Row]:
         charts_of(*runs)
@@ -60,7 +69,7 @@ def rows_of(shared_warehouse: Warehouse, charts_of: Callable[..., Any]) -> Calla
 
 @pytest.fixture(scope="session")
 def outcomes(rows_of: Callable[..., list[Row]]) -> Callable[..., list[Drawing | NotDrawn]]:
-    """Everything a chart makes of runs: drawings and what is not drawn."""
+    """Drawings of a chart for the given runs, and what it did not draw."""
 
     def draw(name: str, *runs: Run, **selection: Any) -> list[Drawing | NotDrawn]:
         return list(plugins.load(PACKAGE, name).draw(rows_of(name, *runs, **selection)))
@@ -70,7 +79,7 @@ def outcomes(rows_of: Callable[..., list[Row]]) -> Callable[..., list[Drawing | 
 
 @pytest.fixture(scope="session")
 def figures(outcomes: Callable[..., list[Drawing | NotDrawn]]) -> Callable[..., list[Figure]]:
-    """The figures a chart draws of runs."""
+    """Figures of a chart for the given runs."""
 
     def draw(name: str, *runs: Run, **selection: Any) -> list[Figure]:
         return [outcome.figure for outcome in outcomes(name, *runs, **selection) if isinstance(outcome, Drawing)]
@@ -90,8 +99,8 @@ def see() -> type[See]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium by Playwright; skips where there is none. It lives no longer than its file: while it does, Playwright's
-    event loop counts as running, and no other test of the process could use asyncio or start a browser of its own."""
+    """Chromium by Playwright; skips without a browser. It is closed after each test file: Playwright's event loop would
+    keep other tests of the process from using asyncio or starting another browser."""
     reason = why_no_browser()
     if reason is not None:
         pytest.skip(reason)

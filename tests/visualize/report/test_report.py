@@ -29,13 +29,6 @@ SMALL = {"batch_sizes": (1, 2), "sequence_lengths": (32,), **SESSION}
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
 def store(here):
     """Stores runs in b.duckdb and writes their run files to runs/."""
 
