@@ -154,7 +154,7 @@ def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -
 def _check_size(levels: Sequence[Level], turns: int) -> None:
     """Raise UsageError for a level with more requests than may be held in memory."""
     for one in levels:
-        number = (one.requests if one.is_open else one.number or 0) * turns
+        number = one.requests * turns if one.is_open else max((one.number or 0) * turns, one.concurrency or 0)
         if number > MAX_REQUESTS:
             raise UsageError(
                 f"{one.words}: {number} requests exceed the limit of {MAX_REQUESTS} per level: use more --repetitions "

@@ -328,6 +328,7 @@ def test_the_search_has_a_one_sentence_summary(stored, capsys):
         (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation requires --arrivals gamma"),
         (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime requires MODEL instead of --url: use --engine"),
         (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size requires MODEL instead of --url"),
+        (["--url", "http://x/v1", "--concurrency", "200001"], "200001 requests exceed the limit of 200000 per level"),
         (["--url", "http://127.0.0.1:99999/v1"], "--url takes an address such as"),
         (["--url", "http://127.0.0.1:http/v1"], "--url takes an address such as"),
         (["--url", "http://[::1/v1"], "--url takes an address such as"),
