@@ -1,4 +1,4 @@
-"""The model's part of a build's key, and several builds told as one."""
+"""The model's part of a build's key, and the combined facts of several builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found under a digest is complete, made once, and whatever is wrong with a cache is one clear line."""
+"""Builds are complete, made once per digest, and a broken cache is one clear line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fails(folder):
 
 
 def left_in(store, kind="onnx"):
-    """Everything in the kind's folder but the locks."""
+    """Everything in the kind's folder except locks."""
     folder = store.root / kind
     return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
 

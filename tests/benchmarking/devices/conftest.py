@@ -1,4 +1,4 @@
-"""Vendors' libraries that answer from files, and machines made of files (see tests/fixtures/devices/README.md)."""
+"""Vendors' libraries replayed from files, and machines made of files (see tests/fixtures/devices/README.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recorded_text() -> Callable[[str], str]:
 
 @pytest.fixture
 def plant(tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
-    """Writes files (path -> content) under a root, and gives the root."""
+    """Writes files (path -> content) under a root and returns it."""
 
     def write(files: dict[str, Any]) -> Path:
         for name, content in files.items():

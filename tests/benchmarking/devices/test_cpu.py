@@ -1,4 +1,4 @@
-"""The processor as a device."""
+"""The CPU as a device."""
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.core.records import Readings

@@ -153,7 +153,7 @@ def test_every_counter_of_the_clocks_reasons_is_known_to_the_package():
 
 
 def test_throttling_is_the_growth_of_the_counters(nvml):
-    """The bits of the recording say heat and the power cap; only the power cap's counter moves."""
+    """The recorded bits are heat and the power cap; only the power cap's counter grows."""
     module = nvml()
     monitor = watched(module, own_pid=4242)
     before = monitor.state()
@@ -345,7 +345,7 @@ def test_gpu_without_torch_kernels_is_refused_when_opened(nvml, fake_torch, monk
     ],
 )
 def test_the_build_that_has_kernels_is_named_from_torchs_own_table(monkeypatch, capability, advice):
-    """The installed torch's: a new release may drop GPUs from its builds, and then has another table."""
+    """The table of the installed torch: a new release may drop GPUs and then has another table."""
     import torch
 
     monkeypatch.setattr(cuda.platform, "machine", lambda: "x86_64")

@@ -28,7 +28,7 @@ torch.cuda.synchronize()
 print("held", flush=True)
 sys.stdin.read()
 """
-"""A process that is on the GPU until its stdin ends."""
+"""A process that uses the GPU until its stdin ends."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def alone(handle: DeviceHandle) -> DeviceHandle:
 
 
 def work_for(torch, handle, seconds):
-    """Matrix products for so long; how many."""
+    """Compute matrix products for a duration. Returns their number."""
     matrix, calls, end = torch.ones(SIDE, SIDE, device=handle.torch_name), 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         torch.mm(matrix, matrix)

@@ -16,7 +16,7 @@ from benchmarking.devices.support.reading import UnreadableError
 
 @pytest.fixture
 def mac(monkeypatch: pytest.MonkeyPatch, recorded_text: Callable[[str], str]) -> Callable[[Sequence[str]], str]:
-    """The commands of an M2 Max, and a platform that says it is one."""
+    """The commands of an M2 Max, on a platform that reports to be one."""
     monkeypatch.setattr(mps.platform, "system", lambda: "Darwin")
     monkeypatch.setattr(mps.platform, "machine", lambda: "arm64")
     monkeypatch.setattr(mps.platform, "mac_ver", lambda: ("15.6.1", ("", "", ""), "arm64"))
@@ -122,7 +122,7 @@ def test_calls_are_timed_with_metals_events():
 
 
 def test_torchs_events_accept_the_timers_arguments():
-    """Against the installed torch: the names and parameters of torch.mps.Event."""
+    """Names and parameters of torch.mps.Event in the installed torch."""
     import inspect
 
     import torch

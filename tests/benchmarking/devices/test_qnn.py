@@ -1,4 +1,4 @@
-"""The QNN device on stand-ins for ONNX Runtime and its plugin."""
+"""The QNN device on fakes of ONNX Runtime and its plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of the smallest models, made once for all tests that look at them."""
+"""Exports of the smallest models, shared by all tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """A bundle in a store of the tests, and what it was made of."""
+    """A bundle in the tests' store, and its source."""
 
     cell: Cell
     point: Point
@@ -33,14 +33,14 @@ class Exported:
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the user's cache of models or asks the real hub."""
+    """Tests see neither the user's cache of models nor the real hub."""
     monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture(scope="session")
 def exported(build_cache: Path) -> Callable[..., Exported]:
-    """A function that exports a tiny model, or finds its export."""
+    """A function that exports a tiny model or finds its earlier export."""
 
     def make(model_id: str, precision: Precision = "float32") -> Exported:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Graphs fused by onnxruntime.transformers' optimizer: what it fuses in real exports, and how far outputs move."""
+"""Graphs fused by onnxruntime.transformers' optimizer: fused operators in real exports, and changes of the outputs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_model_unknown_to_the_optimizer_is_refused_with_the_known_ones(exported)
 
 
 def test_nothing_to_fuse_is_refused(exported, tmp_path):
-    """A fused graph goes in again."""
+    """An already fused graph is the input."""
     found = exported("tiny-bert")
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir(), second.mkdir()

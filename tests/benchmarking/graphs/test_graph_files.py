@@ -1,4 +1,4 @@
-"""Graphs in files: how they are described, what is refused of a stranger's, and that they are measured as they are."""
+"""Graph files: their descriptions, refusals of untrusted files, and measurement without conversion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ onnx = pytest.importorskip("onnx")
 
 
 def write_model(folder, *, batch="batch", domain="", location=None, op="MatMul"):
-    """A table of 50 rows that whole numbers index, then a product with a matrix; weights of the matrix beside it."""
+    """A table of 50 rows indexed by integers, then a matrix product with weights in a separate file."""
     from onnx import TensorProto, helper, numpy_helper
 
     table = numpy_helper.from_array(np.ones((50, 8), dtype=np.float32), "table")

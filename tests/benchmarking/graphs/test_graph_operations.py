@@ -1,4 +1,4 @@
-"""Calls of bundles over a runner that computes by hand: loops, marks, counts and what is wrong with an output."""
+"""Calls of bundles on a runner in plain numpy: loops, marks, counts and problems of outputs."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_generation_without_new_tokens_is_refused():
 
 
 class Halving:
-    """A denoiser that finds half of the latents to be noise, plus the time."""
+    """A denoiser whose noise is half of the latents plus the time."""
 
     def place(self, array):
         return array
@@ -308,7 +308,7 @@ def test_flops_are_not_counted_and_the_reason_is_given():
 
 
 class Watching(Counting):
-    """Keeps what counts the tokens."""
+    """Keeps the arrays with token counts."""
 
     def __init__(self):
         super().__init__()

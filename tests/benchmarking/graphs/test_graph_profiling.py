@@ -1,4 +1,4 @@
-"""Nodes that run are matched to the modules that they were exported from, and their times are added up by hand."""
+"""Executed nodes are matched to the modules they were exported from, with times added up by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has graphs and what has none, and what a bundle's key depends on; all of it without torch."""
+"""Which workloads have graphs, and what a bundle's key depends on, without torch."""
 
 from __future__ import annotations
 

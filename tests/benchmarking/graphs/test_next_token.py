@@ -1,4 +1,4 @@
-"""The graph that chooses next tokens: the same ids as numpy on the host, of which alone something reaches the host."""
+"""The graph that chooses next tokens: the same ids as numpy, and only they reach the host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED = 3
 
 
 def logits_like(dtype, *, tied=False):
-    """Logits of 4 sequences and 3 positions; tied ones are rounded to quarters, so that hundreds are the largest."""
+    """Logits of 4 sequences and 3 positions; tied ones are rounded to quarters, which makes hundreds of maxima."""
     made = np.random.default_rng(SEED).normal(size=(4, 3, VOCABULARY))
     return (np.round(made) / 4 if tied else made).astype(dtype)
 
@@ -62,7 +62,7 @@ def test_infinite_logits_win_and_nan_gives_an_id_of_the_vocabulary(tmp_path):
 
 @pytest.fixture(scope="module")
 def runs(exported, tmp_path_factory):
-    """tiny-gpt2's call on the CPU with bound memory: a function of whether the next token is chosen there."""
+    """A function that calls tiny-gpt2 on the CPU with bound memory, with or without choosing the next token there."""
     found = exported("tiny-gpt2")
     point = replace(found.point, batch_size=2, new_tokens=6)
     logits = next(one for one in found.bundle.graphs["decode"].outputs if one.name == "logits")

@@ -143,7 +143,7 @@ def test_free_sizes_leave_nodes_on_the_cpu(stubs, exported):
 
 
 def test_the_provider_refuses_to_capture_a_decoder(stubs, exported):
-    """Which is why the runtime refuses it when it is planned."""
+    """Therefore the runtime refuses it in the plan."""
     found = exported("tiny-gpt2")
     done = run(stubs, found, to_point(found, batch_size=2), is_replayed=True)
     assert done.exit_code != 0

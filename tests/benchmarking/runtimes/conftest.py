@@ -24,7 +24,7 @@ CPU = Device(
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the user's cache or asks the real hub."""
+    """Tests see neither the user's cache nor the real hub."""
     monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -79,7 +79,7 @@ def open_torch(stages: list[str]) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def open_eager(open_torch: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for the runtime eager alone."""
+    """The same for the runtime eager only."""
     from benchmarking.runtimes.eager import PLUGIN
 
     return partial(open_torch, PLUGIN)

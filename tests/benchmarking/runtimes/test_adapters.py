@@ -1,4 +1,4 @@
-"""LoRA adapters in each engine's own format: its tokens are those of eager with the adapter merged into the weights."""
+"""LoRA adapters in each engine's format: the tokens equal eager's with the adapter merged into the weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Adapter:
     matrices: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
     def merged_into(self, model: Any) -> Any:
-        """The model, whose weights have the adapter's product added: in place."""
+        """The model with the adapter's product added to its weights, in place."""
         import torch
 
         for name, (narrow, wide) in self.matrices.items():
@@ -39,7 +39,7 @@ class Adapter:
         return model
 
     def save_gguf(self, path: Path, heads: int) -> Path:
-        """As llama.cpp's converter writes it. Rows of Q are in ggml's order of the rotation."""
+        """As written by llama.cpp's converter. Rows of Q are in ggml's rotation order."""
         import gguf
 
         writer = gguf.GGUFWriter(path, "llama")
@@ -59,7 +59,7 @@ class Adapter:
         return path
 
     def save_mlx(self, folder: Path) -> Path:
-        """As mlx-lm saves one that it trained."""
+        """As saved by mlx-lm after training."""
         from safetensors.numpy import save_file
 
         folder.mkdir()
@@ -94,7 +94,7 @@ def adapter(llama: Workload) -> Adapter:
 
 @pytest.fixture(scope="module")
 def expected(llama: Workload, adapter: Adapter) -> list[list[int]]:
-    """The tokens of eager with merged weights; without the adapter they are others."""
+    """The tokens of eager with merged weights, which differ from those without the adapter."""
     from benchmarking.runtimes.support.torch.model_loading import load_model
 
     model = load_model(llama, "float32", None)[0]

@@ -30,7 +30,7 @@ def device(kind="cpu"):
 
 @pytest.fixture
 def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch.compile with its backend "eager": graphs are captured, guarded and counted, then run as they are."""
+    """torch.compile with its backend "eager": graphs are captured, guarded and counted, but not compiled."""
     compile_module = torch.nn.Module.compile
 
     def with_backend(self, *, mode, dynamic):
@@ -147,7 +147,7 @@ def test_expert_readings_use_an_uncompiled_call(open_torch, traced_only):
 
 @pytest.mark.parametrize("made", [torch.nn.ReLU, lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())])
 def test_modules_of_torch_itself_are_compiled_too(made, traced_only):
-    """As scripts call them, without a module of their own around."""
+    """As scripts call them, without an enclosing module."""
     module = made()
     with ExitStack() as cleanup:
         log = compiling.CompileLog.begin(cleanup)
@@ -204,7 +204,7 @@ def test_a_cuda_graph_mode_without_a_graph_is_reported():
 
 
 def test_calls_of_cuda_graphs_are_checked_as_replays():
-    """Whose kernels torch does not dispatch: on a machine without a GPU nothing is seen, and the point is kept."""
+    """torch does not dispatch its kernels: without a GPU none is seen, and the point is kept."""
     operation = operation_with(0, 2, [])
     assert (operation.is_compiled, operation.is_replayed) == (True, True)
     operation._attention = "sdpa:flash"

@@ -57,7 +57,7 @@ def cell_of(runtime, device, precision="float16", **mode):
 
 
 class Sessions:
-    """In the place of `open_graph`: notes what was asked for, and writes what a compiler would."""
+    """Replaces `open_graph`: records the request and writes a compiler's files."""
 
     def __init__(self, monkeypatch, writes=None, nodes=(("X", 3),)):
         self.asked = []

@@ -1,4 +1,4 @@
-"""The compiled runtime with TorchInductor itself, once: cold, then warm on what the cold launch left."""
+"""The compiled runtime with the real TorchInductor: one cold launch, then a warm one."""
 
 from __future__ import annotations
 

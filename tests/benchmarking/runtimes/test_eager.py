@@ -318,7 +318,7 @@ def test_weights_bytes_counts_each_storage_once():
 
 
 def test_a_second_session_takes_its_flops_from_the_cache(open_eager, tmp_path, monkeypatch):
-    """By numbers that only the cache can have."""
+    """Recognizable by numbers that only the cache has."""
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
     counted = open_eager("tiny-bert").operation(POINT).count()
     (record,) = tmp_path.glob("builds/flops/*/build.json")

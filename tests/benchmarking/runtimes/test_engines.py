@@ -36,11 +36,11 @@ PAIR = replace(POINT, batch_size=2)
 DEPTH = 40
 LONG = 480
 FIRST_RATIO = 3
-"""The time to the first token of a long prompt, in times to another one, at least."""
+"""Minimum ratio of the time to first token of a long prompt to the time per later token."""
 
 
 def needs_xllamacpp(name: str) -> None:
-    """Skip where llama.cpp is there by llama-cpp-python, which has neither batches nor proposed tokens."""
+    """Skip if llama.cpp is only installed as llama-cpp-python, which has neither batches nor drafts."""
     if name == "llamacpp":
         pytest.importorskip("xllamacpp")
 
@@ -114,7 +114,7 @@ def test_pipeline_generates_eagers_tokens_and_stores_its_own_times(llama: Worklo
 
 @pytest.mark.parametrize("name", [*ENGINES, "openvino-genai"])
 def test_every_call_computes_its_prompt_again(name: str, llama: Workload) -> None:
-    """A prefix cache that an engine has on by default would give the first token for the price of any other."""
+    """With a prefix cache that is on by default, the first token would be as fast as any other."""
     point = replace(POINT, sequence_length=LONG)
     precision = "float16" if name == "openvino-genai" else "float32"
     first, other = [], []
@@ -201,7 +201,7 @@ LLAMA3 = {
 def test_a_gguf_file_of_each_kind_computes_what_its_model_does(
     kind: str, own: dict[str, Any] | None, tmp_path: Path
 ) -> None:
-    """Norms and biases are random too: as ones and zeros they would hide where they go."""
+    """Norms and biases are random too, since ones and zeros would hide a wrong place."""
     xllamacpp = pytest.importorskip("xllamacpp")
     pytest.importorskip("gguf")
     import torch
@@ -220,7 +220,7 @@ def test_a_gguf_file_of_each_kind_computes_what_its_model_does(
 
 
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
-"""Another base than engines take when they find none."""
+"""A base that differs from the engines' default."""
 GEMMA = {"head_dim": 32, "tie_word_embeddings": True}
 TRAINED = {"rope_theta": 500.0, "original_max_position_embeddings": 8192}
 
@@ -305,7 +305,7 @@ def server_tokens(xllamacpp: Any, file: Path, prompt: list[int], count: int) -> 
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory, llama: Workload) -> Path:
-    """A user's GGUF file: what was built, under a name of its own."""
+    """A user's GGUF file: a copy of the build under another name."""
     with opened("llamacpp", llama):
         pass
     built = next(file for file in BuildStore().root.glob("gguf/*/model.gguf") if read_gguf(file).quantization == "F32")

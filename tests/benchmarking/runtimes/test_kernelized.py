@@ -1,4 +1,4 @@
-"""The kernelized runtime, with real repositories in a folder: what is replaced, what is said, what is refused."""
+"""The kernelized runtime with real repositories in folders: replaced layers, facts, refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_replaced_layers_are_in_the_facts_and_compute_as_the_model(open_torch, o
 
 
 def test_wrong_kernel_is_caught_by_its_output(open_torch, open_eager, repository):
-    """That it really is the repository's code that runs, and that its output is judged."""
+    """The repository's code runs, and its output is compared."""
     session = open_torch(PLUGIN, "tiny-bert", kernel_repo=str(repository(GELU.format(twist=" + 1"), "wrong-layers")))
     comparison = compare(output(session), output(open_eager("tiny-bert")))
     (doubt,) = about_difference(comparison, "float32")
@@ -99,7 +99,7 @@ def hub_is_usable(monkeypatch):
 
 
 def installed(monkeypatch, kernels, wanted):
-    """A machine with this version of the package, and transformers that wants others."""
+    """A machine with this version of the package, and a transformers that needs another."""
     monkeypatch.setattr(kernelized, "version_of", {"kernels": kernels, "transformers": "5.23.0"}.get)
     monkeypatch.setattr("importlib.metadata.requires", lambda name: ["torch>=2.4", f'kernels{wanted}; extra == "all"'])
 
@@ -127,7 +127,7 @@ def test_transformers_mapped_kernels_are_found(monkeypatch):
 
 
 def test_kernels_requirement_matches_transformers_check():
-    """Against the real packages: metadata and transformers' own check give one answer."""
+    """With the real packages: the metadata agrees with transformers' own check."""
     from transformers.utils import is_kernels_available
 
     assert (kernelized.why_not_hub() is None) == is_kernels_available()
@@ -135,7 +135,7 @@ def test_kernels_requirement_matches_transformers_check():
 
 @pytest.mark.parametrize("mark", ["GELU", "GELUActivation"])
 def test_a_layer_replaces_a_class_that_transformers_marked_with_another_name(open_torch, repository, monkeypatch, mark):
-    """As transformers marks its own classes where it takes the installed version of the package."""
+    """As transformers marks its classes if it accepts the installed version of the package."""
     from transformers.activations import GELUActivation
 
     monkeypatch.setattr(GELUActivation, "kernel_layer_name", mark, raising=False)

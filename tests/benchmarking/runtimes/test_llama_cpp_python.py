@@ -1,4 +1,4 @@
-"""llama.cpp by llama-cpp-python, as it runs where xllamacpp is not installed: tokens, clocks, caches, refusals."""
+"""llama.cpp through llama-cpp-python, used if xllamacpp is not installed: tokens, clocks, caches, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime onnxruntime: what it takes and refuses, and a tiny model through it in a process without torch."""
+"""The runtime onnxruntime: what it supports, and a tiny model in a process without torch."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def measured(build_cache: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """tiny-bert exported here, then called in a process of its own, as the sweep does."""
+    """tiny-bert exported here and called in a separate process, as in a sweep."""
     from benchmarking.builds.store import BuildStore
 
     cell = Cell(

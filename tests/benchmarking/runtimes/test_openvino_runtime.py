@@ -1,4 +1,4 @@
-"""The runtime openvino: what it takes and refuses, and a tiny model through the shipped command."""
+"""The runtime openvino: what it supports, and a tiny model measured by the command."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(home: Path, build_cache: Path) -> Callable[..., Any]:
-    """A function that measures tiny-bert through the shipped command: the run's record. Builds are shared."""
+    """A function that measures tiny-bert by the command and returns the run's record. Builds are shared."""
     pytest.importorskip("openvino")
     pytest.importorskip("onnxscript")
     environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(build_cache), "HOME": str(home), "HF_HUB_OFFLINE": "1"}

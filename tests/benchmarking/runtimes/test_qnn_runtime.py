@@ -1,4 +1,4 @@
-"""The runtime qnn: its backends, which are chosen by name, verified, and not taken for each other."""
+"""The runtime qnn: its backends are chosen by name and verified."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_session_with_the_wrong_backend_library_is_refused():
 
 @pytest.fixture
 def opened(bert: Workload, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A function that opens the runtime at a backend on stand-ins: its session and what it was located with."""
+    """A function that opens a backend on fakes and returns the session and its graph source."""
     backends = {name: f"/lib/{name}.so" for name in ("htp", "gpu", "cpu")}
     handle = SimpleNamespace(provider="QNNExecutionProvider", backends=backends, provider_devices=lambda: ("npu",))
     located = []

@@ -1,4 +1,4 @@
-"""The runtime webnn: what it takes and refuses, and, where a browser has WebNN, a graph on it."""
+"""The runtime webnn: what it supports, and a graph on it if a browser has WebNN."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WEIGHT = np.array([[1.0, -1.0], [2.0, 0.5], [0.0, 3.0]], dtype=np.float32)
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A function that sets what the browser answers when it is asked; without it, a context on whatever was asked."""
+    """A function that sets the browser's answer; by default it has a context for the requested device."""
 
     def answers(told):
         monkeypatch.setattr(

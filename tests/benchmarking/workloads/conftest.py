@@ -16,7 +16,7 @@ SHA = "c0ffee" + "0" * 34
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the user's cache or asks the real hub."""
+    """Tests see neither the user's cache nor the real hub."""
     monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
@@ -44,7 +44,7 @@ def save_tiny() -> Callable[..., Path]:
 
 
 class SmallModel:
-    """A family's model of a configuration, with weights so large that it does not say the same for ever."""
+    """A family's model of a configuration, with weights large enough that it does not repeat itself forever."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class SmallModel:
 
 @pytest.fixture(scope="session")
 def small_model() -> type[SmallModel]:
-    """What makes a small model of a family: SmallModel(plugin, config, task, dtype, deviation)."""
+    """The class of small models of a family: SmallModel(plugin, config, task, dtype, deviation)."""
     return SmallModel
 
 
 @pytest.fixture
 def cached_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
-    """A function that makes the folder of a model's snapshot in a hub cache of this test's own, and names it `main`."""
+    """A function that creates the folder of a model's snapshot `main` in an empty hub cache."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
 
     def make(name: str) -> Path:

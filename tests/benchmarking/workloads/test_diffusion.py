@@ -1,4 +1,4 @@
-"""Diffusion: the models and what they take, the arithmetic of a step, and the whole loop against diffusers' own."""
+"""Diffusion: models and accepted sizes, the arithmetic of a step, and the loop compared with diffusers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run(operation, marks=None):
 
 @torch.inference_mode()
 def library_loop(loaded, schedule, steps):
-    """The loop as diffusers' pipelines write it, with its own scheduler."""
+    """The loop of diffusers' pipelines, with its scheduler."""
     import diffusers
 
     fields = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "steps_offset", "set_alpha_to_one")

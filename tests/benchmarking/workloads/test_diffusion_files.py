@@ -1,4 +1,4 @@
-"""Diffusion models from folders: a component's, a whole pipeline's, weights that are not the model's."""
+"""Diffusion models from folders: a component, a pipeline, and weights of another model."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def unet():
 
 @pytest.fixture
 def component(unet, tmp_path):
-    """The folder of a denoiser alone."""
+    """The folder of a denoiser only."""
     unet.save_pretrained(tmp_path / "component")
     return tmp_path / "component"
 
 
 @pytest.fixture
 def pipeline(unet, tmp_path):
-    """The folder of a pipeline, as far as its denoiser is concerned."""
+    """The folder of a pipeline with only its denoiser."""
     folder = tmp_path / "pipeline"
     unet.save_pretrained(folder / "unet")
     parts = {"scheduler": ["diffusers", "DDIMScheduler"], "unet": ["diffusers", "UNet2DConditionModel"]}

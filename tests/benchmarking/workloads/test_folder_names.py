@@ -1,4 +1,4 @@
-"""Model folders of any name that a file system takes are measured, stored, continued and found again."""
+"""Model folders with any valid file name are measured, stored, continued and found again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_name_of_a_run_file_is_as_it_was_for_shorter_names(null_plan_name):
 
 @pytest.fixture
 def null_plan_name(make_run):
-    """A function that gives the name of the run file of a model."""
+    """A function that returns the name of a model's run file."""
     from benchmarking.measure.settings import settings
     from benchmarking.sweep.plan.plan import CellPlan
     from benchmarking.sweep.run.spool import _names

@@ -1,4 +1,4 @@
-"""Mixtures of experts: parameters a token passes through, the experts' load, and the library's own tokens."""
+"""Mixtures of experts: active parameters, the experts' load, and the library's tokens."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_active_parameters_are_the_published_ones(name):
 
 
 def test_active_parameters_by_hand():
-    """100 parameters, two layers of 4 experts of 5 each; a token goes to 1, then to 3: 15 and 5 are not for it."""
+    """100 parameters, two layers of 4 experts of 5 each; a token uses 1, then 3 experts: 15 and 5 are inactive."""
     layers = [
         LayerLoad(parameters=20, experts_per_token=1, tokens=(4, 0, 0, 0)),
         LayerLoad(parameters=20, experts_per_token=3, tokens=(3, 3, 3, 3)),
@@ -180,7 +180,7 @@ def test_static_cache_gives_the_same_tokens_and_readings():
 
 
 def test_readings_are_the_routers_choices_over_the_prompt_and_the_new_tokens():
-    """Against the library's own router logits, on the tokens that go through the layers: all but the last one."""
+    """Compared with the library's router logits, on the tokens that pass through the layers: all but the last."""
     workload, model = make("mixtral")
     ids, operation = operation_of(workload, model)
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Models that read pictures: the catalog, where the picture is in the prompt, and points that cannot be."""
+"""Models that read images: the catalog, the image's position in the prompt, and impossible points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of models that read pictures: the library's own tokens, positions and embeddings, and the phases."""
+"""Calls of models that read images: the library's tokens, positions and embeddings, and the phases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FLAVA_POINT = Point(batch_size=2, sequence_length=9, axes={"image_size": 32})
 
 
 class Loaded:
-    """A small model with weights so large that what it says depends on what it sees."""
+    """A small model with weights large enough that its text depends on the image."""
 
     def __init__(self, workload, standard_deviation=0.3):
         self.workload = workload
@@ -132,7 +132,7 @@ def run(operation, marks=None):
 
 
 def own_arguments(loaded):
-    """What the library wants besides ours: where the picture's tokens are, to find their positions."""
+    """Further arguments of the library: the places of the image's tokens, to compute their positions."""
     if loaded.workload.config["model_type"] == "llava":
         return {}
     return {"mm_token_type_ids": (loaded.inputs["input_ids"] == 1003).int()}

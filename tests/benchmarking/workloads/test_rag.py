@@ -1,4 +1,4 @@
-"""Retrieval-augmented generation: an exact search, and an answer mixed from all passages as the library mixes it."""
+"""Retrieval-augmented generation: an exact search, and the library's answer mixed from all passages."""
 
 from __future__ import annotations
 

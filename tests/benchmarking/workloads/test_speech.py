@@ -1,4 +1,4 @@
-"""Speech: transcriptions that are the library's own, encoders of waveforms, and how much audio they take."""
+"""Speech: transcriptions equal to the library's, waveform encoders, and accepted audio lengths."""
 
 from __future__ import annotations
 

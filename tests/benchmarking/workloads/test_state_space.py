@@ -1,4 +1,4 @@
-"""State-space models: the library's own tokens from a recurrent state, and weights that let it remember."""
+"""State-space models: the library's tokens from a recurrent state, and weights that let it remember."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_half_precision_gives_finite_numbers(loaded, dtype):
 
 
 def test_rwkv_is_refused_only_if_the_library_mixes_a_batch():
-    """The library's own step on two sequences gives two positions for one token."""
+    """The library's step on two sequences returns two positions for one token."""
     workload, model = make("rwkv")
     ids, _ = operation_of(workload, model, POINT)
     with torch.inference_mode():
@@ -137,7 +137,7 @@ def test_rwkv_is_refused_only_if_the_library_mixes_a_batch():
 
 @pytest.mark.parametrize("longest", ['{"__float__": "Infinity"}', "Infinity"])
 def test_a_saved_mamba2_loads_with_its_endless_time_step(tmp_path, longest):
-    """As transformers writes it today and as it did before version 5, in published checkpoints."""
+    """As transformers writes it now, and before version 5 in published checkpoints."""
     _, model = make("mamba2")
     model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -1,4 +1,4 @@
-"""Vision: the published models, the sizes they take, and images that look like some."""
+"""Vision: published models, accepted image sizes, and synthetic images."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_positions_are_interpolated_for_other_sizes_only(small_model):
 
 
 def test_smaller_image_before_does_not_affect_swin(small_model):
-    """Its layers keep the windows and shifts of the smallest image they saw, unless they are put back."""
+    """Its layers keep the windows and shifts of the smallest image so far, unless they are restored."""
     large, smallest = images(2, 64), images(2, 32)
     fresh = small_model(PLUGIN, CONFIGS["swin"])
     expected = fresh.run(fresh.operation(large)).logits

@@ -1,4 +1,4 @@
-"""Images and text together: two towers that compare them, and captions that are the library's own."""
+"""Images and text: two towers that compare them, and captions equal to the library's."""
 
 from __future__ import annotations
 

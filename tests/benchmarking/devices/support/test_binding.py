@@ -71,7 +71,7 @@ def test_a_refused_binding_is_an_error(monkeypatch):
 
 @needs_affinity
 def test_bound_threads_stay_on_the_list_and_escaped_ones_are_named():
-    """In a process of its own, since a binding stays; on one processor there is nowhere to escape to."""
+    """In a separate process, since a binding is permanent; with one processor, threads cannot escape."""
     code = """
 import json, os, threading, time
 from benchmarking.devices.support import binding

@@ -107,7 +107,7 @@ def metadata_v1(channel, unit=0):
 
 
 class Meters:
-    """Meters by path: the version, the metadata and the channels' picowatt-hours, which may be changed meanwhile."""
+    """Meters by path: version, metadata, and the channels' picowatt-hours, which a test may change."""
 
     def __init__(self, **meters):
         self.meters = meters
@@ -168,7 +168,7 @@ def test_package_energy_is_summed_without_counting_cores_twice():
 
 
 def test_a_meter_without_memory_lists_its_channels():
-    """AMD's names, of which the socket is the package."""
+    """AMD's names: the socket is the package."""
     channels = ("VDDCR_VDD Power", "VDDCR_SOC Power", "Current Socket Power", "Apu Power")
     meters = Meters(smu=(2, metadata_v2(*channels), [7, 7, 10**12, 7]))
     energy = EnergyMeters(meters).energy_j()

@@ -1,4 +1,4 @@
-"""Gauges on real processes, on vendors' recorded answers, and on what Linux's drivers write."""
+"""Gauges on real processes, vendors' recorded answers, and files of Linux's drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes on a GPU: ours, those that use it, and those that only have it open."""
+"""The processes on a GPU: our own, those that use it, and those that only hold it open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HELD = 300_000_000
 
 
 def on(*pids, **fields):
-    """Processes that hold memory and of which the driver does not count whether they compute."""
+    """Processes that hold memory, on a driver that does not count utilization per process."""
     return {pid: Client(memory_bytes=HELD, **fields) for pid in pids}
 
 

@@ -32,7 +32,7 @@ def gpus(nvml: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Dev
 
 
 class Handle:
-    """An open GPU that tells what it is given, and counts what is asked of it."""
+    """An open GPU with given readings that records its calls."""
 
     def __init__(self, name, *, state=None, gpu_j=None, host=None, peak=None, events_ns=None):
         self.torch_name = name

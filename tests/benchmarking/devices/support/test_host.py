@@ -1,4 +1,4 @@
-"""Facts of machines made of files, recordings and stand-ins; control groups and free memory."""
+"""Facts of machines from files, recordings and fakes; control groups and free memory."""
 
 from __future__ import annotations
 

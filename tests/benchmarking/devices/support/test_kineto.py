@@ -1,4 +1,4 @@
-"""What a GPU ran, read from a trace in the layout that torch's profiler exports."""
+"""A GPU's work, read from a trace in the layout of torch's profiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single values and the reasons for those that cannot be read."""
+"""Single values, and the reasons for unreadable ones."""
 
 import sys
 

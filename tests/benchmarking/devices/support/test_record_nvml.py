@@ -1,4 +1,4 @@
-"""The recorder of NVML: what it writes is what the tests play back."""
+"""The recorder of NVML, whose recordings the tests replay."""
 
 from __future__ import annotations
 

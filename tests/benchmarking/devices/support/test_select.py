@@ -1,4 +1,4 @@
-"""Probing in a child process that a driver may crash or hang, and which device a request means."""
+"""Probing in a child process that a driver may crash or hang, and selecting the requested device."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ EVERYTHING = {
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Makes a machine that has the devices given, and remembers which kinds were waited for."""
+    """A function that makes a machine with the given devices and records the kinds that were waited for."""
     waited = []
 
     def make(found):

@@ -1,4 +1,4 @@
-"""The installed torch, GPUs that it drives, whose processes are on them, and CUDA_VISIBLE_DEVICES."""
+"""The installed torch, its GPUs, the processes on them, and CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_torchs_reason_is_in_the_error(monkeypatch):
 
 
 def test_the_installed_torch_gives_its_reason_itself():
-    """Against the real package, whose build for the CPU raises what is asserted."""
+    """With the real package, whose CPU build raises these errors."""
     if torch_gpu.torch_build().cuda is not None:
         pytest.skip("this torch is built with CUDA")
     with pytest.raises(BenchhouseError, match="sees no GPU: Torch not compiled with CUDA enabled"):
@@ -191,7 +191,7 @@ class Gpus:
         monkeypatch.setattr("torch.cuda.synchronize", self.touch)
 
     def record(self, stream=None):
-        """As the documentation of torch.cuda.Event.record has it: without a stream, the current one is taken."""
+        """As documented for torch.cuda.Event.record: without a stream, the current one is used."""
         import torch
 
         stream = torch.cuda.current_stream() if stream is None else stream
@@ -207,7 +207,7 @@ class Gpus:
         return before
 
     def _maybe_exchange(self, index):
-        """Sets the GPU only where it has a context already, as torch.cuda.device does at its end."""
+        """Sets the GPU only if it already has a context, as torch.cuda.device does on exit."""
         before = self.current
         if index in self.with_context:
             self.current = index
@@ -294,7 +294,7 @@ def test_visibility_setting_leaves_the_gpus_of_the_runtime(setting, left):
 
 
 def test_numeric_visibility_variables_hide_nothing_among_unlike_models():
-    """CUDA counts the fastest first, NVML by PCI address: which one 0 is shows only when it is opened."""
+    """CUDA numbers the fastest GPU first, NVML by PCI address, so number 0 is known only when opened."""
     assert len(visible(gpus("A", "B"), "0")) == 2
     assert visible(gpus("A", "B"), "-1") == ()
     assert [device.selector for device in visible(gpus("A", "B"), "GPU-1")] == ["cuda:1"]

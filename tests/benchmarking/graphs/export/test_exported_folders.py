@@ -1,4 +1,4 @@
-"""Folders of `export_to_onnx` as models: the family's calls on the folder's own files, and what is refused."""
+"""Folders of `export_to_onnx` as models: the family's calls on the folder's files, and refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(exported: Callable[..., Any], build_cache: Path, tmp_path_factory: p
 
 @pytest.fixture(scope="module")
 def described(written: Path) -> Workload:
-    """The folder as it was written."""
+    """The folder as written."""
     return resolve(str(written))
 
 
@@ -57,7 +57,7 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 
 def list_again(folder: Path, name: str) -> None:
-    """Give a file's new content the place in bundle.json that the old one had."""
+    """Update the entry of a changed file in bundle.json."""
     content = (folder / name).read_bytes()
     listed = {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     edit(folder, lambda bundle: bundle["exported"]["files"].update({name: listed}))
@@ -70,7 +70,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def outputs(workload: Workload, store: BuildStore) -> dict[str, np.ndarray]:
-    """What the prepared graphs of a workload compute."""
+    """The outputs of a workload's prepared graphs."""
     (device,) = export_to_onnx.processor().probe()
     cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="onnxruntime", precision="float32")
     facts = ensure_bundle(cell, (POINT,), store, "if_needed")

@@ -1,4 +1,4 @@
-"""Exports of the smallest models, compared with torch here once more and called without it."""
+"""Exports of the smallest models, compared with torch and called without it."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ print(operation.problem(output), sorted({{"torch", "transformers"}} & set(sys.mo
 def command(
     exported: Callable[..., Any], build_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Any]:
-    """`benchhouse export` on models that are in the tests' store already."""
+    """`benchhouse export` on models that are already in the tests' store."""
     exported("tiny-gpt2")
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
 
@@ -262,7 +262,7 @@ def test_torchs_exporter_is_used_if_transformers_has_none(monkeypatch):
 
 
 def test_a_version_of_operators_that_the_exporter_cannot_write_is_refused(command, tmp_path):
-    """torch writes 18 for 9 and for 99, with a warning only."""
+    """torch writes 18 instead of 9 and of 99, and only warns."""
     code, out, err = command("tiny-gpt2", "--opset", "9", "--output-dir", tmp_path / "out", "--quiet")
     assert (code, out) == (1, "")
     assert "cannot convert 'decode' to operators of version 9, it wrote version 18: use --opset 18" in err

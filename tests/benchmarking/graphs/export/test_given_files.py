@@ -1,4 +1,4 @@
-"""ONNX files in a model's folder, as optimum writes them: read instead of exported, and checked like an export."""
+"""ONNX files by optimum in a model's folder are read instead of exported, and checked like an export."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU = Device(type="cpu", selector="cpu", found=True)
 
 
 def folder_with_weights(made, tmp_path):
-    """The exported model as a folder with its weights, as save_pretrained leaves it."""
+    """The exported model as a folder with weights from save_pretrained."""
     workload = made.cell.workload
     folder = tmp_path / "model"
     model, _ = load_model(workload, "float32", plugin_of(workload).default_attention(workload.config))
@@ -38,7 +38,7 @@ def bundle_of(folder, tmp_path, **point):
 
 
 def give(made, target, names, more=()):
-    """The export under other names, with more inputs that it does not look at."""
+    """The export under other names, with further unused inputs."""
     (graph,) = made.bundle.graphs.values()
     model = onnx.load(str(made.folder / graph.file))
     for value in (*model.graph.input, *model.graph.output):

@@ -1,4 +1,4 @@
-"""Graphs that are quantized, whatever an exporter noted beside them."""
+"""Quantized graphs, whatever shapes an exporter recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarking.graphs.export.exporter import QUANTIZERS
 
 @pytest.fixture
 def linear(tmp_path: Path) -> tuple[Path, Any]:
-    """A file with y = x W^T + b as exporters write it, with the shape of W noted beside the graph."""
+    """A file with y = x W^T + b as written by exporters, with the recorded shape of W."""
     weights = np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32)
     graph = helper.make_graph(
         [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)],

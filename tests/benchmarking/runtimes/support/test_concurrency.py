@@ -1,4 +1,4 @@
-"""Requests in flight are part of the point: asked for, refused where a runtime cannot, and never another number."""
+"""Requests in flight are part of the point, and refused by runtimes that run one request at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def request(**fields):
 
 
 class Calls(Operation):
-    """An operation with this many requests in flight; without a number, as many as an operation ordinarily."""
+    """An operation with this number of requests in flight; without a number, the default."""
 
     def __init__(self, requests=None):
         if requests is not None:
@@ -127,7 +127,7 @@ def test_a_batch_takes_the_numbers_from_a_list_a_grid_or_a_flag():
 
 
 class Sleep(Calls):
-    """A request of 10 ms, or of the given times in turn; how many run at the same time is counted."""
+    """A request of 10 ms, or of the given times in turn, that counts concurrent runs."""
 
     items_per_call = 2
     running = most = started = 0
@@ -154,7 +154,7 @@ class Sleep(Calls):
 
 @pytest.fixture
 def workers():
-    """A function that gives an operation of so many workers."""
+    """A function that creates an operation with a number of workers."""
     made = []
 
     def start(*operations):

@@ -1,4 +1,4 @@
-"""Modules are told apart by type, name and structure, for models of every family, without a table of models."""
+"""Kinds of modules by type, name and structure, for models of every family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog: names, aliases, and parameter counts that the configurations really give."""
+"""The catalog: names, aliases, and parameter counts that match the configurations."""
 
 from __future__ import annotations
 

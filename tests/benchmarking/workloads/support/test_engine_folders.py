@@ -1,4 +1,4 @@
-"""Folders of onnxruntime-genai and OpenVINO GenAI: what is known of them, and what a stranger's may not say."""
+"""Folders of onnxruntime-genai and OpenVINO GenAI: their descriptions, and what is rejected in untrusted ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_folder_is_described_by_its_configuration_and_its_graph(folder: Path) 
 
 
 def edited(*path: str, value: Any) -> Callable[[Path], object]:
-    """What puts a value at a place in the configuration."""
+    """A function that sets a value in the configuration."""
 
     def change(folder: Path) -> None:
         config = copy.deepcopy(CONFIG)
@@ -93,7 +93,7 @@ def edited(*path: str, value: Any) -> Callable[[Path], object]:
 
 
 def link(name: str) -> Callable[[Path], object]:
-    """What replaces a file by a link to it out of the folder."""
+    """A function that replaces a file by a link to a copy outside the folder."""
 
     def change(folder: Path) -> None:
         target = folder.parent / f"{folder.name}-{name}"

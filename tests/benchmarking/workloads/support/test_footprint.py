@@ -1,4 +1,4 @@
-"""What a point needs of memory at least, worked out by hand, and what is done with a point that needs too much."""
+"""A point's minimum memory, computed by hand, and the handling of points that need too much."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cell(config, family="decoder-only", task="text-generation", precision="float
 
 @pytest.fixture
 def free(monkeypatch):
-    """A function that sets the memory that is free, of the device and of the host."""
+    """A function that sets the free memory of the device and the host."""
 
     def set_bytes(device, host=10**15):
         answer = device if isinstance(device, Readings) else Readings(values={"free_memory_bytes": device})

@@ -1,4 +1,4 @@
-"""The greedy loops: the library's own tokens, marked one by one."""
+"""The greedy loops generate the library's tokens and mark each one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POINT = Point(batch_size=3, sequence_length=12, new_tokens=9)
 
 
 class Loaded:
-    """A tiny model with weights so large that it does not say the same token for ever."""
+    """A tiny model with weights large enough that it does not repeat one token forever."""
 
     def __init__(self, name):
         self.workload = resolve(name, weights="random")

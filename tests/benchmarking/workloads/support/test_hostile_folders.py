@@ -1,4 +1,4 @@
-"""What a stranger's model folder can do: be refused in one line, before anything is loaded or memory is taken."""
+"""Untrusted model folders are refused in one line, before anything is loaded or memory is allocated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TINY = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model's folder that is fine."""
+    """A valid model folder."""
     made = tmp_path / "model"
     made.mkdir()
     (made / "config.json").write_text(json.dumps(TINY))
@@ -45,7 +45,7 @@ def write_weights(path, tensors, size, *, length=None):
 
 
 def refusal(folder, **options):
-    """The one line that refuses a folder, at once."""
+    """The one line of an immediate refusal of a folder."""
     start = time.perf_counter()
     with pytest.raises(BenchhouseError) as raised:
         resolve(str(folder), **options)

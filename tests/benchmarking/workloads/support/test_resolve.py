@@ -1,4 +1,4 @@
-"""Where a model comes from: folders, the catalog, the hub's cache and the hub; and what can be wrong with each."""
+"""Sources of a model (folders, the catalog, the hub's cache, the hub) and their errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_config(folder, config):
 
 
 def write_weights(path, values=4):
-    """A whole safetensors file with one float32 tensor."""
+    """A complete safetensors file with one float32 tensor."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [values], "data_offsets": [0, 4 * values]}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * values))
     return path

@@ -1,4 +1,4 @@
-"""Synthetic inputs and limits: what goes into a model, and what is refused before anything runs."""
+"""Synthetic inputs, and points that are refused before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models from folders: real weights, weights that are not the model's, heads that are not there."""
+"""Models from folders: real weights, weights of another model, missing heads."""
 
 from __future__ import annotations
 

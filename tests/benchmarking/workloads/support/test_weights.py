@@ -1,4 +1,4 @@
-"""How much of the weight files is in the page cache, by a real kernel and by fakes."""
+"""The share of the weight files in the page cache, from a real kernel and from fakes."""
 
 from __future__ import annotations
 

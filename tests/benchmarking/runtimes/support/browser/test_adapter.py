@@ -1,4 +1,4 @@
-"""Which GPU a page was given, and whether it is the device that was asked for."""
+"""The GPU that a page received, and whether it is the requested device."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SWIFTSHADER = Adapter.from_page(
         "features": ["subgroups", "timestamp-query"],
     }
 )
-"""As Chromium 156 tells it."""
+"""As Chromium 156 reports it."""
 NVIDIA = Adapter.from_page({"vendor": "nvidia", "architecture": "hopper", "features": ["shader-f16"]})
 
 

@@ -1,4 +1,4 @@
-"""Finding a browser: by name, by where it is installed, and the reason when there is none."""
+"""Finding a browser by name and place of installation, and the reason if there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarking.runtimes.support.browser.browser import find_browser, why_no_b
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., Path]:
-    """A function that makes a program that can be found."""
+    """A function that creates a program on the PATH."""
 
     def make(*parts):
         path = tmp_path.joinpath(*parts)

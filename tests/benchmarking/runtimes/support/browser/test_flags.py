@@ -1,4 +1,4 @@
-"""What the browser's flags do, asked of the Chromium on this machine, which has no GPU."""
+"""Effects of the browser's flags in the Chromium on this machine, which has no GPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_features_of_all_flags_are_in_one():
 
 @REAL_BROWSER
 def test_webnn_stays_on_with_the_flags_of_the_gpu(url):
-    """As two flags, the second list of features would have replaced the first."""
+    """Given as two flags, the second list of features would replace the first."""
     with opened(url, (*WEBNN_FLAGS, *webgpu_flags(software=False, platform="linux"))) as browser:
         assert browser._page.evaluate("'ml' in navigator") is True
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime Web's files: these bytes or none, from a registry, a cache or a folder."""
+"""ONNX Runtime Web's files from a registry, a cache or a folder, with a pinned checksum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = ["ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm", "ort.wasm.b
 
 @pytest.fixture
 def tarball(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """A package whose hash is taken for the real one's; a link in it points outside."""
+    """A package whose hash replaces the pinned one; a link in it points outside."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in FILES.items():
@@ -58,7 +58,7 @@ def without_npm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch, without_npm: None) -> Iterator[dict[str, bytes]]:
-    """A registry on loopback; what it has is in `content`, by path."""
+    """A registry on loopback with `content` by path."""
     content = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Graphs in a real browser, on WebAssembly and on WebGPU: the same values and marks as anywhere else.
+"""Graphs in a real browser, on WebAssembly and on WebGPU: the same values and marks as in other runtimes.
 
 They are skipped, with the reason, where there is no browser.
 """
@@ -33,7 +33,7 @@ SHAPES = {"ids": ("batch", "n"), "past": ("batch", "p", WIDTH), "seen": ("batch"
 
 @pytest.fixture(scope="module", params=["wasm", "webgpu host", "webgpu device"])
 def page(request: pytest.FixtureRequest, open_page: Callable[..., ModelPage]) -> Iterator[ModelPage]:
-    """One for all tests of a kind: a browser takes a second to start."""
+    """Shared by all tests of a kind, since a browser takes a second to start."""
     name, _, io_mode = request.param.partition(" ")
     opened = open_page(name, io_mode=io_mode or "host", num_threads=2 if name == "wasm" else 1)
     yield opened
@@ -48,7 +48,7 @@ def workload() -> Workload:
 
 
 def graph(folder, name, nodes, inputs, outputs, **told):
-    """A graph written down and described: `inputs` and `outputs` are names; ids are whole numbers, all else floats."""
+    """A graph file and its description: `inputs` and `outputs` are names; ids are integers, all else floats."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -92,7 +92,7 @@ def forward(folder):
 
 
 def decode(folder, *more, feeds, states=(PAST,)):
-    """The mean of all that was seen so far, through the head."""
+    """The mean of all embeddings so far, through the head."""
     nodes = [
         EMBED,
         ("Concat", ("past", "embedded"), "present", {"axis": 1}),
@@ -111,7 +111,7 @@ def decoder(folder):
 
 
 def decoder_with_prefill(folder):
-    """The prompt goes through a graph of its own, whose output is the first state."""
+    """The prompt has its own graph, whose output is the first state."""
     nodes = [
         EMBED,
         ("ReduceMean", ("embedded",), "mean", {"axes": [1], "keepdims": 1}),
@@ -161,7 +161,7 @@ def denoiser(folder):
 
 
 def generated(tokens, seen, steps):
-    """What numpy generates: tokens, and the first logits."""
+    """Tokens and first logits by numpy."""
     first, chosen = None, []
     for _ in range(steps):
         seen = [*seen, EMBEDDING[tokens]]
@@ -173,7 +173,7 @@ def generated(tokens, seen, steps):
 
 
 def expected(bundle):
-    """What numpy makes of the same inputs."""
+    """Numpy's output for the same inputs."""
     if bundle.kind == "forward":
         return {"logits": np.tanh(EMBEDDING[PROMPT] @ HEAD)}
     if bundle.kind == "decoder":

@@ -1,4 +1,4 @@
-"""Where the kernels of a page's call ran: profiles between other lines of a console, and what counts as fallback."""
+"""Placement of a page's kernels: profiles among other console lines, and what counts as fallback."""
 
 import json
 
@@ -11,7 +11,7 @@ WEBGPU, CPU = "WebGpuExecutionProvider", "CPUExecutionProvider"
 
 
 def line(name, operator, provider, *outputs, inputs=({"float": [1, 2]},), dur=10):
-    """An event as ONNX Runtime Web 1.30 writes it: a line each, a comma at the end of all but the last."""
+    """An event as ONNX Runtime Web 1.30 writes it: one per line, with a comma after all but the last."""
     told = {"op_name": operator, "provider": provider, "node_index": name, "input_type_shape": list(inputs)}
     told["output_type_shape"] = list(outputs)
     event = {"cat": "Node", "dur": dur, "ts": 1, "ph": "X", "name": f"{name}_kernel_time", "args": told}

@@ -1,4 +1,4 @@
-"""The runtimes wasm and webgpu without a browser: what they need, take and refuse."""
+"""The runtimes wasm and webgpu without a browser: what they require and support."""
 
 from __future__ import annotations
 

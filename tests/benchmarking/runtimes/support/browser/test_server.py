@@ -1,4 +1,4 @@
-"""The server a page is measured on: what it serves, to whom, and nothing else."""
+"""The server of a measured page: what it serves, and to whom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarking.runtimes.support.browser.server import Site, content_type
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """One for all: to close one takes half a second."""
+    """Shared by all tests, since closing one takes half a second."""
     made = Site()
     yield made
     made.close()
@@ -151,7 +151,7 @@ def test_two_sites_have_two_secrets_and_a_closed_one_does_not_answer(site):
 
 
 def raw(site, data):
-    """What comes back for bytes as they are, until the server ends the connection."""
+    """The response to raw bytes, until the server ends the connection."""
     address, port = site.host.split(":")
     with socket.create_connection((address, int(port)), timeout=10) as connection:
         connection.sendall(data)

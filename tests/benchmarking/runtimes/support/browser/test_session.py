@@ -1,4 +1,4 @@
-"""A page's calls as operations: what it is fed with, the times it tells, and its outputs on the host."""
+"""A page's calls as operations: their inputs, times, and outputs on the host."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ PROMPT = {"input_ids": np.array([[1, 2, 3], [4, 5, 6]])}
 
 
 class FakePage:
-    """A page whose calls have happened. `sent` counts how often an output was asked for."""
+    """A page with finished calls. `sent` counts requests for an output."""
 
     def __init__(self, arrays, tokens=None, marks=()):
         self.browser = FakeBrowser()
@@ -111,7 +111,7 @@ class FakeBrowser:
 
 @pytest.fixture
 def make(workload: Workload) -> Callable[..., Any]:
-    """A function that makes an operation on a page that plays."""
+    """A function that makes an operation on a fake page."""
 
     def make_one(bundle, page, point=POINT, arrays=PROMPT):
         inner = operation_of(bundle, session.PassThroughRunner(), workload, point, arrays)

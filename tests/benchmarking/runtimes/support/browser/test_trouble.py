@@ -38,7 +38,7 @@ def test_crashed_page_is_reported_as_crash(open_page):
 
 
 def test_the_browser_ends_with_its_process(open_page):
-    """Killed without a chance to clean up."""
+    """Killed without cleaning up."""
     import psutil
 
     code = (
@@ -72,7 +72,7 @@ def _is_alive(process):
 
 @pytest.mark.slow
 def test_wrong_script_is_caught_by_its_output(open_page, tmp_path_factory, monkeypatch):
-    """ONNX Runtime Web's older WebGPU provider, on BERT with free dimensions, says nothing and is 60 % off."""
+    """ONNX Runtime Web's older WebGPU provider silently computes BERT with free dimensions wrongly, by 60 %."""
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.runtimes.webgpu import SCRIPT, WebGpu
     from benchmarking.workloads.support.resolve import resolve

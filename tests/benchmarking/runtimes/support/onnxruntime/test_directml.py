@@ -1,4 +1,4 @@
-"""DirectML as a provider of ONNX Runtime, on a laid-out Windows: taken by name only, on the GPU that was asked for."""
+"""DirectML as a provider of ONNX Runtime on a fake Windows: used by name only, on the requested GPU."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_onnx_runtime_without_adapter_listing_is_too_old(windows, monkeypatch):
 
 
 class Options:
-    """onnxruntime.SessionOptions, as far as it is told something."""
+    """The used part of onnxruntime.SessionOptions."""
 
     def __init__(self):
         self.told = {}
@@ -124,7 +124,7 @@ class Options:
 
 
 class Session:
-    """onnxruntime.InferenceSession on whatever `runs_on` says."""
+    """onnxruntime.InferenceSession on the providers in `runs_on`."""
 
     runs_on = (directml.NAME, "CPUExecutionProvider")
 

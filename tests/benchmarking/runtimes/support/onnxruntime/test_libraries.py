@@ -67,7 +67,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer_of(stubs: Path, model: Path, name: str, options: dict[str, str]) -> str:
-    """What the real provider's option parser says: `PARSED`, or its error."""
+    """The real provider's option parser: `PARSED`, or its error."""
     found = environment({"LD_LIBRARY_PATH": str(stubs)})
     done = run_program((*OWN_PYTHON, "-c", OPEN, str(model), name, json.dumps(options)), env=found, limit_s=60)
     return done.stdout + done.stderr
@@ -89,7 +89,7 @@ def test_the_providers_own_parser_accepts_the_options_of_engines(stubs, model, t
 
 @NVIDIA_WHEEL
 def test_provider_parser_refuses_values_of_other_providers(stubs, model):
-    """Shows that the stand-ins reach the real parser: it names the key and the accepted values."""
+    """The fakes reach the real parser, which names the key and the accepted values."""
     said = answer_of(stubs, model, tensorrt.PROVIDER, {"trt_timing_cache_enable": "1"})
     assert "'trt_timing_cache_enable' should be 'True' or 'False'" in said
     assert PARSED not in said

@@ -1,4 +1,4 @@
-"""Where kernels ran, read from profiles that ONNX Runtime wrote (recorded on the emulator of Qualcomm's processor)."""
+"""Placement of kernels, read from ONNX Runtime's profiles (recorded on the emulator of Qualcomm's processor)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions and runners of ONNX Runtime, on graphs small enough that every number can be worked out beside them."""
+"""Sessions and runners of ONNX Runtime on graphs small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def forward_bundle(folder: Path) -> Bundle:
 
 
 def decoder_bundle(folder: Path) -> Bundle:
-    """Keeps the tokens so far, as floats, in a state that grows: seen = past ++ tokens, logits = sum(seen) * [1, 2]."""
+    """A decoder with a growing state of all tokens as floats: seen = past ++ tokens, logits = sum(seen) * [1, 2]."""
     nodes = [
         helper.make_node("Cast", ["tokens"], ["new"], to=TensorProto.FLOAT),
         helper.make_node("Concat", ["past", "new"], ["seen"], axis=1),
@@ -179,7 +179,7 @@ def test_verified_counts_the_kernels_of_a_call_by_provider(forward, io_mode):
 
 
 def test_half_precision_computed_in_float32_is_reported_as_emulated(forward):
-    """As it is on x86, which ONNX Runtime has no float16 kernels for; the float32 graph here stands for its casts."""
+    """As on x86, for which ONNX Runtime has no float16 kernels; the float32 graph has the same effect as its casts."""
     half = dataclasses.replace(SETTINGS, precision="float16")
     runner = runner_of(loaded_from(forward, half), "host", lambda other: other.call("model", {"x": X}))
     assert runner.verified()["emulated_precision"] == "float16"
@@ -195,7 +195,7 @@ def test_profiles_are_not_left_behind(forward, tmp_path, monkeypatch):
 
 
 def test_silent_fallback_from_cuda_to_the_cpu_is_refused(forward):
-    """Here it really falls: without a GPU or CUDA's libraries, ONNX Runtime prints a line and takes the CPU."""
+    """A real fallback: without a GPU or CUDA's libraries, ONNX Runtime prints a line and uses the CPU."""
     if any(entry.ep_name == "CUDAExecutionProvider" for entry in onnxruntime.get_ep_devices()):
         pytest.skip("this machine has a GPU that ONNX Runtime can use")
     folder, bundle = forward
@@ -279,7 +279,7 @@ def test_bfloat16_on_the_cpu_is_refused_by_onnx_runtime_itself(tmp_path):
 
 
 def test_amd_memory_has_its_own_name_in_onnx_runtime():
-    """Of the installed library: "cuda" has NVIDIA's PCI vendor in every build, "gpu" that of the build's own GPUs."""
+    """In the installed library, "cuda" always has NVIDIA's PCI vendor, and "gpu" the vendor of the build's GPUs."""
     from onnxruntime.capi.onnxruntime_inference_collection import OrtDevice, OrtDeviceVendorId
 
     migraphx, older = rocm.ORT_PROVIDERS
@@ -296,7 +296,7 @@ def test_memory_unknown_to_the_installed_version_is_refused():
 
 
 def test_captured_calls_keep_the_addresses_of_their_outputs(forward):
-    """On the CPU, which captures nothing: the addresses and the options of the runs are those of a GPU."""
+    """On the CPU, which captures nothing, with the addresses and run options of a GPU."""
     replayed = dataclasses.replace(SETTINGS, is_replayed=True, dimensions={"batch": 2})
     runner = runner_of(loaded_from(forward, replayed), "device")
     feeds = {"x": runner.place(X)}

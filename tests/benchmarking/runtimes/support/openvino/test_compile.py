@@ -1,4 +1,4 @@
-"""What OpenVINO does other than it was asked, and that it is caught: on real models, and on laid-out answers."""
+"""Settings that OpenVINO silently replaces are detected, on real models and on fake answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cell(selector="cpu", precision="float32", **changes):
 
 
 class FakeCompiled:
-    """A compiled model with these properties, which raises as OpenVINO does for any other."""
+    """A compiled model with these properties; any other raises as in OpenVINO."""
 
     def __init__(self, graph=(), **properties):
         self.properties = properties

@@ -23,7 +23,7 @@ GRAPH = Graph(
 
 
 class Calls:
-    """A call of some runs of the graph, with as many rows as each has."""
+    """A call with several runs of the graph, each with its number of rows."""
 
     def __init__(self, runner, rows):
         self._runner, self._rows = runner, rows
@@ -37,7 +37,7 @@ class Calls:
 
 
 class Engine:
-    """A compiled model whose runs take what they are told, and whose counters are as a plug-in's of that device."""
+    """A compiled model with given run times, and the counters of a device's plug-in."""
 
     def __init__(self, device, run_us):
         self.device, self.run_us, self.runs = device, run_us, 0

@@ -125,7 +125,7 @@ def test_switches_are_restored_after_the_session(open_eager):
 
 
 def test_unsupported_kernel_raises_instead_of_falling_back(open_eager):
-    """A mask that wants gradients is beyond the flash kernel."""
+    """The flash kernel does not support a mask that requires gradients."""
     session = open_eager("tiny-bert", attention="sdpa:flash")
     query = torch.randn(1, 2, 4, 8)
     mask = torch.zeros(1, 1, 4, 4, requires_grad=True)
@@ -182,7 +182,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("kernel", ON_GPU)
 def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
-    """torch dispatches nothing in a replay: the host shows the launch of the graph alone."""
+    """torch dispatches nothing in a replay; the host shows only the launch of the graph."""
     found = attention_kernels.kernel_counts(
         ["cudaGraphLaunch", "aten::clone"], [ON_GPU[kernel], *OTHERS, ON_GPU[kernel]]
     )
@@ -204,7 +204,7 @@ def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
     ],
 )
 def test_replay_without_visible_attention_kernel_is_not_verified(attention, gpu_events, told):
-    """But that of the math kernel, which a compiler turns into its own code: none of the others ran."""
+    """Except the math kernel, which a compiler turns into its own code: no other kernel ran."""
     found = attention_kernels.verdict(attention, ran(gpu_events=gpu_events), is_compiled=True, is_replayed=True)
     assert list(found) == ([] if told is None else ["not_verified"])
     assert told is None or told in found["not_verified"]

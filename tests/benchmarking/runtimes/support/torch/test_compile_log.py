@@ -1,4 +1,4 @@
-"""What is read of torch's compiler: graphs, breaks, recompilations and seconds. Its backend "eager" makes no code."""
+"""Readings from torch's compiler: graphs, breaks, recompilations, seconds. The backend "eager" compiles no code."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_exceeding_the_recompile_limit_raises(log):
 
 
 class Growing(Operation):
-    """A compiled call whose input has another shape at one of its calls."""
+    """A compiled call whose input has another shape in one of the calls."""
 
     items_per_call = 1
 

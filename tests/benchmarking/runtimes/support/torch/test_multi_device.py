@@ -1,4 +1,4 @@
-"""One model on several devices, with the processor in the place of each of them."""
+"""One model on several devices, all of which are the CPU here."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Block(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Equal parts of 100 x 100 values: an embedding, blocks, and a head that may be the embedding's."""
+    """Equal parts of 100 x 100 values: an embedding, blocks, and a head that may be tied to the embedding."""
 
     _no_split_modules = ("Block",)
 
@@ -210,7 +210,7 @@ def test_per_call_readings_are_summed_and_others_averaged():
 
 
 def test_replica_threads_run_concurrently_and_return_results_in_order():
-    """Each task waits for the other one: one after the other they would never end."""
+    """Each task waits for the other, so they would never end if run one after the other."""
     threads, barrier = WorkerThreads(2), threading.Barrier(2, timeout=30)
     assert threads.run([lambda: barrier.wait() * 0 + 1, lambda: barrier.wait() * 0 + 2]) == [1, 2]
     assert threads.run([lambda: "a", lambda: "b"]) == ["a", "b"]

@@ -82,7 +82,7 @@ def small_model(torch, *, slow):
 
 
 def profile_of(torch, folder, *, slow):
-    """A complete profile of the model, as a worker and its supervisor make it."""
+    """A complete profile of the model, as made by a worker and its supervisor."""
     from benchmarking.runtimes.support.torch.session import ModuleOperation, TorchOperation
 
     model = small_model(torch, slow=slow)
@@ -100,7 +100,7 @@ def profile_of(torch, folder, *, slow):
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory):
-    """The plain and the slow one, and the folder with the trace of the latter's last call."""
+    """The plain and the slow profile, and the folder with the trace of the slow one's last call."""
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("profile")
     threads = torch.get_num_threads()
@@ -113,7 +113,7 @@ def profiles(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def database(profiles, tmp_path_factory):
-    """A warehouse with both, from their files."""
+    """A warehouse with both profiles, stored from their files."""
     folder = tmp_path_factory.mktemp("stored")
     with Warehouse.open(folder / "db.duckdb") as warehouse:
         for number, profile in enumerate(profiles[:2]):
@@ -244,7 +244,7 @@ def test_the_trace_obeys_the_trace_event_format_event_by_event(profiles):
 
 
 def test_perfetto_reads_the_trace_whole_and_nests_the_modules(profiles):
-    """With two events of a thread of their own that overlap, which Perfetto drops one of: it would say so of others."""
+    """With two overlapping events on one thread, of which Perfetto drops one and reports it."""
     if (reason := trace_processor.why_not()) is not None:
         pytest.skip(reason)
     trace = json.loads((profiles[2] / TRACE_FILE).read_text())

@@ -52,7 +52,7 @@ def test_models_without_tokens_or_images_have_no_such_option(name, options):
     ],
 )
 def test_tokens_at_the_end_equal_streamed_ones(open_eager, monkeypatch, name, point):
-    """The host waits for the device where a tensor becomes a list: for the first token, and for the others together."""
+    """The host waits for the device when a tensor becomes a list: for the first token, then for all others together."""
     waits, tolist = [], torch.Tensor.tolist
     both = []
     for sync in ("each", "end"):
@@ -99,7 +99,7 @@ def test_a_model_without_convolutions_has_no_memory_format():
 
 
 def test_arithmetic_switches_are_read_back():
-    """A user's own process may have set them: then they explain a difference."""
+    """A user's process may have set them, which explains a difference."""
     switches = torch.backends.cuda.matmul
     before = switches.allow_fp16_reduced_precision_reduction, torch.backends.cudnn.benchmark
     try:

@@ -91,7 +91,7 @@ GPU_METHODS = [("int8", "dynamic"), ("int8", "weight-only"), ("float8_e4m3", "pe
 
 @pytest.fixture
 def any_hardware(monkeypatch):
-    """torchao asks for a GPU before it quantizes to float8; its code runs elsewhere too."""
+    """torchao requires a GPU to quantize to float8, although its code also runs without one."""
     from torchao.quantization import quant_api
 
     monkeypatch.setattr(quant_api, "_check_hardware_support", lambda granularity: None)
@@ -99,7 +99,7 @@ def any_hardware(monkeypatch):
 
 @pytest.mark.parametrize(("precision", "method"), GPU_METHODS)
 def test_int8_products_on_a_gpu_use_bfloat16(any_hardware, precision, method):
-    """torchao's own code on tensors without values, which have a GPU as their device."""
+    """torchao's code on tensors without values whose device is a GPU."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     dtype = settings.dtype_of(precision, "cuda:0")
@@ -117,7 +117,7 @@ def test_int8_products_on_a_gpu_use_bfloat16(any_hardware, precision, method):
 
 @pytest.mark.parametrize("method", ["per-row", "per-tensor"])
 def test_float8_has_the_dtypes_bytes_and_errors_of_float8(any_hardware, open_eager, method):
-    """A byte a weight, and a scale of 4 bytes for each row of outputs, or for all."""
+    """One byte per weight, and a scale of 4 bytes per output row or per matrix."""
     session = open_eager("tiny-bert", precision="float8_e4m3", quantization=method)
     linear = [module for module in session.model.modules() if isinstance(module, torch.nn.Linear)]
     weights = sum(module.in_features * module.out_features for module in linear)
@@ -185,7 +185,7 @@ def test_unsupported_quantization_method_is_refused():
 
 @pytest.mark.parametrize("method", ["dynamic", "weight-only"])
 def test_int8_has_the_dtypes_bytes_and_errors_of_int8(open_eager, method, stages):
-    """A byte a weight, and for each row of outputs a scale (4 bytes) and a zero point (1 byte)."""
+    """One byte per weight, and per output row a scale (4 bytes) and a zero point (1 byte)."""
     session = open_eager("tiny-bert", precision="int8", quantization=method)
     linear = [module for module in session.model.modules() if isinstance(module, torch.nn.Linear)]
     weights = sum(module.in_features * module.out_features for module in linear)
@@ -233,7 +233,7 @@ def test_conv1d_as_linear_is_the_same_product():
 
 @pytest.mark.parametrize("name", ["tiny-mixtral", "tiny-unet"])
 def test_mostly_unquantized_model_is_refused(open_eager, name):
-    """Of experts and convolutions torchao quantizes nothing: int8 would be a name only."""
+    """torchao quantizes neither experts nor convolutions, so int8 would be a mere label."""
     with pytest.raises(UnsupportedError, match="the rest would run unquantized"):
         open_eager(name, precision="int8")
 
@@ -253,10 +253,10 @@ def test_a_model_without_matrices_has_nothing_to_quantize():
 
 
 def test_packed_values_are_named_by_their_bits():
-    """A quantized tensor says float32 of itself; 4 bits a value are read from the bytes that it is made of."""
+    """A quantized tensor reports float32; its 4 bits per value are read from the tensors that it wraps."""
 
     class Packed:
-        """What torchao's int4 tensor is to the reader: two values to a byte, and scales."""
+        """The readable part of torchao's int4 tensor: two values per byte, and scales."""
 
         dtype = torch.bfloat16
 

@@ -1,4 +1,4 @@
-"""Times and memory of a call, added up from a trace by hand: the format is that of Kineto (fixtures/devices)."""
+"""Times and memory of a call, added up by hand from a trace in Kineto's format (fixtures/devices)."""
 
 from __future__ import annotations
 
