@@ -20,11 +20,10 @@ from benchmarking.measure.loadgen import SCENARIOS, ScenarioSettings
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, options_in, runtime_help
-from benchmarking.sweep.plan.plan import Machine, check_points
+from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import (
     DEFAULT_TIMEOUT_S,
     Request,
-    plan_cell,
     plan_points,
     requested_points,
     workload_of,
@@ -72,7 +71,7 @@ NEEDS_MODEL = {
 """Flags of a model on this machine only, with their defaults."""
 LIMITS = ({"e2e"}, {"ttft", "tpot"})
 """Combinations of limits that loadgen can enforce in its server scenario."""
-MOST_SIZES = 256
+MAX_SIZES = 256
 """Maximum different lengths of a load, since every one is prepared and called once before the timed calls."""
 
 
@@ -192,28 +191,24 @@ def load_of(
     arguments: argparse.Namespace,
     limits: Mapping[str, float],
     levels: Sequence[Level],
-    traffic: Traffic | None,
+    traffic: Traffic,
     command: tuple[str, ...],
     say: Callable[[str], None],
 ) -> ModelLoad:
-    """The load to measure; the traffic is None for MLPerf's scenarios.
-
-    Raises UsageError if the runtime does not support it, or if loadgen is missing.
-    """
+    """The load to measure. Raises UsageError if the runtime does not support it, or if loadgen is missing."""
     check_measuring("measuring a model")
-    if traffic is None:
+    if arguments.scenario is not None:
         where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
         check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
     if arguments.loadgen_logs is not None:
         _check_folder(arguments.loadgen_logs)
     flags.use_cache_dir(arguments.cache_dir)
-    request = _request(arguments, command)
-    plan = plan_cell(request, uuid7()) if traffic is None else _loop_plan(request, arguments, levels, traffic)
+    plan = _plan(_request(arguments, command), levels, traffic, arguments.repetitions)
     if plan.cell.workload.weights_reason is not None:
         say(f"{plan.cell.workload.model_id}: random weights: {plan.cell.workload.weights_reason}")
     if arguments.anonymous:
         plan = plan.anonymous()
-    if traffic is None:
+    if arguments.scenario is not None:
         return _scenario_load(arguments, limits, plan, say)
     from benchmarking.load.model import LoopLoad
 
@@ -238,29 +233,30 @@ def _longest_s(level: Level, timeout_s: float) -> float:
     return level.duration_s + timeout_s if level.number is None else level.number * timeout_s
 
 
-def _loop_plan(request: Request, arguments: argparse.Namespace, levels: Sequence[Level], traffic: Traffic) -> CellPlan:
+def _plan(request: Request, levels: Sequence[Level], traffic: Traffic, repetitions: int) -> CellPlan:
     """The plan with every point of the requests, in their order. Raises UsageError for lengths that the model cannot
     take, or too many different ones."""
-    from benchmarking.load.model import planned_requests, point_of_request
+    from benchmarking.load.model import planned_requests, points_of
     from benchmarking.workloads.support.families import plugin_of
 
-    workload, machine = workload_of(request), Machine()
+    workload = workload_of(request)
     family = plugin_of(workload)
+    first = next(traffic.requests())
+    sized = replace(request, sequence_lengths=(max(1, first.length),), new_tokens=(first.tokens_out,))
+    template = requested_points(sized, workload, family)[0]
     longest = max(levels, key=lambda one: one.requests if one.is_open else one.number or 0)
-    seeds = [traffic.seed + launch for launch in range(arguments.repetitions)]
+    seeds = [traffic.seed + launch for launch in range(repetitions)]
     requests = [one for seed in seeds for one in planned_requests(replace(traffic, seed=seed), longest)]
-    first = requests[0] if requests else next(traffic.requests())
-    request = replace(request, sequence_lengths=(first.length,), new_tokens=(first.tokens_out,))
-    template = requested_points(request, workload, family)[0]
-    distinct = {point.label: point for point in (point_of_request(template, one) for one in (first, *requests))}
-    points = tuple(distinct.values())
-    if len(points) > MOST_SIZES:
+    points, _ = points_of(template, [first, *requests])
+    if len(points) > MAX_SIZES:
         raise UsageError(
-            f"{len(points)} different pairs of lengths exceed the limit of {MOST_SIZES}, since every one is prepared "
+            f"{len(points)} different pairs of lengths exceed the limit of {MAX_SIZES}, since every one is prepared "
             "before the load: use fewer --num-requests or repetitions, or a fixed --input-length or --output-length"
         )
-    skipped = check_points(points, lambda point: family.check(workload, point), skip_unsupported=False)
-    return plan_points(request, uuid7(), workload, points, skipped=skipped, machine=machine)
+    for point in points:
+        if (why := family.check(workload, point)) is not None:
+            raise UsageError(f"{request.model_id} cannot run {point.label}: {why}")
+    return plan_points(request, uuid7(), workload, points, skipped={}, machine=Machine())
 
 
 def _scenario_load(
@@ -271,7 +267,7 @@ def _scenario_load(
 
     is_server = arguments.scenario == "server"
     return ScenarioLoad(
-        plan=replace(plan, points=plan.points[:1]),
+        plan=plan,
         settings=ScenarioSettings(
             scenario=arguments.scenario,
             folder=arguments.loadgen_logs or "",
@@ -314,7 +310,6 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:
 
 
 def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
-    length_in, length_out = _lengths(arguments)
     return Request(
         model_id=arguments.model_id,
         device=arguments.device,
@@ -323,8 +318,6 @@ def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request
         task=arguments.task,
         weights=arguments.weights,
         batch_sizes=(arguments.batch_size,),
-        sequence_lengths=None if length_in is None else (length_in,),
-        new_tokens=None if length_out is None else (length_out,),
         shared_axes=frozenset({"sequence_length", "new_tokens"}),
         num_threads=arguments.num_threads,
         cpu_list=arguments.cpu_list,

@@ -94,12 +94,12 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate requires --slo and two rates to search between, such as --request-rate 1,32")
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
-    traffic = _traffic(arguments) if arguments.scenario is None else None
-    if traffic is not None:
+    traffic = _traffic(arguments)
+    if arguments.model_id is None or not traffic.has_one_size:
         _check_prompts(traffic, levels)
     load: ServerLoad | ModelLoad = (
         _server_load(arguments, limits, traffic, say)
-        if arguments.model_id is None and traffic is not None
+        if arguments.model_id is None
         else load_model.load_of(arguments, limits, levels, traffic, command, say)
     )
     ingest = None

@@ -164,19 +164,17 @@ class LoopLoad(ModelLoad):
     def _job(self, level: Level, launch: int) -> Job:
         traffic = replace(self.traffic, seed=self.traffic.seed + launch)
         requests = planned_requests(traffic, level)
-        points = [point_of_request(self.plan.points[0], one) for one in requests] or [self.plan.points[0]]
-        distinct = {point.label: point for point in points}
-        places = {label: place for place, label in enumerate(distinct)}
+        points, sizes = points_of(self.plan.points[0], requests)
         settings = LoopSettings(
             starts_s=() if level.rate is None else tuple(traffic.schedule(level.rate, requests)),
             concurrency=level.concurrency or 1,
             number=level.number,
             duration_s=level.duration_s,
-            sizes=tuple(places[point.label] for point in points) if len(distinct) > 1 else (),
+            sizes=sizes if len(points) > 1 else (),
             timeout_s=self.request_timeout_s,
             warmup=self.warmup,
         )
-        return replace(self.job(launch, tuple(distinct.values())), loop=settings)
+        return replace(self.job(launch, points or self.plan.points[:1]), loop=settings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -252,13 +250,16 @@ def planned_requests(traffic: Traffic, level: Level) -> list[PlannedRequest]:
     return list(islice(traffic.requests(), number))
 
 
-def point_of_request(template: Point, request: PlannedRequest) -> Point:
-    """The point of a call for requests of this size, if the model has lengths at all."""
-    return replace(
-        template,
-        sequence_length=None if template.sequence_length is None else request.length,
-        new_tokens=None if template.new_tokens is None else request.tokens_out,
-    )
+def points_of(template: Point, requests: Sequence[PlannedRequest]) -> tuple[tuple[Point, ...], tuple[int, ...]]:
+    """The different points of the calls for these requests, in their order, and the index of each request's point.
+
+    A model without lengths has one point.
+    """
+    has_length, has_tokens = template.sequence_length is not None, template.new_tokens is not None
+    lengths = [(max(1, one.length) if has_length else None, one.tokens_out if has_tokens else None) for one in requests]
+    places = {pair: place for place, pair in enumerate(dict.fromkeys(lengths))}
+    points = tuple(replace(template, sequence_length=length, new_tokens=tokens) for length, tokens in places)
+    return points, tuple(places[pair] for pair in lengths)
 
 
 def level_point(point: Point, level: Level) -> Point:
