@@ -228,7 +228,8 @@ def catalog_json() -> list[dict[str, Any]]:
 
 def catalog_text(page: Page = PLAIN) -> str:
     """The catalog as a table, and what else `--model-id` accepts."""
-    table = Table(headings=CATALOG_HEADINGS, rows=tuple(_cells(row) for row in catalog_json()), numbers=CATALOG_NUMBERS)
+    rows = tuple(_cells(row) for row in catalog_json())
+    table = Table(headings=CATALOG_HEADINGS, rows=rows, names=(0,), numbers=CATALOG_NUMBERS)
     further = (
         "--model-id also accepts a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
     )

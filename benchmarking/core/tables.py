@@ -38,6 +38,8 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
     """Indices of the columns that are right-aligned and never cut or folded."""
+    names: tuple[int, ...] = ()
+    """Indices of the columns that are never folded since readers copy them."""
     states: tuple[int, ...] = ()
     """Indices of the columns with verdicts or doubts: failures are red, doubts yellow."""
     keys: int = 1
@@ -128,7 +130,8 @@ def table_text(table: Table, page: Page = PLAIN) -> str:
     """The table as lines: headings, a rule, rows. No trailing newline."""
     room = page.text_width
     cells = [[visible(cell) for cell in line] for line in (table.headings, *table.rows)]
-    slots = [_slot([line[place] for line in cells], place in table.numbers) for place in range(len(table.headings))]
+    unfolded = {*table.numbers, *table.names}
+    slots = [_slot([line[place] for line in cells], place in unfolded) for place in range(len(table.headings))]
     parts = []
     filled = [place for place in range(len(slots)) if place < table.keys or any(line[place] for line in cells[1:])]
     for places in _parts(slots, filled, table.keys, room):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.terminal import Page
 from benchmarking.listings import catalog_json, catalog_text
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
@@ -134,6 +135,12 @@ def test_listing_text_lines_up_under_its_headings():
     assert vit.endswith(" -  image size")
     assert lines[0].index("family") == gpt2.index("decoder-only")
     assert lines[0].index("further axes") == gpt2.index("sequence length") == vit.index("image size")
+
+
+def test_listed_names_are_whole_at_100_columns():
+    *lines, _ = catalog_text(Page(width=100)).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert {line.split()[0] for line in lines if line} >= {entry.name for entry in catalog.entries()}
 
 
 def test_an_unknown_choice_of_weights_is_refused_with_the_valid_ones():
