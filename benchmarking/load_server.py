@@ -49,7 +49,7 @@ from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
-from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, search, with_knee
+from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, offered, search, with_knee
 from benchmarking.load.generator import Level
 from benchmarking.load.server import ServerLoad, check_listening, own_processors, server_processors
 from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic, parse_limits
@@ -107,7 +107,7 @@ def _run(argv: Sequence[str]) -> int:
         spool.prepare(Path(arguments.output_dir))
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
     started_at = utc_now()
-    results = _results(load, levels, arguments)
+    results, is_interrupted = _results(load, levels, arguments)
     if isinstance(load, ServerLoad):
         settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}
         about = provenance(command, dict(arguments.tag), arguments.description)
@@ -122,15 +122,31 @@ def _run(argv: Sequence[str]) -> int:
         if problem is not None:
             notes(quiet=False)(f"not stored: {problem}")
             code = EXIT_FAILED
+    if is_interrupted:
+        raise KeyboardInterrupt
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and any(map(_has_found_nothing, results)) else code
 
 
-def _results(load: ServerLoad | ModelLoad, levels: Sequence[Level], arguments: argparse.Namespace) -> list[Result]:
-    """The levels in order with the knee marked; the result of a search for the highest rate comes last."""
-    if not arguments.find_rate:
-        return with_knee([load.measured(level) for level in levels])
-    *measured, found = search(load.measured, levels[0], float(levels[-1].rate or 0), load.say)
-    return [*with_knee(measured), found]
+def _results(
+    load: ServerLoad | ModelLoad, levels: Sequence[Level], arguments: argparse.Namespace
+) -> tuple[list[Result], bool]:
+    """The levels in order with the knee marked, and whether Ctrl-C ended the load early. The result of a search for the
+    highest rate comes last."""
+    done: list[Result] = []
+
+    def measured(level: Level) -> Result:
+        done.append(load.measured(level))
+        return done[-1]
+
+    try:
+        if not arguments.find_rate:
+            return with_knee([measured(level) for level in levels]), False
+        *found, outcome = search(measured, levels[0], float(levels[-1].rate or 0), load.say)
+        return [*with_knee(found), outcome], False
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        return with_knee(list({offered(one): one for one in done}.values())), True
 
 
 def _has_found_nothing(result: Result) -> bool:

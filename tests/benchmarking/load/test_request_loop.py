@@ -14,6 +14,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import LOOP, Point
 from benchmarking.devices.null import NullHandle, Script
 from benchmarking.load.generator import Level
+from benchmarking.load.model import LoopLoad
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.request_loop import LoopSettings, run_loop
@@ -201,6 +202,29 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
         modes = [json.loads(run["runtime_mode"]) for run in warehouse.query("SELECT * FROM benchmark_runs").dicts()]
         assert {mode[LOOP]: mode.get("traffic_file") for mode in modes} == {"closed": None, "open": "trace.jsonl"}
         assert not list(verify(warehouse))
+
+
+def test_levels_before_ctrl_c_are_stored(tmp_path, null_script, monkeypatch, capsys):
+    null_script(latency_ms={"*": [1.0]}, real_time=True)
+    measured = LoopLoad.measured
+
+    def interrupted(load, level):
+        if level.concurrency == 4:
+            raise KeyboardInterrupt
+        return measured(load, level)
+
+    monkeypatch.setattr(LoopLoad, "measured", interrupted)
+    flags = [
+        *("tiny-gpt2", "--device", "null", "--concurrency", "1,2,4", "--num-requests", "4", "--quiet", "--save"),
+        *("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path)),
+    ]
+    assert load_server.main(flags) == 130
+    shown = capsys.readouterr()
+    assert "2 in flight" in shown.out
+    assert shown.err.splitlines()[-1] == "benchhouse load: interrupted"
+    with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
+        levels = warehouse.query("SELECT concurrency FROM load_curve").dicts()
+    assert [level["concurrency"] for level in levels] == [1, 2]
 
 
 @pytest.mark.parametrize(
