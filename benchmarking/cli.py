@@ -30,7 +30,7 @@ ALIASES = {"integration_benchmark": "batch_benchmark"}
 """Further names, also of scripts."""
 SUBCOMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
-    "load": ("benchmarking.load_server", "load-test a server: latency, throughput and goodput at each rate"),
+    "load": ("benchmarking.load_server", "load-test a server or a model: latency, throughput and goodput at each rate"),
     "top": ("benchmarking.top", "watch the sweeps running on this machine: progress, results, device use"),
     "worker": ("benchmarking.cluster.worker", "make this machine a worker of batch_benchmark --cluster"),
     "ab": ("benchmarking.ab", "compare two commands, measured in alternating launches"),
