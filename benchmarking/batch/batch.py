@@ -17,7 +17,7 @@ from benchmarking.core.errors import LockedError, WorkersLostError
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Run
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool

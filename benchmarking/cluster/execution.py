@@ -41,7 +41,7 @@ from benchmarking.core.records import (
     dumps,
 )
 from benchmarking.devices.support.kinds import free_memory
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool

@@ -29,7 +29,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.untrusted.redaction import expanded, redacted
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan
 
 ORDER, OFFER, REPORT = "order", "offer", "report"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from benchmarking.core.text import duration, shown, visible, visible_lines
+from benchmarking.core.text import duration, terminal_text, visible, visible_lines
 from benchmarking.core.untrusted.redaction import without_secrets
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class GuardedStream:
     def write(self, text: str) -> int:
         safe = without_secrets(text) if self._hides_secrets else text
         if not safe.isprintable():
-            safe = "\n".join(line if line in _styled_lines else shown(line) for line in safe.split("\n"))
+            safe = "\n".join(line if line in _styled_lines else terminal_text(line) for line in safe.split("\n"))
         self.unguarded.write(safe)
         return len(text)
 
@@ -175,7 +175,7 @@ def data_stream() -> TextIO:
 
 def _print_traceback(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
     lines = "".join(traceback.format_exception(kind, error, place))
-    sys.stderr.write("\n".join(shown(line) for line in without_secrets(lines).split("\n")))
+    sys.stderr.write("\n".join(terminal_text(line) for line in without_secrets(lines).split("\n")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

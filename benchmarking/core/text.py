@@ -59,7 +59,7 @@ def visible(text: str) -> str:
     return "".join(_escape(character) for character in text)
 
 
-def shown(text: str) -> str:
+def terminal_text(text: str) -> str:
     """The text for a terminal, with escaped control characters except tabs.
 
     Those beyond ASCII are escaped as in JSON, so that a JSON document keeps its meaning.

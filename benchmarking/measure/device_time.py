@@ -15,7 +15,7 @@ from benchmarking.core.device_contracts import KernelTracer, Span
 from benchmarking.core.errors import first_line
 from benchmarking.core.metrics import NS_PER_S, ns_to_ms, ns_to_s
 from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.flight import run_untimed
 from benchmarking.measure.memory import PassResult, no_mark
 
@@ -33,19 +33,19 @@ MIN_QUEUED, MAX_QUEUED = 10, 10_000
 """Calls in a round: with fewer, the ends of the round would weigh more than a tenth; more only use host memory."""
 
 
-def host_gap_pass(bench: Bench, launch: int, call_ns: float) -> PassResult:
+def host_gap_pass(context: MeasureContext, launch: int, call_ns: float) -> PassResult:
     """`host_gap_ms`: the wall time of a call (`call_ns`) minus the time in which any kernel or copy ran. Measured in
     the first launch only, since a tracer stays attached to its process."""
-    tracer = bench.handle.tracer()
-    why_not = _why_not_applicable(bench) or _why_not_traced(bench, tracer)
+    tracer = context.handle.tracer()
+    why_not = _why_not_applicable(context) or _why_not_traced(context, tracer)
     if why_not is not None or tracer is None:
         return PassResult(missing={HOST_GAP: why_not or NOT_SUPPORTED})
     if launch > 0:
         return PassResult()
-    bench.live("trace")
+    context.live("trace")
     calls = 1 if call_ns > LONG_CALL_NS else TRACED_CALLS
     try:
-        spans = tracer.spans(lambda: _traced_calls(bench, calls))
+        spans = tracer.spans(lambda: _traced_calls(context, calls))
     except Exception as error:  # noqa: BLE001 - a profiler may raise anything; only this metric is lost
         return PassResult(missing={HOST_GAP: f"{FAILED}: {first_line(error)}"})
     busy_ns = covered_ns(spans) / calls
@@ -67,23 +67,23 @@ def covered_ns(spans: Iterable[Span]) -> float:
     return total
 
 
-def pipelined_pass(bench: Bench, call_ns: float) -> PassResult:
+def pipelined_pass(context: MeasureContext, call_ns: float) -> PassResult:
     """`throughput_pipelined`: items per second when calls are queued one after another with a single wait at the end.
     `call_ns` is the wall time of a synchronized call."""
-    why_not = _why_not_applicable(bench) or _why_not_queued(bench)
+    why_not = _why_not_applicable(context) or _why_not_queued(context)
     if why_not is not None:
         return PassResult(missing={PIPELINED: why_not})
-    bench.live("pipeline")
-    fixed = bench.settings.fixed_iterations
+    context.live("pipeline")
+    fixed = context.settings.fixed_iterations
     calls = fixed or min(MAX_QUEUED, max(MIN_QUEUED, math.ceil(ROUND_S * NS_PER_S / call_ns)))
-    seconds = [ns_to_s(_queued(bench, calls)) for _ in range(ROUNDS)]
-    rate = bench.operation.items_per_call * calls / median(seconds)
+    seconds = [ns_to_s(_queued(context, calls)) for _ in range(ROUNDS)]
+    rate = context.operation.items_per_call * calls / median(seconds)
     return PassResult(metrics={PIPELINED: rate}, extra={"pipelined_calls": calls, "pipelined_rounds_s": list(seconds)})
 
 
-def _queued(bench: Bench, calls: int) -> int:
+def _queued(context: MeasureContext, calls: int) -> int:
     """Nanoseconds until all of the queued calls are done."""
-    operation, handle = bench.operation, bench.handle
+    operation, handle = context.operation, context.handle
     handle.synchronize()
     started = handle.now_ns()
     output: object = None
@@ -96,32 +96,32 @@ def _queued(bench: Bench, calls: int) -> int:
     return stopped - started
 
 
-def _traced_calls(bench: Bench, calls: int) -> None:
+def _traced_calls(context: MeasureContext, calls: int) -> None:
     for _ in range(calls):
-        run_untimed(bench, 1)
-        bench.handle.synchronize()
+        run_untimed(context, 1)
+        context.handle.synchronize()
 
 
-def _why_not_applicable(bench: Bench) -> str | None:
+def _why_not_applicable(context: MeasureContext) -> str | None:
     """Why neither pass applies to these calls."""
-    if bench.operation.times_itself:
+    if context.operation.times_itself:
         return f"{NOT_APPLICABLE}: the call times itself"
-    if bench.operation.requests_in_flight > 1:
-        return f"{NOT_APPLICABLE}: {bench.operation.requests_in_flight} requests are already in flight"
-    if bench.settings.cold_cache:
+    if context.operation.requests_in_flight > 1:
+        return f"{NOT_APPLICABLE}: {context.operation.requests_in_flight} requests are already in flight"
+    if context.settings.cold_cache:
         return f"{NOT_APPLICABLE}: with a cold cache the device also works on the flush between calls"
     return None
 
 
-def _why_not_traced(bench: Bench, tracer: KernelTracer | None) -> str | None:
-    if not bench.handle.is_accelerator:
+def _why_not_traced(context: MeasureContext, tracer: KernelTracer | None) -> str | None:
+    if not context.handle.is_accelerator:
         return f"{NOT_APPLICABLE}: the host is the device"
     return None if tracer is not None else f"{NOT_SUPPORTED}: no kernel tracer for this device"
 
 
-def _why_not_queued(bench: Bench) -> str | None:
-    if not bench.handle.has_queue:
+def _why_not_queued(context: MeasureContext) -> str | None:
+    if not context.handle.has_queue:
         return f"{NOT_APPLICABLE}: calls are synchronous, so there is no queue"
-    if bench.operation.new_tokens is not None:
+    if context.operation.new_tokens is not None:
         return f"{NOT_APPLICABLE}: each generated token waits for the device"
     return None

@@ -15,7 +15,7 @@ from benchmarking.core.device_contracts import ENERGY_DOMAINS, DeviceHandle
 from benchmarking.core.metrics import NS_PER_S, ns_to_s
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.memory import PassResult, no_mark
 from benchmarking.measure.settings import Settings
 
@@ -57,19 +57,19 @@ class EnergyWindow:
     """Whether the GPU's energy is integrated from sampled power because there is no counter."""
 
 
-def energy_pass(bench: Bench) -> PassResult:
+def energy_pass(context: MeasureContext) -> PassResult:
     """J per call by domain, gross and net of the idle power, and mean and peak power. The idle power is measured with
     the model loaded, after a pause. Without a counter or power sensor nothing runs, and only reasons are returned."""
-    why_not = _why_not(bench.handle, bench.settings)
-    if why_not is not None or not _has_energy(bench.handle):
-        return PassResult(missing=_reasons(bench.handle.energy_j(), why_not))
-    bench.live("energy")
-    idle = _idle_window(bench.handle, bench.settings)
-    windows = _busy_windows(bench)
-    foreign = bench.handle.state().values.get("foreign_pids")
+    why_not = _why_not(context.handle, context.settings)
+    if why_not is not None or not _has_energy(context.handle):
+        return PassResult(missing=_reasons(context.handle.energy_j(), why_not))
+    context.live("energy")
+    idle = _idle_window(context.handle, context.settings)
+    windows = _busy_windows(context)
+    foreign = context.handle.state().values.get("foreign_pids")
     if foreign:
-        return PassResult(missing=_reasons(bench.handle.energy_j(), _foreign(foreign)))
-    return summarise_windows(idle, windows, bench.handle.energy_j())
+        return PassResult(missing=_reasons(context.handle.energy_j(), _foreign(foreign)))
+    return summarise_windows(idle, windows, context.handle.energy_j())
 
 
 def idle_power_w(handle: DeviceHandle, settings: Settings) -> dict[str, Json]:
@@ -90,15 +90,15 @@ def _power_w(window: EnergyWindow) -> dict[str, float]:
     return {domain: joules / window.seconds for domain, joules in window.joules.items() if window.seconds > 0 < joules}
 
 
-def _busy_windows(bench: Bench) -> list[EnergyWindow]:
+def _busy_windows(context: MeasureContext) -> list[EnergyWindow]:
     """The number of windows in the settings, or fewer (at least one) if slow calls exceed the time limit."""
     windows: list[EnergyWindow] = []
     while not windows or (
-        len(windows) < bench.settings.energy_windows
-        and sum(window.seconds for window in windows) < bench.settings.max_time_s
+        len(windows) < context.settings.energy_windows
+        and sum(window.seconds for window in windows) < context.settings.max_time_s
     ):
-        windows.append(_busy_window(bench))
-        bench.live("energy")
+        windows.append(_busy_window(context))
+        context.live("energy")
     return windows
 
 
@@ -176,15 +176,15 @@ def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
     return reading.window(calls=0)
 
 
-def _busy_window(bench: Bench) -> EnergyWindow:
+def _busy_window(context: MeasureContext) -> EnergyWindow:
     """A window of completed calls."""
-    handle, target_ns, calls = bench.handle, bench.settings.energy_window_s * NS_PER_S, 0
+    handle, target_ns, calls = context.handle, context.settings.energy_window_s * NS_PER_S, 0
     reading = WindowReading(handle)
-    if bench.operation.requests_in_flight > 1:
-        calls = _calls_in_flight(bench, reading.start_ns + target_ns)
+    if context.operation.requests_in_flight > 1:
+        calls = _calls_in_flight(context, reading.start_ns + target_ns)
     while calls < MIN_CALLS or handle.now_ns() - reading.start_ns < target_ns:
-        bench.operation.reset()
-        bench.operation.run(no_mark)
+        context.operation.reset()
+        context.operation.run(no_mark)
         handle.synchronize()
         calls += 1
     return reading.window(calls)
@@ -297,11 +297,11 @@ class CounterSamples(PowerSamples):
         return True
 
 
-def _calls_in_flight(bench: Bench, until_ns: float) -> int:
+def _calls_in_flight(context: MeasureContext, until_ns: float) -> int:
     """Number of requests completed with several in flight, until the clock reaches `until_ns` and all have ended."""
-    least = max(MIN_CALLS, bench.operation.requests_in_flight)
-    done = bench.operation.keep_in_flight(MAX_CALLS, bench.handle.now_ns, until_ns, least)
-    bench.handle.synchronize()
+    least = max(MIN_CALLS, context.operation.requests_in_flight)
+    done = context.operation.keep_in_flight(MAX_CALLS, context.handle.now_ns, until_ns, least)
+    context.handle.synchronize()
     return len(done)
 
 

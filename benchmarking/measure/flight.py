@@ -14,7 +14,7 @@ from dataclasses import replace
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.settings import MIN_CALLS, Settings
 from benchmarking.measure.timing import LATENCY_REQUEST, Stopwatch
 
@@ -44,17 +44,19 @@ class ConcurrentStopwatch(Stopwatch):
         return None
 
 
-def stopwatch(bench: Bench, inner_loops: int = 1) -> Stopwatch:
+def stopwatch(context: MeasureContext, inner_loops: int = 1) -> Stopwatch:
     """The stopwatch for an operation's calls, which run one after another or with several in flight."""
-    several = bench.operation.requests_in_flight > 1
-    return (ConcurrentStopwatch if several else Stopwatch)(bench.operation, bench.handle, inner_loops, bench.flush)
+    several = context.operation.requests_in_flight > 1
+    return (ConcurrentStopwatch if several else Stopwatch)(
+        context.operation, context.handle, inner_loops, context.flush
+    )
 
 
-def run_untimed(bench: Bench, count: int) -> int:
+def run_untimed(context: MeasureContext, count: int) -> int:
     """Run at least `count` untimed calls, with as many in flight as when timed. Returns their number."""
-    operation = bench.operation
+    operation = context.operation
     if operation.requests_in_flight > 1:
-        return len(operation.keep_in_flight(max(count, 2 * operation.requests_in_flight), bench.handle.now_ns))
+        return len(operation.keep_in_flight(max(count, 2 * operation.requests_in_flight), context.handle.now_ns))
     for _ in range(count):
         operation.reset()
         operation.run(lambda name: None)

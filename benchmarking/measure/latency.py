@@ -18,7 +18,7 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width
 from benchmarking.measure import noise
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.flight import stopwatch
 from benchmarking.measure.settings import MIN_CALLS, Settings
 from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for
@@ -47,42 +47,42 @@ class PassStart:
     """Compilations before the calls."""
 
     @classmethod
-    def now(cls, bench: Bench, inner_loops: int) -> PassStart:
+    def now(cls, context: MeasureContext, inner_loops: int) -> PassStart:
         """The start of a pass without calls yet."""
         return cls(
-            compiles=bench.compiles(),
+            compiles=context.compiles(),
             started_at=utc_now(),
-            watch=stopwatch(bench, inner_loops),
-            window=_noise_window(bench),
+            watch=stopwatch(context, inner_loops),
+            window=_noise_window(context),
         )
 
 
-def _noise_window(bench: Bench) -> noise.Window:
-    return noise.Window(bench.handle, processes=bench.operation.process_ids())
+def _noise_window(context: MeasureContext) -> noise.Window:
+    return noise.Window(context.handle, processes=context.operation.process_ids())
 
 
-def latency_pass(bench: Bench, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
+def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
     """Time calls until the stopping rule ends the pass, including those of `pass_start`.
 
     Raises BenchhouseError for a call with the wrong number of tokens.
     """
-    bench.live("measure")
-    rule = StoppingRule(bench.settings, is_accelerator=bench.handle.is_accelerator)
-    pass_start = pass_start or PassStart.now(bench, inner_loops)
+    context.live("measure")
+    rule = StoppingRule(context.settings, is_accelerator=context.handle.is_accelerator)
+    pass_start = pass_start or PassStart.now(context, inner_loops)
     watch, window = pass_start.watch, pass_start.window
     reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
-        watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, bench.settings.min_calls)
+        watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, context.settings.min_calls)
         window.sample()
         reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
-        bench.live("measure", watch.calls_ms)
-    check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)
+        context.live("measure", watch.calls_ms)
+    check_tokens(watch, context.operation.new_tokens, streams=context.operation.streams)
     return LatencyPass(
         started_at=pass_start.started_at,
         watch=watch,
         stop_reason=reason,
         relative_half_width=rule.relative_half_width,
-        window={**window.close(), "compiles": bench.compiles() - pass_start.compiles},
+        window={**window.close(), "compiles": context.compiles() - pass_start.compiles},
     )
 
 
@@ -192,21 +192,21 @@ class WarmUp:
     """The steady windows if they count as timed calls; they are not included in the calls above."""
 
 
-def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
+def warm_up(context: MeasureContext, *, may_block: bool, first_call_ns: int) -> WarmUp:
     """Run calls until steady, or until the settings' limit. `may_block`: the calls may be timed in blocks."""
-    fixed = bench.settings.fixed_warmup_iterations
+    fixed = context.settings.fixed_warmup_iterations
     if fixed is not None:
-        return _fixed(bench, fixed, may_block, first_call_ns)
+        return _fixed(context, fixed, may_block, first_call_ns)
     started_at = utc_now()
-    bench.live("warmup")
-    search = SteadySearch(bench)
+    context.live("warmup")
+    search = SteadySearch(context)
     call_ns = search.first_calls_ns()
     extra: dict[str, Json] = {}
     calibration = 0
     inner_loops = inner_loops_for(call_ns) if may_block else 1
     if inner_loops > 1:
         calibration, extra["calibration_ms"] = len(search.watch), [*search.watch.calls_ms]
-        search = SteadySearch(bench, inner_loops)
+        search = SteadySearch(context, inner_loops)
     steady = search.run(call_ns)
     next_inner_loops = _next_inner_loops(search.watch.calls_ms, may_block)
     pass_start = search.steady_windows() if steady and next_inner_loops <= inner_loops else None
@@ -238,9 +238,9 @@ def warmed_up(calls: int, started_at: str) -> WarmUp:
     )
 
 
-def _fixed(bench: Bench, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
+def _fixed(context: MeasureContext, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
     started_at = utc_now()
-    watch = stopwatch(bench)
+    watch = stopwatch(context)
     watch.run(calls)
     return WarmUp(
         calls=calls,
@@ -272,10 +272,10 @@ class WindowStart:
 class SteadySearch:
     """Runs calls in windows until two consecutive windows are alike."""
 
-    def __init__(self, bench: Bench, inner_loops: int = 1) -> None:
-        self.watch = stopwatch(bench, inner_loops)
-        self._bench = bench
-        self._counts = bench.settings.counts_steady_warmup
+    def __init__(self, context: MeasureContext, inner_loops: int = 1) -> None:
+        self.watch = stopwatch(context, inner_loops)
+        self._context = context
+        self._counts = context.settings.counts_steady_warmup
         self._window = WINDOW_CALLS
         self._starts: list[WindowStart] = []
         self._start_window()
@@ -291,16 +291,16 @@ class SteadySearch:
         """True if two windows are alike, False at the limit, None if the limit comes before a second window."""
         if self._is_too_slow(call_ns):
             return None
-        bench, watch, settings = self._bench, self.watch, self._bench.settings
-        min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
+        context, watch, settings = self._context, self.watch, self._context.settings
+        min_time_ns = (ACCELERATOR_MIN_TIME_S if context.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
         max_time_ns = settings.warmup_max_time_s * NS_PER_S
-        window = self._window = self._window_calls(call_ns) * bench.operation.requests_in_flight
+        window = self._window = self._window_calls(call_ns) * context.operation.requests_in_flight
         least = 3 * window if self._counts else 0
-        before = _footprint(bench)
+        before = _footprint(context)
         while watch.spent_ns < max_time_ns or len(watch) < least:
             watch.run(window - len(watch) % window, max_time_ns if len(watch) >= least else math.inf)
-            bench.live("warmup", watch.calls_ms)
-            after, values = _footprint(bench), watch.calls_ms
+            context.live("warmup", watch.calls_ms)
+            after, values = _footprint(context), watch.calls_ms
             is_long_enough = watch.spent_ns >= min_time_ns
             are_whole = len(values) >= 2 * window and len(values) % window == 0
             if is_long_enough and are_whole and before == after and alike(values[-2 * window :]):
@@ -313,7 +313,7 @@ class SteadySearch:
 
     def steady_windows(self) -> PassStart | None:
         """The last two windows, or as many calls as a fixed number allows, moved out of the warm-up."""
-        fixed = self._bench.settings.fixed_iterations
+        fixed = self._context.settings.fixed_iterations
         least = 0 if fixed is None else len(self.watch) - fixed
         start = next((one for one in self._starts[-2:] if one.count >= least), None)
         if start is None:
@@ -331,19 +331,19 @@ class SteadySearch:
             start = WindowStart(
                 count=len(self.watch),
                 spent_ns=self.watch.spent_ns,
-                compiles=self._bench.compiles(),
+                compiles=self._context.compiles(),
                 started_at=utc_now(),
-                noise=_noise_window(self._bench),
+                noise=_noise_window(self._context),
             )
             self._starts = [*self._starts[-1:], start]
 
     def _is_too_slow(self, call_ns: float) -> bool:
-        return is_too_slow(self._bench.settings, call_ns)
+        return is_too_slow(self._context.settings, call_ns)
 
     def _window_calls(self, call_ns: float) -> int:
         if not self._counts:
             return SLOW_WINDOW_CALLS if self.watch.spent_ns > len(self.watch) * SLOW_CALL_NS else WINDOW_CALLS
-        room = self._bench.settings.warmup_max_time_s * NS_PER_S / (call_ns * self.watch.inner_loops or 1)
+        room = self._context.settings.warmup_max_time_s * NS_PER_S / (call_ns * self.watch.inner_loops or 1)
         return next((calls for calls in SHORT_WINDOWS if 4 * calls <= room), SHORT_WINDOWS[-1])
 
 
@@ -358,6 +358,6 @@ def alike(values: Sequence[float]) -> bool:
     return bool(x[0] <= q3 + MILD_FENCE_IQR * (q3 - q1))
 
 
-def _footprint(bench: Bench) -> tuple[int, Json]:
+def _footprint(context: MeasureContext) -> tuple[int, Json]:
     """Values that still change during set-up: compilations and the device's peak memory."""
-    return bench.compiles(), bench.handle.peak_memory().values.get("device_allocated_peak_bytes")
+    return context.compiles(), context.handle.peak_memory().values.get("device_allocated_peak_bytes")

@@ -28,7 +28,7 @@ from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.reading import UnreadableError, gather, read_text
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.flight import run_untimed
 
 PEAK = "peak_rss_bytes"
@@ -202,15 +202,15 @@ class PassResult:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 
-def memory_pass(bench: Bench, run: Callable[[int], int] | None = None) -> PassResult:
+def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None) -> PassResult:
     """Peaks of resident memory, of the device's allocator and of device memory in use, and mean resident memory, over
     `settings.memory_calls` calls.
 
     If no peak is sampled, one call is enough, or as many as fit into 25 ms: earlier passes have run the same call, and
     a high-water mark has no gaps. If `run` is given, it runs at least that many calls and returns their number.
     """
-    bench.live("memory")
-    handle, operation = bench.handle, bench.operation
+    context.live("memory")
+    handle, operation = context.handle, context.operation
     handle.synchronize()
     at_rest = handle.memory_in_use()
     handle.reset_peak_memory()
@@ -220,10 +220,10 @@ def memory_pass(bench: Bench, run: Callable[[int], int] | None = None) -> PassRe
     method = reset_peak_rss(elsewhere)
     peak = elsewhere or _PEAK
     present = None if isinstance(peak, SampledPeak) else PeakSampler(_resident_reading(), RESIDENT_INTERVAL_S)
-    sampler = PeakSampler(lambda: _in_use(bench), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
+    sampler = PeakSampler(lambda: _in_use(context), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
     is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
-    least = bench.settings.memory_calls if is_sampled else min(1, bench.settings.memory_calls)
-    calls = _call(bench, least) if run is None else run(least)
+    least = context.settings.memory_calls if is_sampled else min(1, context.settings.memory_calls)
+    calls = _call(context, least) if run is None else run(least)
     resident = peak_rss_bytes(elsewhere)
     mean = _mean(peak, present)
     in_use = sampler.stop() if sampler else {}
@@ -239,17 +239,17 @@ def memory_pass(bench: Bench, run: Callable[[int], int] | None = None) -> PassRe
     return PassResult(metrics=metrics, missing=dict(together.missing), extra=extra)
 
 
-def _call(bench: Bench, calls: int) -> int:
+def _call(context: MeasureContext, calls: int) -> int:
     """Run the calls, and more if the memory mean needs them. Returns their number."""
     begun_s, done = time.monotonic(), 0
-    while done < calls or (calls and not _is_long_enough(bench, begun_s)):
-        done += run_untimed(bench, max(1, calls - done))
-        bench.handle.synchronize()
+    while done < calls or (calls and not _is_long_enough(context, begun_s)):
+        done += run_untimed(context, max(1, calls - done))
+        context.handle.synchronize()
     return done
 
 
-def _is_long_enough(bench: Bench, begun_s: float) -> bool:
-    return bench.handle.has_scripted_clock or time.monotonic() - begun_s >= MEAN_TIME_S
+def _is_long_enough(context: MeasureContext, begun_s: float) -> bool:
+    return context.handle.has_scripted_clock or time.monotonic() - begun_s >= MEAN_TIME_S
 
 
 def _resident_reading() -> Callable[[], Reading]:
@@ -272,8 +272,8 @@ def no_mark(name: str) -> None:
     """Ignores marks; for passes that time nothing."""
 
 
-def _in_use(bench: Bench) -> Reading:
-    values = bench.handle.memory_in_use().values
+def _in_use(context: MeasureContext) -> Reading:
+    values = context.handle.memory_in_use().values
     return {name: value for name in IN_USE_NAMES if isinstance(value := values.get(name), int)}
 
 

@@ -43,7 +43,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.gauges import ProcessTree, open_gauge
 from benchmarking.devices.support.kinds import has, names_with, processor
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.flight import run_untimed
 from benchmarking.measure.memory import PassResult, memory_pass
 
@@ -320,14 +320,16 @@ class UsagePass:
     samples: tuple[Samples, ...] = ()
 
 
-def memory_and_usage(bench: Bench, device: Device | None, launch: int, timed_ns: float) -> tuple[PassResult, UsagePass]:
+def memory_and_usage(
+    context: MeasureContext, device: Device | None, launch: int, timed_ns: float
+) -> tuple[PassResult, UsagePass]:
     """The memory pass and the usage pass. On a CPU they share their calls, since reading high-water marks and sizes
     takes no visible share of it. `timed_ns` is the duration of the timed calls.
 
     On accelerators each pass has its own calls: sampling memory on a thread would slow the host down in feeding them.
     """
-    if bench.handle.is_accelerator:
-        return memory_pass(bench), usage_pass(bench, device, launch, timed_ns)
+    if context.handle.is_accelerator:
+        return memory_pass(context), usage_pass(context, device, launch, timed_ns)
     watched: list[PassResult] = []
 
     def run() -> int:
@@ -335,33 +337,33 @@ def memory_and_usage(bench: Bench, device: Device | None, launch: int, timed_ns:
 
         def run_for(least: int) -> int:
             nonlocal calls
-            calls = _call_for(bench, bench.settings.monitor_s, least)
+            calls = _call_for(context, context.settings.monitor_s, least)
             return calls
 
-        watched.append(memory_pass(bench, run_for))
+        watched.append(memory_pass(context, run_for))
         return calls
 
-    usage = usage_pass(bench, device, launch, timed_ns, run)
-    return watched[0] if watched else memory_pass(bench), usage
+    usage = usage_pass(context, device, launch, timed_ns, run)
+    return watched[0] if watched else memory_pass(context), usage
 
 
 def usage_pass(
-    bench: Bench, device: Device | None, launch: int, timed_ns: float, run: Callable[[], int] | None = None
+    context: MeasureContext, device: Device | None, launch: int, timed_ns: float, run: Callable[[], int] | None = None
 ) -> UsagePass:
     """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the duration of
     the timed calls. If `run` is given, it runs the calls and returns their number."""
-    why_not = _why_not(bench, device, timed_ns)
+    why_not = _why_not(context, device, timed_ns)
     if why_not is not None or device is None:
         return _without(why_not or NOT_RUN)
-    bench.live("monitor")
-    own = (os.getpid(), *bench.operation.process_ids())
+    context.live("monitor")
+    own = (os.getpid(), *context.operation.process_ids())
     monitor = DeviceMonitor(device, process_ids=own, with_conditions=False)
     try:
         with monitor:
-            if bench.handle.is_accelerator:
-                _call_for(bench, LEAD_S)
+            if context.handle.is_accelerator:
+                _call_for(context, LEAD_S)
             started_at, begin_ns = utc_now(), time.monotonic_ns()
-            calls = _call_for(bench, bench.settings.monitor_s) if run is None else run()
+            calls = _call_for(context, context.settings.monitor_s) if run is None else run()
             end_ns = time.monotonic_ns()
             monitor.stop()
     except MonitorError as error:
@@ -374,9 +376,9 @@ def usage_pass(
     )
 
 
-def _why_not(bench: Bench, device: Device | None, timed_ns: float) -> str | None:
-    settings = bench.settings
-    if bench.handle.has_scripted_clock:
+def _why_not(context: MeasureContext, device: Device | None, timed_ns: float) -> str | None:
+    settings = context.settings
+    if context.handle.has_scripted_clock:
         return f"{NOT_APPLICABLE}: the device is scripted"
     if device is None or not has(device.type, lambda kind: kind.has_gauge):
         return f"{NOT_SUPPORTED}: the use of {'this device' if device is None else device.selector} cannot be read"
@@ -390,12 +392,12 @@ def _why_not(bench: Bench, device: Device | None, timed_ns: float) -> str | None
     return None
 
 
-def _call_for(bench: Bench, duration_s: float, least: int = 1) -> int:
+def _call_for(context: MeasureContext, duration_s: float, least: int = 1) -> int:
     """Run calls until the time is over, at least one and at least `least`. Returns their number."""
     end_ns, calls = time.monotonic_ns() + duration_s * NS_PER_S, 0
     while calls < max(1, least) or time.monotonic_ns() < end_ns:
-        calls += run_untimed(bench, 1)
-        bench.handle.synchronize()
+        calls += run_untimed(context, 1)
+        context.handle.synchronize()
     return calls
 
 

@@ -28,7 +28,7 @@ from benchmarking.core.records import (
     Samples,
 )
 from benchmarking.measure import doubts
-from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
+from benchmarking.measure.context import CompileCount, MeasureContext, Report, Reporter
 from benchmarking.measure.device_time import host_gap_pass, pipelined_pass
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.flight import check_requests, settings_in_flight
@@ -105,32 +105,32 @@ def measure_point(
     """
     check_requests(operation, point, settings)
     settings = settings_in_flight(settings, operation.requests_in_flight)
-    bench = Bench(
+    context = MeasureContext(
         operation=operation, handle=handle, settings=settings, live=Reporter(report), compile_count=compile_count
     )
     started_at = utc_now()
-    first = _first_call(bench, check)
-    slow = _slow_calls(bench, device, launch, first)
-    with _cold_caches(bench) as (timed, cold), quiet_gc():
+    first = _first_call(context, check)
+    slow = _slow_calls(context, device, launch, first)
+    with _cold_caches(context) as (timed, cold), quiet_gc():
         may_block = _may_block(timed, first)
         warm = slow.warm if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)
         passes = _latency_passes(timed, warm)
     latency = passes[-1]
     call_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
-    pipelined = pipelined_pass(bench, call_ns)
-    energy = energy_pass(bench)
-    memory, usage = slow.passes if slow else memory_and_usage(bench, device, launch, latency.watch.spent_ns)
-    counted = _count_pass(bench, launch)
-    passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(bench, launch, call_ns))
+    pipelined = pipelined_pass(context, call_ns)
+    energy = energy_pass(context)
+    memory, usage = slow.passes if slow else memory_and_usage(context, device, launch, latency.watch.spent_ns)
+    counted = _count_pass(context, launch)
+    passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(context, launch, call_ns))
     verified, ends = _read_back(operation)
     result = _merge(
         first.readings,
         first.correctness.result,
         *passed,
-        compile_pass(bench, first.wall_ns, first.compiles, latency, verified),
+        compile_pass(context, first.wall_ns, first.compiles, latency, verified),
     )
     result = _merge(result, _custom_metrics(operation, result))
-    missing = {**result.missing, **_missing_series(bench, latency.watch)}
+    missing = {**result.missing, **_missing_series(context, latency.watch)}
     return Measurement(
         point=point,
         launch=launch,
@@ -156,7 +156,7 @@ def measure_point(
             *first.correctness.doubts,
             *doubts.about_clock(timed_by_itself=operation.times_itself),
             *doubts.about_warm_up(warm.steady, warm.calls),
-            *_doubts(bench, latency),
+            *_doubts(context, latency),
         ),
         extra={
             **_work(operation),
@@ -164,38 +164,38 @@ def measure_point(
             **cold,
             **warm.extra,
             **result.extra,
-            **_throttled_pass(bench, passes),
+            **_throttled_pass(context, passes),
             **ends,
         },
     )
 
 
 @contextmanager
-def _cold_caches(bench: Bench) -> Iterator[tuple[Bench, dict[str, Json]]]:
-    """The bench of the timed calls, with a flush between calls if the caches must be cold, and a fact about the flush.
-    The flush's memory is released before the memory pass."""
-    if not bench.settings.cold_cache:
-        yield bench, {}
+def _cold_caches(context: MeasureContext) -> Iterator[tuple[MeasureContext, dict[str, Json]]]:
+    """The context of the timed calls, with a flush between calls for cold caches, and facts about the flush. The memory
+    of the flush is released before the memory pass."""
+    if not context.settings.cold_cache:
+        yield context, {}
         return
-    with bench.handle.cold_cache() as cold:
-        yield replace(bench, flush=cold.flush), {"cold_cache_bytes": cold.size_bytes}
+    with context.handle.cold_cache() as cold:
+        yield replace(context, flush=cold.flush), {"cold_cache_bytes": cold.size_bytes}
 
 
-def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
-    bench.live("first_call")
-    compiles = bench.compiles()
-    watch = Stopwatch(bench.operation, bench.handle)
+def _first_call(context: MeasureContext, check: OutputCheck | None) -> FirstCall:
+    context.live("first_call")
+    compiles = context.compiles()
+    watch = Stopwatch(context.operation, context.handle)
     output = watch.run(1)
-    check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)
-    readings = bench.operation.readings(output)
+    check_tokens(watch, context.operation.new_tokens, streams=context.operation.streams)
+    readings = context.operation.readings(output)
     return FirstCall(
         wall_ns=watch.block_ns[0],
-        compiles=bench.compiles() - compiles,
-        problem=bench.operation.problem(output),
+        compiles=context.compiles() - compiles,
+        problem=context.operation.problem(output),
         readings=_numbers(readings),
         series={name: tuple(map(float, value)) for name, value in readings.values.items() if isinstance(value, list)},
         has_marks=bool(watch.marks),
-        correctness=_check_output(bench, check, output),
+        correctness=_check_output(context, check, output),
     )
 
 
@@ -207,31 +207,31 @@ class SlowCalls:
     warm: WarmUp
 
 
-def _slow_calls(bench: Bench, device: Device | None, launch: int, first: FirstCall) -> SlowCalls | None:
+def _slow_calls(context: MeasureContext, device: Device | None, launch: int, first: FirstCall) -> SlowCalls | None:
     """Run the memory and usage passes before the timed calls if the warm-up would be a single call of several seconds
     that reveals nothing; else None. On accelerators these calls do not keep the device busy enough for a warm-up."""
-    settings = bench.settings
+    settings = context.settings
     is_fixed = settings.fixed_warmup_iterations is not None or settings.fixed_iterations is not None
-    if is_fixed or settings.cold_cache or bench.handle.is_accelerator or not is_too_slow(settings, first.wall_ns):
+    if is_fixed or settings.cold_cache or context.handle.is_accelerator or not is_too_slow(settings, first.wall_ns):
         return None
-    started_at, begin_ns = utc_now(), bench.handle.now_ns()
-    passes = memory_and_usage(bench, device, launch, math.inf)
+    started_at, begin_ns = utc_now(), context.handle.now_ns()
+    passes = memory_and_usage(context, device, launch, math.inf)
     calls = passes[0].extra["memory_calls"]
-    if not isinstance(calls, int) or not is_too_slow(settings, (bench.handle.now_ns() - begin_ns) / max(1, calls)):
+    if not isinstance(calls, int) or not is_too_slow(settings, (context.handle.now_ns() - begin_ns) / max(1, calls)):
         return None  # only the first call was slow: it compiled or read from disk
     return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
 
 
-def _check_output(bench: Bench, check: OutputCheck | None, output: Any) -> CheckedOutput:
-    return CheckedOutput() if check is None else check(bench.operation.arrays(output))
+def _check_output(context: MeasureContext, check: OutputCheck | None, output: Any) -> CheckedOutput:
+    return CheckedOutput() if check is None else check(context.operation.arrays(output))
 
 
-def _count_pass(bench: Bench, launch: int) -> PassResult:
+def _count_pass(context: MeasureContext, launch: int) -> PassResult:
     """FLOPs and bytes of a call, counted in the first launch only: counting is slow and the result constant."""
     if launch > 0:
         return PassResult()
-    bench.live("count")
-    return _numbers(bench.operation.count())
+    context.live("count")
+    return _numbers(context.operation.count())
 
 
 def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
@@ -255,30 +255,32 @@ def _numbers(readings: Readings) -> PassResult:
     return PassResult(metrics=values, missing=dict(readings.missing))
 
 
-def _may_block(bench: Bench, first: FirstCall) -> bool:
+def _may_block(context: MeasureContext, first: FirstCall) -> bool:
     """Whether short calls may be timed in blocks: not if they mark phases, time themselves, have a fixed number, or
     need a flush before each."""
-    operation = bench.operation
+    operation = context.operation
     has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
-    has_parts = has_parts or operation.requests_in_flight > 1 or bench.flush is not None
-    return not has_parts and bench.settings.fixed_iterations is None
+    has_parts = has_parts or operation.requests_in_flight > 1 or context.flush is not None
+    return not has_parts and context.settings.fixed_iterations is None
 
 
-def _latency_passes(bench: Bench, warm: WarmUp) -> list[LatencyPass]:
+def _latency_passes(context: MeasureContext, warm: WarmUp) -> list[LatencyPass]:
     """The latency pass, and a second one after a pause if heat or power throttled the first."""
-    first = latency_pass(bench, warm.next_inner_loops, warm.pass_start)
-    if not THROTTLING_KINDS & {doubt.kind for doubt in _doubts(bench, first)}:
+    first = latency_pass(context, warm.next_inner_loops, warm.pass_start)
+    if not THROTTLING_KINDS & {doubt.kind for doubt in _doubts(context, first)}:
         return [first]
-    bench.live("cooldown")
-    bench.sleep(bench.settings.cooldown_s)
-    return [first, latency_pass(bench, warm.next_inner_loops)]
+    context.live("cooldown")
+    context.sleep(context.settings.cooldown_s)
+    return [first, latency_pass(context, warm.next_inner_loops)]
 
 
-def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:
+def _doubts(context: MeasureContext, latency: LatencyPass) -> tuple[Doubt, ...]:
     return (
-        *doubts.about_window(latency.window, is_accelerator=bench.handle.is_accelerator),
+        *doubts.about_window(latency.window, is_accelerator=context.handle.is_accelerator),
         *doubts.about_samples(latency.watch.calls_ms),
-        *doubts.about_stop(latency.stop_reason, latency.relative_half_width, bench.settings.target_relative_half_width),
+        *doubts.about_stop(
+            latency.stop_reason, latency.relative_half_width, context.settings.target_relative_half_width
+        ),
     )
 
 
@@ -318,11 +320,11 @@ def _sample_series(
     )
 
 
-def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
-    if bench.operation.times_itself and not bench.operation.marks_itself:
+def _missing_series(context: MeasureContext, watch: Stopwatch) -> dict[str, str]:
+    if context.operation.times_itself and not context.operation.marks_itself:
         return {**self_timed_reasons(watch), **phase_reasons(phase_series(watch))}
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
-    tokens = token_reasons(bench.operation.new_tokens, streams=bench.operation.streams)
+    tokens = token_reasons(context.operation.new_tokens, streams=context.operation.streams)
     return {**device, **tokens, **phase_reasons(phase_series(watch))}
 
 
@@ -343,18 +345,18 @@ def _flight(operation: Operation, watch: Stopwatch) -> dict[str, Json]:
     return {WALL_OF_REQUESTS: ns_to_ms(watch.spent_ns), "requests_in_flight": operation.requests_in_flight}
 
 
-def _throttled_pass(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
+def _throttled_pass(context: MeasureContext, passes: list[LatencyPass]) -> dict[str, Json]:
     """The throttled pass, if it was repeated."""
     if len(passes) == 1:
         return {}
     first = passes[0]
-    kinds: list[Json] = [doubt.kind for doubt in _doubts(bench, first)]
+    kinds: list[Json] = [doubt.kind for doubt in _doubts(context, first)]
     return {
         "throttled_try": {
             "latency_wall_ms": list(first.watch.calls_ms),
             "window": dict(first.window),
             "doubts": kinds,
-            "cooldown_s": bench.settings.cooldown_s,
+            "cooldown_s": context.settings.cooldown_s,
         }
     }
 
@@ -392,13 +394,13 @@ SECONDS, STATE = "compile_s", "compile_cache"
 
 
 def compile_pass(
-    bench: Bench, first_call_ns: int, first_compiles: int, latency: LatencyPass, verified: Mapping[str, Json]
+    context: MeasureContext, first_call_ns: int, first_compiles: int, latency: LatencyPass, verified: Mapping[str, Json]
 ) -> PassResult:
     """`compile_s`, also stored as `compile_cold_s` or `compile_warm_s` with what was `verified`.
 
     If the runtime does not report it, it is the first call minus a steady one: an upper bound, marked as such.
     """
-    if bench.compile_count is None:
+    if context.compile_count is None:
         return _without("nothing is compiled", verified)
     own = verified.get(SECONDS)
     if isinstance(own, int | float):

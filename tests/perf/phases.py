@@ -21,7 +21,7 @@ import psutil
 
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import LaunchLoad, Measurement, Point
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.session import finish_run

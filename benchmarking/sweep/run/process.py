@@ -36,7 +36,7 @@ from benchmarking.core.records import (
     from_json,
 )
 from benchmarking.core.signals import ENDING_SIGNALS
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.measure.settings import Settings

@@ -19,7 +19,7 @@ from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.measure.peaks import with_peak
 from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan

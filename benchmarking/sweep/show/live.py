@@ -21,7 +21,7 @@ from benchmarking.core.records import Measurement, Point, to_json
 from benchmarking.core.temporary import FOLDER
 from benchmarking.core.text import listed
 from benchmarking.core.untrusted.redaction import redacted
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.run.supervisor import Observer, Track
 from benchmarking.sweep.show.progress import Progress, cell_name, next_scan_s

@@ -17,7 +17,7 @@ from benchmarking.core.records import Cell, Measurement, Point
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Display, NoDisplay, Page, State
 from benchmarking.core.text import duration, number
-from benchmarking.measure.bench import Live
+from benchmarking.measure.context import Live
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work

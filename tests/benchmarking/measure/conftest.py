@@ -12,7 +12,7 @@ import pytest
 from benchmarking.core.contracts import Mark, Operation
 from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
 from benchmarking.core.records import Readings
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.settings import Settings
 
 MS = 1_000_000
@@ -152,18 +152,20 @@ class FakeOperation(Operation):
 
 @pytest.fixture
 def fake() -> SimpleNamespace:
-    """Makes handles, operations and benches: `fake.bench(durations_ms, settings...)`."""
+    """Makes handles, operations and benches: `fake.context(durations_ms, settings...)`."""
 
-    def bench(
+    def context(
         durations_ms: Iterable[Any],
         *,
         handle: FakeHandle | None = None,
         compile_count: Any = None,
         operation: FakeOperation | None = None,
         **settings: Any,
-    ) -> Bench:
+    ) -> MeasureContext:
         handle = handle or FakeHandle()
         operation = operation or FakeOperation(handle, durations_ms)
-        return Bench(operation=operation, handle=handle, settings=Settings(**settings), compile_count=compile_count)
+        return MeasureContext(
+            operation=operation, handle=handle, settings=Settings(**settings), compile_count=compile_count
+        )
 
-    return SimpleNamespace(handle=FakeHandle, operation=FakeOperation, bench=bench)
+    return SimpleNamespace(handle=FakeHandle, operation=FakeOperation, context=context)

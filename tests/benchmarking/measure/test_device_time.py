@@ -12,7 +12,7 @@ import pytest
 from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle, KernelTracer
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.device_time import covered_ns, host_gap_pass, pipelined_pass
 from benchmarking.measure.settings import Settings
 
@@ -92,8 +92,8 @@ def device():
     device.close()
 
 
-def bench(operation: Operation, handle: DeviceHandle, **settings) -> Bench:
-    return Bench(operation=operation, handle=handle, settings=Settings(**settings))
+def context(operation: Operation, handle: DeviceHandle, **settings) -> MeasureContext:
+    return MeasureContext(operation=operation, handle=handle, settings=Settings(**settings))
 
 
 def wall_ns(operation: Call) -> float:
@@ -107,7 +107,7 @@ def wall_ns(operation: Call) -> float:
 def test_the_host_gap_is_wall_time_minus_device_time(device):
     operation = Call(device, HOST_S)
     call_ns = wall_ns(operation)
-    found = host_gap_pass(bench(operation, device), 0, call_ns)
+    found = host_gap_pass(context(operation, device), 0, call_ns)
     # Half of the work is done while the host is busy, and the device waits for the rest of that time.
     assert found.metrics["host_gap_ms"] > 0.3 * (HOST_S - WORK_S / 2) * 1e3
     assert found.metrics["host_gap_ms"] == pytest.approx(call_ns / MS - found.extra["kernel_ms_per_call"])
@@ -117,24 +117,24 @@ def test_the_host_gap_is_wall_time_minus_device_time(device):
 
 def test_a_busy_device_has_no_host_gap(device):
     operation = Call(device)
-    assert host_gap_pass(bench(operation, device), 0, 1.0).metrics["host_gap_ms"] == 0.0
+    assert host_gap_pass(context(operation, device), 0, 1.0).metrics["host_gap_ms"] == 0.0
 
 
 def test_a_long_call_is_traced_once(device):
     operation = Call(device)
-    assert host_gap_pass(bench(operation, device), 0, 200 * MS).extra["traced_calls"] == 1
+    assert host_gap_pass(context(operation, device), 0, 200 * MS).extra["traced_calls"] == 1
     assert operation.calls == 1
 
 
 def test_only_the_first_launch_is_traced(device):
     operation = Call(device)
-    found = host_gap_pass(bench(operation, device), 1, 10 * MS)
+    found = host_gap_pass(context(operation, device), 1, 10 * MS)
     assert (operation.calls, found.metrics, found.missing) == (0, {}, {})
 
 
 def test_a_failed_tracer_loses_only_the_host_gap(device, monkeypatch):
     monkeypatch.setattr(WorkTracer, "spans", lambda self, work: [][0])
-    found = host_gap_pass(bench(Call(device), device), 0, 10 * MS)
+    found = host_gap_pass(context(Call(device), device), 0, 10 * MS)
     assert found.missing == {"host_gap_ms": "failed: list index out of range"}
 
 
@@ -146,7 +146,7 @@ def test_overlapping_spans_count_once():
 def test_queued_calls_overlap_host_and_device_time(device):
     operation = Call(device, WORK_S)  # the device waits for the second half of each call
     call_ns = wall_ns(operation)
-    found = pipelined_pass(bench(operation, device, fixed_iterations=20), call_ns)
+    found = pipelined_pass(context(operation, device, fixed_iterations=20), call_ns)
     rate = found.metrics["throughput_pipelined"]
     sequential = 2 * 1e9 / call_ns
     assert rate > 1.1 * sequential
@@ -179,13 +179,13 @@ class OwnClock(Call):
 )
 def test_calls_that_cannot_be_queued_have_a_reason(device, kind, settings, why):
     operation = kind(device)
-    found = pipelined_pass(bench(operation, device, **settings), 10 * MS)
+    found = pipelined_pass(context(operation, device, **settings), 10 * MS)
     assert found.missing == {"throughput_pipelined": f"not_applicable: {why}"}
     assert operation.calls == 0
 
 
 def test_cpus_have_neither_queue_nor_host_gap(device):
-    processor = bench(Call(device), CpuHandle())
+    processor = context(Call(device), CpuHandle())
     assert (
         pipelined_pass(processor, MS)
         .missing["throughput_pipelined"]
@@ -195,5 +195,5 @@ def test_cpus_have_neither_queue_nor_host_gap(device):
 
 
 def test_accelerators_without_a_tracer_have_a_reason(device):
-    watched = bench(Call(device), DeviceHandle())
+    watched = context(Call(device), DeviceHandle())
     assert host_gap_pass(watched, 0, MS).missing["host_gap_ms"].startswith("not_supported: no kernel tracer")

@@ -41,7 +41,7 @@ def test_power_of_gpus_without_an_energy_counter_is_integrated(fake):
     """300 W all the time, and calls of 100 ms, on the device's own clock."""
     handle = fake.handle()
     handle.momentary_power_w = lambda: 300.0
-    result = energy_pass(fake.bench([100], handle=handle, energy_windows=2))
+    result = energy_pass(fake.context([100], handle=handle, energy_windows=2))
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(30.0)
     assert result.metrics["energy_gpu_net_j_per_call"] == pytest.approx(0.0)
     assert result.metrics["energy_idle_w"] == pytest.approx(300.0)
@@ -73,7 +73,7 @@ def test_power_is_sampled_while_calls_run():
 def test_a_counter_is_preferred_to_the_integrated_power(fake):
     handle = fake.handle(power_w=10.0)
     handle.momentary_power_w = lambda: 99.0
-    result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
+    result = energy_pass(fake.context([100], handle=handle, energy_windows=1))
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(1.0)
     assert (result.metrics["power_mean_w"], result.metrics["power_peak_w"]) == (pytest.approx(10.0), 99.0)
     assert result.extra["energy_method"] == "counter"
@@ -92,7 +92,7 @@ def test_the_idle_power_is_read_after_a_pause_and_before_any_call(fake):
             "method": "counter",
         }
     )
-    result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
+    result = energy_pass(fake.context([100], handle=handle, energy_windows=1))
     assert result.metrics["energy_idle_w"] == pytest.approx(50.0)
 
 
@@ -130,14 +130,14 @@ def test_counters_of_several_devices_are_read_at_start_and_end(fake):
     handle = fake.handle(power_w=10.0)
     alone = handle.energy_j
     handle.energy_j = lambda: alone() | Readings(values={"by_device": {"a": {"gpu": alone().values["gpu"]}, "b": {}}})
-    result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
+    result = energy_pass(fake.context([100], handle=handle, energy_windows=1))
     assert result.extra["energy_gpu_j_per_call_by_device"] == {"a": pytest.approx(1.0)}
 
 
 def test_nothing_runs_without_a_counter(fake):
-    bench = fake.bench([5])
-    result = energy_pass(bench)
-    assert bench.operation.calls == 0
+    context = fake.context([5])
+    result = energy_pass(context)
+    assert context.operation.calls == 0
     assert result.metrics == {}
     assert set(result.missing) == {
         *(f"energy_{domain}_j_per_call" for domain in ("gpu", "cpu_pkg", "dram", "soc")),
@@ -195,56 +195,56 @@ def test_counters_that_wrap_around_are_never_read_by_two_threads_at_once(fake):
             reading.release()
 
     handle.energy_j = energy_j
-    energy_pass(fake.bench([100], handle=handle, energy_windows=3))
+    energy_pass(fake.context([100], handle=handle, energy_windows=3))
     assert together == []
 
 
 def test_idle_power_before_the_load_is_read_on_an_open_device_after_a_pause(fake):
     handle = fake.handle(power_w=25.0)
-    bench = fake.bench([100], handle=handle)
-    assert energy.idle_power_w(handle, bench.settings) == {"gpu": pytest.approx(25.0)}
-    assert handle.slept_s == [3.0, bench.settings.energy_window_s]
-    assert energy.idle_power_w(fake.handle(), bench.settings) == {}  # no counter: no time is spent
-    none = replace(bench.settings, energy_windows=0)
+    context = fake.context([100], handle=handle)
+    assert energy.idle_power_w(handle, context.settings) == {"gpu": pytest.approx(25.0)}
+    assert handle.slept_s == [3.0, context.settings.energy_window_s]
+    assert energy.idle_power_w(fake.handle(), context.settings) == {}  # no counter: no time is spent
+    none = replace(context.settings, energy_windows=0)
     assert energy.idle_power_w(fake.handle(power_w=25.0), none) == {}
 
 
 def test_windows_have_a_minimum_duration_and_ten_calls(fake):
     handle = fake.handle(power_w=10.0)
-    fast = fake.bench([100], handle=handle, energy_windows=3)
+    fast = fake.context([100], handle=handle, energy_windows=3)
     assert energy_pass(fast).extra["energy_calls"] == [50, 50, 50]
-    slow = fake.bench([1000], handle=fake.handle(power_w=10.0), energy_windows=1)
+    slow = fake.context([1000], handle=fake.handle(power_w=10.0), energy_windows=1)
     result = energy_pass(slow)
     assert result.extra["energy_calls"] == [10]
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(10.0)
 
 
 def test_slow_calls_stop_after_the_window_at_the_time_limit(fake):
-    bench = fake.bench([3000], handle=fake.handle(power_w=10.0), energy_windows=3, max_time_s=20.0)
-    assert energy_pass(bench).extra["energy_calls"] == [10]
+    context = fake.context([3000], handle=fake.handle(power_w=10.0), energy_windows=3, max_time_s=20.0)
+    assert energy_pass(context).extra["energy_calls"] == [10]
 
 
 def test_energy_is_not_measured_with_other_processes_on_the_device(fake):
     states = [Readings(values={"foreign_pids": [77]})]
-    bench = fake.bench([5], handle=fake.handle(power_w=10.0, states=states))
-    result = energy_pass(bench)
-    assert bench.operation.calls == 0
+    context = fake.context([5], handle=fake.handle(power_w=10.0, states=states))
+    result = energy_pass(context)
+    assert context.operation.calls == 0
     assert all(why.startswith("not_applicable: other processes") for why in result.missing.values())
 
 
 def test_windows_too_short_for_a_counter_are_not_run(fake):
-    bench = fake.bench([5], handle=fake.handle(power_w=10.0), energy_window_s=4.9)
-    assert energy_pass(bench).missing["energy_gpu_j_per_call"] == "not_run: windows of 4.9 s, below 5 s"
-    assert bench.operation.calls == 0
+    context = fake.context([5], handle=fake.handle(power_w=10.0), energy_window_s=4.9)
+    assert energy_pass(context).missing["energy_gpu_j_per_call"] == "not_run: windows of 4.9 s, below 5 s"
+    assert context.operation.calls == 0
 
 
 def test_a_process_that_starts_during_the_windows_invalidates_them(fake):
     states = [Readings(), Readings(values={"foreign_pids": [77]})]
-    result = energy_pass(fake.bench([100], handle=fake.handle(power_w=10.0, states=states)))
+    result = energy_pass(fake.context([100], handle=fake.handle(power_w=10.0, states=states)))
     assert result.metrics == {}
     assert result.missing["energy_gpu_j_per_call"].startswith("not_applicable: other processes")
 
 
 def test_energy_can_be_left_out(fake):
-    result = energy_pass(fake.bench([5], handle=fake.handle(power_w=10.0), energy_windows=0))
+    result = energy_pass(fake.context([5], handle=fake.handle(power_w=10.0), energy_windows=0))
     assert result.missing["energy_gpu_j_per_call"].startswith("not_run")

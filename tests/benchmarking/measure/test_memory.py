@@ -155,21 +155,21 @@ def test_mean_resident_memory_is_over_the_calls_and_below_the_peak(fake):
                 time.sleep(0.2)
             return super().run(mark)
 
-    bench = fake.bench([5])
+    context = fake.context([5])
     before = memory.rss_bytes().values["rss_bytes"]
-    result = memory_pass(dataclasses.replace(bench, operation=Allocating(bench.handle, [5])))
+    result = memory_pass(dataclasses.replace(context, operation=Allocating(context.handle, [5])))
     mean = result.metrics["rss_mean_bytes"]
     assert mean > before + 20_000_000
     assert mean < result.metrics.get("peak_rss_infer_bytes", math.inf)
 
 
 def test_short_calls_are_repeated_until_there_is_a_mean(fake):
-    bench = fake.bench([5])
-    bench.handle.has_scripted_clock = False
+    context = fake.context([5])
+    context.handle.has_scripted_clock = False
     begun = time.monotonic()
-    result = memory_pass(bench)
+    result = memory_pass(context)
     assert time.monotonic() - begun >= memory.MEAN_TIME_S
-    assert result.extra["memory_calls"] == bench.operation.calls > 5
+    assert result.extra["memory_calls"] == context.operation.calls > 5
 
 
 def test_the_sampler_raises_exceptions_of_readings():
@@ -188,19 +188,19 @@ def _until(claim, limit_s=5.0):
 
 def test_the_memory_pass_resets_the_peaks_before_its_calls(fake):
     peaks = Readings(values={"device_allocated_peak_bytes": 700, "device_reserved_peak_bytes": 900})
-    bench = fake.bench([5], handle=fake.handle(peaks=peaks))
-    result = memory_pass(bench)
-    assert bench.operation.calls == (5 if sys.platform == "darwin" else 1)  # a high-water mark has no gaps
-    assert bench.handle.events.index("reset_peak_memory") < bench.handle.events.index("run")
+    context = fake.context([5], handle=fake.handle(peaks=peaks))
+    result = memory_pass(context)
+    assert context.operation.calls == (5 if sys.platform == "darwin" else 1)  # a high-water mark has no gaps
+    assert context.handle.events.index("reset_peak_memory") < context.handle.events.index("run")
     assert (result.metrics["device_allocated_peak_bytes"], result.metrics["device_reserved_peak_bytes"]) == (700, 900)
     assert result.missing["device_process_peak_bytes"] == "not_supported"
-    assert result.extra["memory_calls"] == bench.operation.calls
+    assert result.extra["memory_calls"] == context.operation.calls
     assert ("peak_rss_infer_bytes" in result.metrics) != ("peak_rss_infer_bytes" in result.missing)
 
 
 def test_memory_in_use_is_sampled_and_the_delta_excludes_other_processes(fake):
     in_use = [Readings(values={"device_process_bytes": own, "device_used_bytes": used}) for own, used in _USE]
-    result = memory_pass(fake.bench([5], handle=fake.handle(in_use=in_use)))
+    result = memory_pass(fake.context([5], handle=fake.handle(in_use=in_use)))
     assert result.extra["memory_calls"] == 5
     assert result.metrics["device_process_peak_bytes"] == 450
     assert result.metrics["device_global_delta_bytes"] == 950 - (600 - 100)
@@ -213,7 +213,7 @@ _USE = [(100, 600), (450, 950), (300, 800)]  # at rest, then as sampled
 def test_another_process_on_the_device_leaves_no_global_delta(fake):
     in_use = [Readings(values={"device_process_bytes": 1, "device_used_bytes": 2})]
     handle = fake.handle(in_use=in_use, states=[Readings(values={"foreign_pids": [4]})])
-    result = memory_pass(fake.bench([5], handle=handle))
+    result = memory_pass(fake.context([5], handle=handle))
     assert result.metrics["device_process_peak_bytes"] == 1
     assert result.missing["device_global_delta_bytes"].startswith("not_applicable: another process")
 
@@ -223,9 +223,9 @@ def test_the_memory_of_a_model_in_other_processes_is_sampled(fake):
         def resident_bytes(self):
             return 700 if self.calls else 300
 
-    bench = fake.bench([5])
-    operation = Elsewhere(bench.handle, [5])
-    result = memory_pass(dataclasses.replace(bench, operation=operation))
+    context = fake.context([5])
+    operation = Elsewhere(context.handle, [5])
+    result = memory_pass(dataclasses.replace(context, operation=operation))
     assert result.metrics["peak_rss_infer_bytes"] == 700
     assert 300 < result.metrics["rss_mean_bytes"] < 700
     assert result.extra["peak_rss_method"] == "sampled_10ms"

@@ -19,7 +19,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Device
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.kinds import processor
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.monitor import (
     MODULE,
     DeviceMonitor,
@@ -66,8 +66,8 @@ class Spin(Operation):
         raise NotImplementedError
 
 
-def bench(operation: Operation, **settings) -> Bench:
-    return Bench(operation=operation, handle=CpuHandle(), settings=Settings(monitor_s=0.6, **settings))
+def context(operation: Operation, **settings) -> MeasureContext:
+    return MeasureContext(operation=operation, handle=CpuHandle(), settings=Settings(monitor_s=0.6, **settings))
 
 
 def test_a_device_found_by_another_thread_is_used(cpu):
@@ -85,8 +85,8 @@ def monitors() -> list[psutil.Process]:
 
 
 def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
-    busy = usage_pass(bench(Spin(busy=True)), cpu, 0, TIMED_NS).result
-    idle = usage_pass(bench(Spin(busy=False)), cpu, 0, TIMED_NS).result
+    busy = usage_pass(context(Spin(busy=True)), cpu, 0, TIMED_NS).result
+    idle = usage_pass(context(Spin(busy=False)), cpu, 0, TIMED_NS).result
     processors = len(os.sched_getaffinity(0))
     assert idle.metrics["utilization_mean_percent"] < 10 / processors
     assert 25 / processors < busy.metrics["utilization_mean_percent"] <= 101 / processors
@@ -95,7 +95,7 @@ def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
 
 
 def test_the_series_has_a_time_and_a_value_for_every_sample(cpu):
-    found = usage_pass(bench(Spin(busy=True)), cpu, 2, TIMED_NS)
+    found = usage_pass(context(Spin(busy=True)), cpu, 2, TIMED_NS)
     series = {one.metric: one for one in found.samples}
     assert {name: one.unit for name, one in series.items()} == {
         "monitor_time": "ms",
@@ -121,7 +121,7 @@ def test_sampling_runs_in_a_separate_process_that_ends_with_the_pass(cpu):
             seen.append(len(monitors()))
             super().run(mark)
 
-    usage_pass(bench(Watching(busy=False)), cpu, 0, TIMED_NS)
+    usage_pass(context(Watching(busy=False)), cpu, 0, TIMED_NS)
     assert set(seen) == {1}
     assert monitors() == []
 
@@ -132,13 +132,13 @@ def test_a_pass_whose_calls_fail_leaves_no_process_behind(cpu):
             raise RuntimeError("CUDA error")
 
     with pytest.raises(RuntimeError, match="CUDA error"):
-        usage_pass(bench(Failing(busy=False)), cpu, 0, TIMED_NS)
+        usage_pass(context(Failing(busy=False)), cpu, 0, TIMED_NS)
     assert monitors() == []
 
 
 def test_a_slow_call_is_called_once_and_still_sampled(cpu):
     operation = Spin(busy=False, duration_s=1.0)
-    found = usage_pass(bench(operation), cpu, 0, TIMED_NS)
+    found = usage_pass(context(operation), cpu, 0, TIMED_NS)
     assert operation.calls == 1
     assert found.result.extra["monitored_calls"] == 1
     assert found.result.extra["monitored_s"] >= 1.0
@@ -147,7 +147,7 @@ def test_a_slow_call_is_called_once_and_still_sampled(cpu):
 
 def test_cpu_memory_and_use_are_measured_on_the_same_calls(cpu):
     operation = Spin(busy=True, duration_s=0.7)
-    memory, usage = memory_and_usage(bench(operation), cpu, 0, TIMED_NS)
+    memory, usage = memory_and_usage(context(operation), cpu, 0, TIMED_NS)
     assert memory.extra["memory_calls"] == usage.result.extra["monitored_calls"] == operation.calls
     assert operation.calls == 1 or sys.platform == "darwin"
     assert memory.metrics["rss_mean_bytes"] > 1e6
@@ -156,7 +156,7 @@ def test_cpu_memory_and_use_are_measured_on_the_same_calls(cpu):
 
 def test_memory_is_measured_without_a_usage_pass(cpu):
     operation = Spin(busy=True)
-    memory, usage = memory_and_usage(bench(operation, fixed_iterations=3), cpu, 0, 30e6)
+    memory, usage = memory_and_usage(context(operation, fixed_iterations=3), cpu, 0, 30e6)
     assert memory.extra["memory_calls"] == operation.calls > 0
     assert usage.result.missing["utilization_mean_percent"].startswith("not_run")
 
@@ -170,7 +170,7 @@ def test_memory_is_measured_without_a_usage_pass(cpu):
 )
 def test_a_disabled_usage_pass_starts_no_process_and_has_a_reason(cpu, settings, timed_ns, why):
     operation = Spin(busy=True)
-    wanted = bench(operation)
+    wanted = context(operation)
     found = usage_pass(
         dataclasses.replace(wanted, settings=dataclasses.replace(wanted.settings, **settings)), cpu, 0, timed_ns
     )
@@ -181,13 +181,13 @@ def test_a_disabled_usage_pass_starts_no_process_and_has_a_reason(cpu, settings,
 
 def test_devices_without_readings_have_a_reason(cpu):
     silent = dataclasses.replace(cpu, type="null", selector="null")
-    found = usage_pass(bench(Spin(busy=True)), silent, 0, TIMED_NS)
+    found = usage_pass(context(Spin(busy=True)), silent, 0, TIMED_NS)
     assert found.result.missing["utilization_mean_percent"] == "not_supported: the use of null cannot be read"
 
 
 def test_a_lost_device_is_the_reason_for_a_missing_number(cpu):
     gone = dataclasses.replace(cpu, type="cuda", selector="cuda:3", facts=cpu.facts)
-    found = usage_pass(bench(Spin(busy=True)), gone, 0, TIMED_NS)
+    found = usage_pass(context(Spin(busy=True)), gone, 0, TIMED_NS)
     why = found.result.missing["utilization_max_percent"]
     assert why.startswith("failed: cannot monitor cuda:3: cannot monitor device 'cuda:3': ")
     assert monitors() == []

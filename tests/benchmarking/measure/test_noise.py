@@ -173,7 +173,7 @@ def test_the_latency_pass_watches_the_processes_of_its_operation(fake, monkeypat
     handle.has_scripted_clock = False
     operation = fake.operation(handle, [5.0, 5.1, 4.9])
     operation.process_ids = lambda: (4711, 4713)
-    latency_pass(fake.bench([], handle=handle, operation=operation, fixed_iterations=3), 1)
+    latency_pass(fake.context([], handle=handle, operation=operation, fixed_iterations=3), 1)
     assert watched == [(4711, 4713), (4711, 4713)]
 
 

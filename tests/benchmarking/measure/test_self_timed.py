@@ -47,7 +47,7 @@ def test_self_timed_calls_have_no_device_events(make):
 
 def test_self_timed_points_have_series_reasons_and_a_doubt(fake, make):
     handle, operation = make(has_events=True)
-    settings = fake.bench([1], fixed_iterations=3, fixed_warmup_iterations=1, energy_windows=0).settings
+    settings = fake.context([1], fixed_iterations=3, fixed_warmup_iterations=1, energy_windows=0).settings
     measured = measure_point(operation, handle, Point(batch_size=1), 0, settings)
     series = {one.metric: one.values for one in measured.samples if one.phase == "measure"}
     assert series == {"latency_wall": (2, 3, 4), "time_to_first_token": (1, 1.5, 2)}
@@ -66,7 +66,7 @@ def test_short_self_timed_calls_are_not_timed_in_blocks(fake):
             return {"latency_wall": 1000 + self.calls}
 
     handle = fake.handle()
-    settings = fake.bench([1], min_samples=10, max_samples=10, warmup_max_calls=20, energy_windows=0).settings
+    settings = fake.context([1], min_samples=10, max_samples=10, warmup_max_calls=20, energy_windows=0).settings
     measured = measure_point(Short(handle, [0.001]), handle, Point(batch_size=1), 0, settings)
     assert {samples.inner_loops for samples in measured.samples} == {1}
 
@@ -87,7 +87,7 @@ def test_marks_of_self_timed_calls_are_used(fake):
     handle = fake.handle()
     operation = MarksItself(handle, [100])
     operation.new_tokens = 3
-    settings = fake.bench([1], fixed_iterations=2, fixed_warmup_iterations=1, energy_windows=0).settings
+    settings = fake.context([1], fixed_iterations=2, fixed_warmup_iterations=1, energy_windows=0).settings
     measured = measure_point(operation, handle, Point(batch_size=1, new_tokens=3), 0, settings)
     series = {one.metric: one.values for one in measured.samples if one.phase == "measure"}
     assert series["time_to_first_token"] == (4, 4)

@@ -16,7 +16,7 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.measure.bench import Bench
+from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.flight import ConcurrentStopwatch, check_requests, settings_in_flight, stopwatch
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.rates import rate_metrics
@@ -201,4 +201,6 @@ def test_stopping_rule_uses_complete_rounds_of_requests():
     three = settings_in_flight(settings("quick"), 3)
     assert (three.min_samples, three.max_samples) == (30, 201)
     assert settings_in_flight(settings("quick"), 1) == settings("quick")
-    assert isinstance(stopwatch(Bench(operation=Calls(3), handle=CpuHandle(), settings=three)), ConcurrentStopwatch)
+    assert isinstance(
+        stopwatch(MeasureContext(operation=Calls(3), handle=CpuHandle(), settings=three)), ConcurrentStopwatch
+    )

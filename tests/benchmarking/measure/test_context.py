@@ -1,4 +1,4 @@
-from benchmarking.measure.bench import Reporter
+from benchmarking.measure.context import Reporter
 
 
 def test_reports_come_at_most_four_times_a_second_and_at_the_start_of_each_phase():

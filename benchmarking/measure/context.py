@@ -15,7 +15,7 @@ CompileCount = Callable[[], int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class MeasureContext:
     """One operation on one device, and the settings to measure it with."""
 
     operation: Operation
