@@ -62,7 +62,7 @@ def test_batches_and_user_written_benchmarks_can_be_compared(start):
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("", "A: no command"),
         ("X=1", "A: no command"),
@@ -71,8 +71,8 @@ def test_batches_and_user_written_benchmarks_can_be_compared(start):
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
     ],
 )
-def test_invalid_sides_are_errors_before_anything_runs(typed, said):
-    with pytest.raises(UsageError, match=said):
+def test_invalid_sides_are_errors_before_anything_runs(typed, message):
+    with pytest.raises(UsageError, match=message):
         arm("a", typed)
 
 
@@ -201,9 +201,9 @@ def test_max_rounds_end_an_undecided_comparison(monkeypatch, capsys):
 def test_a_failing_side_ends_the_comparison_with_its_exit_code(capfd, tmp_path, null_script):
     null_script()
     assert ab.main([f"{FLAGS} --no-such-flag", FLAGS, "--rounds", "1", "--quiet"]) == 2
-    said = capfd.readouterr().err
-    assert "unrecognized arguments: --no-such-flag" in said
-    assert "benchhouse ab: error: A ended with exit code 2" in said
+    message = capfd.readouterr().err
+    assert "unrecognized arguments: --no-such-flag" in message
+    assert "benchhouse ab: error: A ended with exit code 2" in message
 
 
 def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, null_script):
@@ -242,12 +242,12 @@ def test_compare_to_shows_a_comparison_at_the_end(capfd, tmp_path, null_script, 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--interleave"], "--interleave requires --compare-to"),
         (["--compare-to", "latest"], "add --save"),
     ],
 )
-def test_compare_to_checks_its_requirements(capfd, flags, said):
+def test_compare_to_checks_its_requirements(capfd, flags, message):
     assert run_hardware_benchmark.main([*FLAGS.split(), *flags]) == 2
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err

@@ -106,9 +106,9 @@ def test_failing_commits_are_skipped_and_a_distant_one_is_tried(repository, play
     assert bisect(first, "main") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["conclusion"]["commits"][0]["commit"] == slow
-    said = [step["reason"] for step in found["steps"] if step["outcome"] == "skip"]
-    assert len(said) <= 1
-    assert all("build failed" in reason for reason in said)
+    reasons = [step["reason"] for step in found["steps"] if step["outcome"] == "skip"]
+    assert len(reasons) <= 1
+    assert all("build failed" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_improvements_are_found_like_regressions(repository, played, capsys):
     commit(repository, "fast", 0.8)
     commit(repository, "later", 0.801)
     assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 0
-    said = capsys.readouterr().out
-    assert " fast (x@y, " in said
-    assert "-20.1% (" in said
-    assert "), faster" in said
+    message = capsys.readouterr().out
+    assert " fast (x@y, " in message
+    assert "-20.1% (" in message
+    assert "), faster" in message
 
 
 def test_a_merged_branch_is_searched_too(repository, played, capsys):
@@ -206,7 +206,7 @@ def test_interrupted_bisections_resume_from_their_log(repository, played, capsys
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["main", "main", *COMMAND], "are the same commit"),
         (["main", "main~1", *COMMAND], "is an ancestor of GOOD"),
@@ -218,11 +218,11 @@ def test_interrupted_bisections_resume_from_their_log(repository, played, capsys
         (["main~1", "main", "--log", "ms.json", *COMMAND], "not a log of benchhouse bisect"),
     ],
 )
-def test_invalid_searches_are_refused_before_anything_is_measured(repository, played, capsys, words, said):
+def test_invalid_searches_are_refused_before_anything_is_measured(repository, played, capsys, words, message):
     commit(repository, "first", 1.0)
     repository.commit("second", {"ms.json": "{}"})
     assert bisect_commits.main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert played.pairs == []
 
 

@@ -72,7 +72,7 @@ class OwnCluster:
         self.stack.callback(process.kill)
         return process
 
-    def said(self):
+    def stderr(self):
         return (self.folder / "batch.log").read_text()
 
     def runs(self):
@@ -104,12 +104,12 @@ def slow(tmp_path, null_script):
 def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slow):
     sizes = ["1", "2", "4", "8", "16", "32"]
 
-    def told():
-        return re.findall(r"point \d/6  tiny-bert  b(\d+) s32  launch", cluster.said())
+    def reported_points():
+        return re.findall(r"point \d/6  tiny-bert  b(\d+) s32  launch", cluster.stderr())
 
     def wait_for_a_point():
-        before = len(told())
-        wait_for(lambda: len(told()) > before)
+        before = len(reported_points())
+        wait_for(lambda: len(reported_points()) > before)
 
     def measured_by(name):
         return re.findall(r"b(\d+) s32  ok", cluster.log(name))
@@ -124,7 +124,7 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     batch.send_signal(signal.SIGINT)
     assert batch.wait(20) == 130
     resume = f"--resume --output-dir {cluster.folder / 'runs'} --cluster {cluster.address}"
-    assert f"saved; continue with batch_benchmark {resume}" in cluster.said()
+    assert f"saved; continue with batch_benchmark {resume}" in cluster.stderr()
     batch = cluster.resumed()
     wait_for_a_point()
     first.send_signal(signal.SIGSTOP)
@@ -132,11 +132,11 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     first.send_signal(signal.SIGCONT)
     wait_for_a_point()
     first.send_signal(signal.SIGKILL)
-    wait_for(lambda: "worker first was lost at tiny-bert" in cluster.said())
+    wait_for(lambda: "worker first was lost at tiny-bert" in cluster.stderr())
     cluster.worker("late")
     assert batch.wait(60) == 0
-    assert "worker late joined: null" in cluster.said()
-    assert told() == measured_by("first") + measured_by("late") == sizes
+    assert "worker late joined: null" in cluster.stderr()
+    assert reported_points() == measured_by("first") + measured_by("late") == sizes
     (run,) = cluster.runs()
     assert [(str(one["point"]["batch_size"]), one["status"], one["launches"]) for one in run["results"]] == [
         (size, "ok", 1) for size in sizes
@@ -145,8 +145,8 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     found = run["environment"]["values"]
     assert (found["cluster"], found["cluster_worker"]) == (cluster.address, "first")
     assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
-    assert re.search(r"first .* lost +\d +0", cluster.said())
-    assert re.search(rf"late .* idle +{len(measured_by('late'))} +0", cluster.said())
+    assert re.search(r"first .* lost +\d +0", cluster.stderr())
+    assert re.search(rf"late .* idle +{len(measured_by('late'))} +0", cluster.stderr())
 
 
 def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypatch, slow, capsys):
@@ -182,10 +182,10 @@ def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypa
         done.result()
         assert cut.wait(40) == 1
         assert "run this command again once it is back" in own.log("cut")
-        said = capsys.readouterr().err
-        assert "worker cut was lost at tiny-bert" in said
-        told = re.findall(r"point \d/3  tiny-bert  (b\d s32)  launch", said)
-        assert told == ["b1 s32", "b2 s32", "b4 s32"]
+        stderr = capsys.readouterr().err
+        assert "worker cut was lost at tiny-bert" in stderr
+        reported_points = re.findall(r"point \d/3  tiny-bert  (b\d s32)  launch", stderr)
+        assert reported_points == ["b1 s32", "b2 s32", "b4 s32"]
         (run,) = own.runs()
         assert [(one["status"], one["launches"]) for one in run["results"]] == [("ok", 1)] * 3
         assert "b4 s32  ok" in own.log("there")

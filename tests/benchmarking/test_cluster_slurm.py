@@ -48,10 +48,10 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path,
     found = run["environment"]["values"]
     assert (found["cluster"], found["cluster_worker"]) == ("slurm:slurm.yaml", "slurm-0")
     job = dict(word.split("=", 1) for word in (tmp_path / "job.txt").read_text().split() if "=" in word)
-    asked = {
+    submitted = {
         key: job[key] for key in ("Partition", "TimeLimit", "TresPerNode", "OverSubscribe", "MinMemoryNode", "Comment")
     }
-    assert asked == {
+    assert submitted == {
         "Partition": "debug",
         "TimeLimit": "00:07:00",
         "TresPerNode": "gres:accel:1",
@@ -71,9 +71,9 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path,
     monkeypatch.setattr("benchmarking.cluster.slurm.END_GRACE_S", 0.5)
     config.write_text("interface: lo\nsetup: echo out of order >&2; exit 3")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert re.search(
-        r"its jobs ended without starting a worker: out of order \(\S+/slurm_jobs/benchhouse-\d+\.err\)", said
+        r"its jobs ended without starting a worker: out of order \(\S+/slurm_jobs/benchhouse-\d+\.err\)", stderr
     )
 
 

@@ -153,8 +153,8 @@ def test_venvs_are_created_if_missing_and_updated_for_other_versions(tmp_path):
         (tmp_path / "installed").write_text(version)
         done = run_program(words, env={"PATH": f"{maker.parent}:/usr/bin:/bin"})
         assert (done.exit_code, done.stderr) == (0, "")
-    said = re.sub(r"(?m)^-P -c .*$", "looked", calls.read_text()).splitlines()
-    assert said == [f"made {tmp_path}/venv", "looked", "-m pip install --quiet -- a package", "looked"]
+    python_calls = re.sub(r"(?m)^-P -c .*$", "looked", calls.read_text()).splitlines()
+    assert python_calls == [f"made {tmp_path}/venv", "looked", "-m pip install --quiet -- a package", "looked"]
     assert python.exists()
     assert preparation(read_setup("conda:bench")) is None
     assert Path(DEFAULT_VENV).parts[0] == ".cache"

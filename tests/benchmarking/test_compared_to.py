@@ -68,7 +68,7 @@ def test_other_devices_of_this_machine_are_the_same_machine(stored):
 
 
 @pytest.mark.parametrize(
-    ("runs", "keys", "said"),
+    ("runs", "keys", "message"),
     [
         ([replace(RUN, model_source="bench")], {}, "latest: run r cannot be repeated: it is a user"),
         ([replace(RUN, origin_format="pyperf")], {}, "another tool measured it: run that tool again"),
@@ -76,9 +76,9 @@ def test_other_devices_of_this_machine_are_the_same_machine(stored):
         ([RUN], {"cpu_model": "Other 1"}, 'another machine .cpu_model: "Other 1" / '),
     ],
 )
-def test_runs_that_cannot_be_repeated_here_are_refused(stored, runs, keys, said):
+def test_runs_that_cannot_be_repeated_here_are_refused(stored, runs, keys, message):
     stored(*runs, **keys)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         ab.arms(ARGUMENTS, [])
 
 

@@ -260,9 +260,9 @@ def test_cache_dir_selects_another_cache(capsys, tmp_path, monkeypatch):
 
 
 def test_lean_cache_deletes_new_builds_and_keeps_old_ones():
-    said: list[str] = []
+    messages: list[str] = []
     before = make()
-    with lean_cache(is_lean=True, say=said.append):
+    with lean_cache(is_lean=True, say=messages.append):
         make()
         new = make(model="gpt2")
         listed_in = os.environ.pop("BENCHHOUSE_MADE_BUILDS")
@@ -272,31 +272,31 @@ def test_lean_cache_deletes_new_builds_and_keeps_old_ones():
     assert before.exists()
     assert by_another.exists()
     assert not new.exists()
-    assert said == [f"lean cache: 1 build deleted, {expected} freed"]
+    assert messages == [f"lean cache: 1 build deleted, {expected} freed"]
     assert "BENCHHOUSE_MADE_BUILDS" not in os.environ
 
 
 def test_lean_cache_is_cleaned_after_errors():
-    said: list[str] = []
+    messages: list[str] = []
 
     def interrupted():
-        with lean_cache(is_lean=True, say=said.append):
-            said.append(str(make()))
+        with lean_cache(is_lean=True, say=messages.append):
+            messages.append(str(make()))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    folder, freed = said
+    folder, freed = messages
     assert not Path(folder).exists()
     assert freed.startswith("lean cache: 1 build deleted")
 
 
 def test_without_lean_cache_builds_are_kept():
-    said: list[str] = []
-    with lean_cache(is_lean=False, say=said.append):
+    messages: list[str] = []
+    with lean_cache(is_lean=False, say=messages.append):
         folder = make()
     assert folder.exists()
-    assert said == []
+    assert messages == []
 
 
 @pytest.mark.parametrize(

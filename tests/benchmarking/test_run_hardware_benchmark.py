@@ -222,8 +222,8 @@ def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path):
 
 def test_the_options_of_a_runtime_are_in_its_mode(capsys):
     grid = ["--batch-sizes", "1", "--sequence-lengths", "8"]
-    asked = ["--attention", "eager", "--cache", "static"]
-    assert main(["--model-id", "tiny-gpt2", "--device", "cpu", *grid, *asked, "--dry-run", "--json"]) == 0
+    options = ["--attention", "eager", "--cache", "static"]
+    assert main(["--model-id", "tiny-gpt2", "--device", "cpu", *grid, *options, "--dry-run", "--json"]) == 0
     (plan,) = json.loads(capsys.readouterr().out)
     assert plan["cell"]["runtime_mode"] == {"attention": "eager", "cache": "static"}
 

@@ -96,9 +96,9 @@ def test_an_option_that_none_of_the_runtimes_has_is_refused(capsys):
 
 def test_all_skips_unsupported_runtimes_with_a_message(capsys):
     assert main(["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "all"]) == 0
-    said = capsys.readouterr()
-    planned = {plan["cell"]["runtime"] for plan in json.loads(said.out)}
-    left_out = {line.split(": ")[1] for line in said.err.splitlines() if line.startswith("left out: ")}
+    output = capsys.readouterr()
+    planned = {plan["cell"]["runtime"] for plan in json.loads(output.out)}
+    left_out = {line.split(": ")[1] for line in output.err.splitlines() if line.startswith("left out: ")}
     assert {"eager", "compiled"} <= planned
     assert {"tensorrt", "qnn"} <= left_out
     assert planned.isdisjoint(left_out)

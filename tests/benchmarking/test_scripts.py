@@ -535,8 +535,8 @@ def test_invalid_flags_are_reported_before_the_script_runs(flags, message, cache
 def test_unknown_build_names_are_errors(cache, capsys):
     for name in ("none", ""):
         assert cli.main(["cache", "print", name]) == 2
-        assert f"no build of a script is named {name!r}" in (said := capsys.readouterr().err)
-        assert "no build has this digest either: see manage_cache list" in said
+        assert f"no build of a script is named {name!r}" in (stderr := capsys.readouterr().err)
+        assert "no build has this digest either: see manage_cache list" in stderr
 
 
 def test_unreadable_states_are_listed_and_can_be_deleted(cache, capsys):
@@ -558,12 +558,12 @@ def test_version_is_a_command(capsys):
 
 def test_a_build_only_runtime_is_refused_unless_only_builds_are_requested(monkeypatch):
     monkeypatch.setattr(plugins.load("benchmarking.runtimes", "null"), "builds_only", True)
-    asked = Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"])
+    request = Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"])
     with pytest.raises(
         UnsupportedError, match="runtime null only makes builds and cannot run them: use benchhouse script"
     ):
-        plan_cell(asked, "session")
-    assert plan_cell(replace(asked, build_only=True), "session").cell.runtime == "null"
+        plan_cell(request, "session")
+    assert plan_cell(replace(request, build_only=True), "session").cell.runtime == "null"
 
 
 def test_runtime_options_need_a_runtime_that_declares_them(cache, capsys):

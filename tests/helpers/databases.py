@@ -130,10 +130,10 @@ def write_history(
         }
         for number, value in enumerate(values, start=first)
     ]
-    asked = {"places": places, "template": run.run_id}
+    parameters = {"places": places, "template": run.run_id}
     with warehouse.transaction() as connection:
-        connection.execute(HISTORY_RUNS, asked)
-        connection.execute(HISTORY_RESULTS, asked)
+        connection.execute(HISTORY_RUNS, parameters)
+        connection.execute(HISTORY_RESULTS, parameters)
         for table in ("benchmark_results", "benchmark_runs"):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
     return [place["result_id"] for place in places]

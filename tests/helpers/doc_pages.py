@@ -137,6 +137,6 @@ def _doubt_row(line: str) -> str:
     cells = (
         f"`{kind.name}`",
         kind.severity,
-        *(f"{said[0].upper()}{said[1:]}." for said in (kind.meaning, kind.advice)),
+        *(f"{text[0].upper()}{text[1:]}." for text in (kind.meaning, kind.advice)),
     )
     return f"| {' | '.join(cells)} |"

@@ -88,14 +88,14 @@ def test_runtimes_all_measures_supported_runtimes_and_reports_the_others(capsys,
     text += " grids: [{batch_sizes: 2}, {sequence_lengths: 64}]}\n"
     arguments = ["--model-list", write(tmp_path, text), "--iterations", "3", "--dry-run", "--json"]
     assert main(arguments) == 0
-    said = capsys.readouterr()
-    found = {plan["cell"]["runtime"]: plan for plan in json.loads(said.out)["cells"]}
+    output = capsys.readouterr()
+    found = {plan["cell"]["runtime"]: plan for plan in json.loads(output.out)["cells"]}
     assert {"eager", "compiled"} <= set(found)
     assert not {"null", "bench", "qnn", "tensorrt"} & set(found)
     labels = [(point["batch_size"], point["sequence_length"]) for point in found["eager"]["points"]]
     assert labels == [(1, 64), (2, 64), (2, 128), (4, 64), (8, 64), (2, 512)]
     why = "left out: tiny-bert on cpu (all, float32)"
-    assert any(line.startswith(f"{why} [") and "]: qnn: " in line for line in said.err.splitlines())
+    assert any(line.startswith(f"{why} [") and "]: qnn: " in line for line in output.err.splitlines())
 
 
 def test_a_runtime_named_in_addition_to_all_is_a_duplicate(capsys):

@@ -35,7 +35,7 @@ def counted(monkeypatch, target):
 
 
 def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
-    asked = {
+    lookups = {
         name: counted(monkeypatch, name)
         for name in (
             "benchmarking.devices.support.kinds.host_facts",
@@ -49,7 +49,7 @@ def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
     plans = plan("tiny-bert", "tiny-gpt2", "tiny-t5", "gpt2", precisions=precisions, devices=("null", "cpu"),
                  skip_unsupported=True)  # fmt: skip
     assert len(plans) == 40
-    assert {name.rsplit(".", 1)[1]: len(calls) for name, calls in asked.items()} == {
+    assert {name.rsplit(".", 1)[1]: len(calls) for name, calls in lookups.items()} == {
         "host_facts": 0,
         "capture": 1,
         "provenance": 1,

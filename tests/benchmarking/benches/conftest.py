@@ -42,8 +42,8 @@ def plan(folder):
 
     def plan_all(iterations=3, **fields):
         chosen = settings("quick", iterations=iterations, warmup_iterations=1)
-        wishes = {"session_id": "s", "settings": chosen, "device": "cpu", **fields}
-        return plan_benches(discover(folder).benches, BenchPlanning(**wishes))
+        planning = {"session_id": "s", "settings": chosen, "device": "cpu", **fields}
+        return plan_benches(discover(folder).benches, BenchPlanning(**planning))
 
     return plan_all
 

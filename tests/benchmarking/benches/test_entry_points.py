@@ -254,7 +254,7 @@ def test_custom_metrics_are_stored_with_unit_and_direction(measured):
     }
 
 
-def asked(measured, capsys, *words):
+def run_command(measured, capsys, *words):
     folder, _ = measured
     code = cli.main([*words, "--db-path", str(folder / "own.duckdb")])
     out, err = capsys.readouterr()
@@ -262,16 +262,18 @@ def asked(measured, capsys, *words):
 
 
 def test_custom_metrics_are_compared_shown_and_tracked_by_name(measured, capsys):
-    code, out, _ = asked(measured, capsys, "compare", "new_tokens=4", "new_tokens=8", "--metric", "accepted", "--json")
+    code, out, _ = run_command(
+        measured, capsys, "compare", "new_tokens=4", "new_tokens=8", "--metric", "accepted", "--json"
+    )
     (finding,) = json.loads(out)["findings"]
     assert code == 3  # sessions without a history are described
     assert finding["judgement"]["change"] == pytest.approx(1.0)
     assert json.loads(out)["unit"] == "tokens/step"
-    code, out, _ = asked(measured, capsys, "history", "--metric", "accepted", "--json")
+    code, out, _ = run_command(measured, capsys, "history", "--metric", "accepted", "--json")
     assert sorted(point["value"] for one in json.loads(out) for point in one["points"]) == [12.0, 24.0]
-    code, out, _ = asked(measured, capsys, "show", "--metric", "accepted")
+    code, out, _ = run_command(measured, capsys, "show", "--metric", "accepted")
     assert "accepted" in out
-    code, _, _ = asked(measured, capsys, "check", "--metric", "accepted", "--no-alerts")
+    code, _, _ = run_command(measured, capsys, "check", "--metric", "accepted", "--no-alerts")
     assert code == 3  # not enough runs
 
 
@@ -284,7 +286,7 @@ def test_custom_metrics_are_compared_shown_and_tracked_by_name(measured, capsys)
     ],
 )
 def test_metrics_without_a_direction_cannot_be_compared(measured, capsys, words, why):
-    code, _, err = asked(measured, capsys, *words)
+    code, _, err = run_command(measured, capsys, *words)
     assert code == 2
     assert why in err
 

@@ -130,8 +130,8 @@ def test_remarks_list_unmeasured_and_assumed_items():
     from benchmarking.benches.planning import BenchPlanning
     from benchmarking.measure.settings import settings
 
-    wishes = BenchPlanning(session_id="s", settings=settings("quick"))
-    remarks = plan_calibration(wishes, "cpu", lambda text: None).remarks
+    planning = BenchPlanning(session_id="s", settings=settings("quick"))
+    remarks = plan_calibration(planning, "cpu", lambda text: None).remarks
     assert remarks["float16"] == "not_supported: no kernel"
     assert remarks["int8"] == "not_supported: torch has no matrix product in this precision"
     assert remarks["last-level cache"] == "size unknown: assuming 0 MB"

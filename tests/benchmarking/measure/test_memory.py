@@ -83,10 +83,10 @@ class FakeSystem:
     """proc_pid_rusage of macOS: ri_phys_footprint is the eighth 64-bit field after a 16-byte UUID."""
 
     def __init__(self, footprint, result=0):
-        self.footprint, self.result, self.asked = footprint, result, None
+        self.footprint, self.result, self.arguments = footprint, result, None
 
     def proc_pid_rusage(self, pid, flavor, buffer):
-        self.asked = (pid, flavor, ctypes.sizeof(buffer))
+        self.arguments = (pid, flavor, ctypes.sizeof(buffer))
         buffer.raw = struct.pack("<16s10Q", b"u" * 16, 1, 2, 3, 4, 5, 6, 7, self.footprint, 9, 10)
         return self.result
 
@@ -94,7 +94,7 @@ class FakeSystem:
 def test_macos_footprint_is_read_from_the_documented_place():
     system = FakeSystem(123_456_789)
     assert phys_footprint_bytes(system) == 123_456_789
-    assert system.asked == (os.getpid(), 0, 96)
+    assert system.arguments == (os.getpid(), 0, 96)
     with pytest.raises(UnreadableError, match="proc_pid_rusage"):
         phys_footprint_bytes(FakeSystem(0, result=-1))
 

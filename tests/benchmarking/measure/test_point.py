@@ -152,7 +152,7 @@ def test_exceptions_of_the_operation_pass_through(fake):
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "ends"),
+    ("error", "verified", "ends"),
     [
         (UnsupportedError("asked for a, but b ran"), {"not_as_requested": "asked for a, but b ran"}, {}),
         (RuntimeError("profiler: CUPTI\nmore"), {"not_verified": "RuntimeError: profiler: CUPTI"}, {}),
@@ -168,7 +168,7 @@ def test_exceptions_of_the_operation_pass_through(fake):
         ),
     ],
 )
-def test_a_check_that_fails_afterwards_marks_the_point(fake, error, told, ends):
+def test_a_check_that_fails_afterwards_marks_the_point(fake, error, verified, ends):
     handle = fake.handle()
     operation = fake.operation(handle, QUIET)
 
@@ -178,12 +178,15 @@ def test_a_check_that_fails_afterwards_marks_the_point(fake, error, told, ends):
     operation.verified = fail
     result = measure(operation, handle, fixed_iterations=4)
     assert len(wall(result).values) == 4
-    assert result.extra["verified"] == told
+    assert result.extra["verified"] == verified
     assert {key: result.extra[key] for key in ("out_of_memory", "device_lost") if key in result.extra} == ends
     assert ends_worker(result) is bool(ends)
     (doubt,) = about_calls(result.extra["verified"])
-    assert (doubt.kind, doubt.severity) == (next(iter(told)), "invalid" if "not_as_requested" in told else "info")
-    assert doubt.evidence == {"why": next(iter(told.values()))}
+    assert (doubt.kind, doubt.severity) == (
+        next(iter(verified)),
+        "invalid" if "not_as_requested" in verified else "info",
+    )
+    assert doubt.evidence == {"why": next(iter(verified.values()))}
 
 
 def test_a_wrong_output_is_measured_and_invalid(fake):

@@ -41,9 +41,9 @@ def plan():
     machine = Machine()
     machine.devices["cuda"] = GPUS
 
-    def make(**asked):
-        asked = {"model_id": "tiny-bert", "batch_sizes": (2,), "sequence_lengths": (16,), **asked}
-        return plan_cell(Request(settings=settings("quick"), **asked), "session", machine=machine)
+    def make(**fields):
+        fields = {"model_id": "tiny-bert", "batch_sizes": (2,), "sequence_lengths": (16,), **fields}
+        return plan_cell(Request(settings=settings("quick"), **fields), "session", machine=machine)
 
     return make
 
@@ -131,8 +131,8 @@ def test_several_devices_are_locked_in_a_fixed_order(tmp_path, monkeypatch):
     names = lock_names(combine_devices(GPUS[::-1]))
     assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combine_devices(GPUS))
     assert lock_names(Device(type="null", selector="null", found=True)) == ()
-    said = []
-    with device_locks(("a", "b"), said.append):
+    messages = []
+    with device_locks(("a", "b"), messages.append):
         assert {path.name for path in (tmp_path / "benchhouse-locks").glob("*")} == {"a.lock", "b.lock"}
-    with device_lock("a", said.append), device_lock("b", said.append):
-        assert said == []
+    with device_lock("a", messages.append), device_lock("b", messages.append):
+        assert messages == []

@@ -31,7 +31,7 @@ def in_an_empty_folder(empty_working_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_PASSWORD", "hunter2hunter2")
 
 
-def kept(folder):
+def contents(folder):
     """Everything in a folder, as bytes."""
     return b"\n".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
@@ -52,11 +52,11 @@ def model_at_home(folder):
 
 def test_runs_and_their_database_contain_no_secrets(tmp_path, capsys):
     tags = ["--tag", "HF_TOKEN=s3cr3tvalue", "--tag", f"note={TOKEN}", "--tag", "suite=night"]
-    asked = [*tags, "--description", "password=hunter2hunter2 of the mirror", "--save"]
-    assert run_hardware_benchmark.main([*GIVEN, *asked, "--json"]) == 0
+    arguments = [*tags, "--description", "password=hunter2hunter2 of the mirror", "--save"]
+    assert run_hardware_benchmark.main([*GIVEN, *arguments, "--json"]) == 0
     out, err = capsys.readouterr()
     assert_has_none(out + err)
-    assert_has_none(kept(tmp_path))
+    assert_has_none(contents(tmp_path))
     (run,) = json.loads(out)
     assert run["provenance"]["tags"] == {"HF_TOKEN": "***", "note": "***", "suite": "night"}
     assert run["provenance"]["description"] == "password=*** of the mirror"
@@ -68,10 +68,10 @@ def test_runs_and_their_database_contain_no_secrets(tmp_path, capsys):
 
 
 def test_batch_summary_report_and_log_contain_no_secrets(tmp_path, capsys):
-    asked = ["--models", "tiny-bert", "--devices", "null", *GIVEN[4:], "--tag", "HF_TOKEN=s3cr3tvalue"]
-    assert batch_benchmark.main([*asked, "--description", TOKEN, "--report", "report.md"]) == 0
+    arguments = ["--models", "tiny-bert", "--devices", "null", *GIVEN[4:], "--tag", "HF_TOKEN=s3cr3tvalue"]
+    assert batch_benchmark.main([*arguments, "--description", TOKEN, "--report", "report.md"]) == 0
     assert_has_none("".join(capsys.readouterr()))
-    assert_has_none(kept(tmp_path))
+    assert_has_none(contents(tmp_path))
 
 
 def test_errors_and_tracebacks_contain_no_secrets(null_track):
@@ -101,8 +101,8 @@ def test_paths_at_home_are_stored_with_a_tilde_and_a_run_continues_from_them(nul
 
 def test_models_in_the_home_folder_are_named_with_a_tilde(tmp_path, capsys):
     home = model_at_home(tmp_path)
-    asked = ["--model-id", str(home), *GIVEN[2:], "--weights", "random", "--save", "--quiet"]
-    assert run_hardware_benchmark.main([*asked, "--json"]) == 0
+    arguments = ["--model-id", str(home), *GIVEN[2:], "--weights", "random", "--save", "--quiet"]
+    assert run_hardware_benchmark.main([*arguments, "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
     workload = run["cell"]["workload"]
     assert (workload["model_id"], workload["path"]) == ("~/models/bert", "~/models/bert")
@@ -112,14 +112,14 @@ def test_models_in_the_home_folder_are_named_with_a_tilde(tmp_path, capsys):
 def test_anonymous_runs_omit_host_and_user_and_keep_their_series(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "anns-own-laptop")
     monkeypatch.setenv("LOGNAME", "ann-of-the-lab")
-    asked = [*GIVEN, "--save", "--description", "on anns-own-laptop by ann-of-the-lab", "--json"]
-    assert run_hardware_benchmark.main([*asked, "--anonymous", "--tag", "HF_TOKEN=s3cr3tvalue"]) == 0
+    arguments = [*GIVEN, "--save", "--description", "on anns-own-laptop by ann-of-the-lab", "--json"]
+    assert run_hardware_benchmark.main([*arguments, "--anonymous", "--tag", "HF_TOKEN=s3cr3tvalue"]) == 0
     out, _ = capsys.readouterr()
-    for text in (out, kept(tmp_path / "benchmark_results").decode()):
+    for text in (out, contents(tmp_path / "benchmark_results").decode()):
         assert "anns-own-laptop" not in text
         assert "ann-of-the-lab" not in text
     assert json.loads(out)[0]["provenance"]["host"] == ""
-    assert run_hardware_benchmark.main(asked) == 0
+    assert run_hardware_benchmark.main(arguments) == 0
     assert json.loads(capsys.readouterr().out)[0]["provenance"]["host"] == "anns-own-laptop"
     with Warehouse.open(tmp_path / "benchmark_db.duckdb", read_only=True) as warehouse:
         sql = "SELECT count(DISTINCT series_id) AS series, count(DISTINCT hardware_id) AS machines, count(*) AS runs"

@@ -92,16 +92,16 @@ def test_the_second_process_waits_and_names_holder_and_limit(holder, monkeypatch
     monkeypatch.setenv("HOLD_AFTER_S", "3")
     process = holder("cpu")
     started_s, held_s = psutil.Process(process.pid).create_time(), time.time()
-    said, entered = [], threading.Event()
+    messages, entered = [], threading.Event()
 
     def take():
-        with device_lock("cpu", said.append):
+        with device_lock("cpu", messages.append):
             entered.set()
 
     thread = threading.Thread(target=take)
     thread.start()
     assert not entered.wait(0.5)
-    (message,) = said
+    (message,) = messages
     user, command, since, seconds = re.fullmatch(
         rf"cpu is in use by PID {process.pid} \((\w+), ([\w.]+)\) since (\S+), for (\d+) s: "
         r"waiting up to 60 min \(--lock-timeout\)",
@@ -119,31 +119,31 @@ def test_the_second_process_waits_and_names_holder_and_limit(holder, monkeypatch
 
 def test_waiting_ends_at_its_limit_with_the_holder_named(holder):
     process = holder("cpu")
-    said = []
+    messages = []
     started_s = time.monotonic()
     late = rf"in use by PID {process.pid} .*not released within 0 s"
-    with pytest.raises(LockedError, match=late), device_lock("cpu", said.append, 0.3):
+    with pytest.raises(LockedError, match=late), device_lock("cpu", messages.append, 0.3):
         pass
     assert 0.3 <= time.monotonic() - started_s < 3
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_a_killed_holder_leaves_no_lock(holder):
     process = holder("cpu")
     process.kill()
     process.communicate()
-    said = []
-    with device_lock("cpu", said.append):
-        assert said == []
+    messages = []
+    with device_lock("cpu", messages.append):
+        assert messages == []
 
 
 def test_no_name_needs_no_lock_and_different_names_are_independent():
-    said, held = [], []
-    with device_lock(None, said.append), device_lock(None, said.append):
+    messages, held = [], []
+    with device_lock(None, messages.append), device_lock(None, messages.append):
         held.append("none")
-    with device_lock("c", said.append), device_lock("d", said.append):
+    with device_lock("c", messages.append), device_lock("d", messages.append):
         held.append("two")
-    assert (held, said) == (["none", "two"], [])
+    assert (held, messages) == (["none", "two"], [])
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")

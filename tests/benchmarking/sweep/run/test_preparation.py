@@ -181,6 +181,6 @@ def test_resumed_runs_are_prepared_again(null_script, null_track, tmp_path):
 
 def test_each_step_of_the_preparation_is_reported(null_script, null_track):
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
-    told = []
-    preparation.prepare(null_track().plan, told.append)
-    assert told == ["the null build", "the reference output at b1 s32", "the reference output at b2 s32"]
+    messages = []
+    preparation.prepare(null_track().plan, messages.append)
+    assert messages == ["the null build", "the reference output at b1 s32", "the reference output at b2 s32"]

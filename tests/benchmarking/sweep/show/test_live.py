@@ -88,8 +88,8 @@ def test_a_status_records_how_its_sweep_ended(folder, null_track, error, state, 
 def test_running_sweeps_show_progress_and_killed_ones_are_crashed(folder):
     watch = Watch(sample_interval=0.1)
     with running_sweep(folder, "--save", "--db-path", "x.duckdb", call_ms=50, calls=200) as process:
-        sight = wait_for(lambda: (now := watch.snapshot()).running and now.running[0].status.current and now)
-        (one,) = sight.running
+        snapshot = wait_for(lambda: (now := watch.snapshot()).running and now.running[0].status.current and now)
+        (one,) = snapshot.running
         assert one.status.owner.pid == process.pid
         assert one.status.folder == str(folder / "benchmark_results")
         (meter,) = wait_for(lambda: (ms := watch.snapshot().running[0].meters) and len(ms[0].histories) > 2 and ms)
@@ -102,9 +102,9 @@ def test_running_sweeps_show_progress_and_killed_ones_are_crashed(folder):
         wait_for(lambda: (now := watch.snapshot().running[0].status.current) and now.calls > calls)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    sight = watch.snapshot()
-    assert sight.running == ()
-    assert [one.state for one in sight.ended] == ["crashed"]
+    snapshot = watch.snapshot()
+    assert snapshot.running == ()
+    assert [one.state for one in snapshot.ended] == ["crashed"]
     wait_for(lambda: not monitors())
 
 

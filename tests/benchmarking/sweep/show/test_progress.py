@@ -112,12 +112,12 @@ def test_the_time_left_is_accurate_within_thirty_percent(monkeypatch, profile, c
     assert pairs[-1] == (0.0, 0.0)
 
 
-@pytest.mark.parametrize(("call_s", "is_said"), [(0.05, False), (0.15, False), (SLOW, True), (10.0, True)])
-def test_exceeding_the_budget_prints_the_expected_time(monkeypatch, call_s, is_said):
+@pytest.mark.parametrize(("call_s", "is_warned"), [(0.05, False), (0.15, False), (SLOW, True), (10.0, True)])
+def test_exceeding_the_budget_prints_the_expected_time(monkeypatch, call_s, is_warned):
     _, text = sweep(monkeypatch, PROFILES["quick"], call_s)
-    said = [line for line in text.splitlines() if line.startswith("slow: ")]
-    assert len(said) == is_said
-    assert all("more than the time budget of 150 s: measure fewer or smaller points" in line for line in said)
+    warnings = [line for line in text.splitlines() if line.startswith("slow: ")]
+    assert len(warnings) == is_warned
+    assert all("more than the time budget of 150 s: measure fewer or smaller points" in line for line in warnings)
 
 
 def test_exceeding_the_budget_is_reported_before_the_first_point(monkeypatch):
