@@ -117,12 +117,16 @@ def test_requests_multiply_work_and_memory_but_not_the_compared_outputs():
 
 
 def test_a_batch_takes_the_numbers_from_a_list_a_grid_or_a_flag():
-    entry = Entry(model_id="tiny-bert", where="here", own={"concurrency": (2,), "grids": ({}, {"concurrency": (4,)})})
+    entry = Entry(
+        model_id="tiny-bert",
+        location="here",
+        model_settings={"concurrency": (2,), "grids": ({}, {"concurrency": (4,)})},
+    )
     (ask,) = cell_requests([entry], {}, ())
     assert [one.concurrency for one in ask.requests] == [(2,), (4,)]
     (ask,) = cell_requests([entry], {"concurrency": (8,)}, ())
     assert {one.concurrency for one in ask.requests} == {(8,)}
-    (ask,) = cell_requests([Entry(model_id="tiny-bert", where="here")], {}, ())
+    (ask,) = cell_requests([Entry(model_id="tiny-bert", location="here")], {}, ())
     assert ask.requests[0].concurrency is None
 
 
