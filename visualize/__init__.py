@@ -1,1 +1,1 @@
-"""Draws: charts from the warehouse or from a spooled run."""
+"""Charts, reports and web pages of the warehouse or of run files."""

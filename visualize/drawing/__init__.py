@@ -1,1 +1,1 @@
-"""What the charts share: their contract and rows, texts, theme, layout and lines."""
+"""Shared parts of charts: their contract and rows, texts, theme, layout and lines."""

@@ -56,7 +56,7 @@ class Block:
     name: str
     """Path of a module, or name of an operator."""
     label: str
-    """Its short name."""
+    """Short name."""
     kind: str
     depth: int
     """From 0 for the call."""

@@ -81,7 +81,7 @@ FALLBACK_FONTS = ("Bitstream Vera Sans", "Verdana")
 
 _SETTINGS: dict[str, Any] = {
     "font.size": TEXT_SIZE,
-    "text.parse_math": False,  # a "$" in a model's or device's name is a dollar sign
+    "text.parse_math": False,  # a "$" in the name of a model or device is literal
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -102,8 +102,8 @@ _SETTINGS: dict[str, Any] = {
     "legend.fontsize": TEXT_SIZE,
     "legend.title_fontsize": TEXT_SIZE,
     "font.sans-serif": [FONT, *FALLBACK_FONTS],
-    "svg.fonttype": "none",  # real text: found, copied and read aloud
-    "pdf.fonttype": 42,  # the same: TrueType, not shapes
+    "svg.fonttype": "none",  # text stays text: searchable, selectable and accessible
+    "pdf.fonttype": 42,  # TrueType fonts, for the same reason
     "svg.hashsalt": "benchhouse",
 }
 """Differences from seaborn's theme."""

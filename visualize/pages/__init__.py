@@ -1,1 +1,1 @@
-"""Web pages of a warehouse: for the server of `benchhouse dashboard`, and for files."""
+"""Web pages of a warehouse, served by `benchhouse dashboard` or written as a static site."""

@@ -1,1 +1,1 @@
-"""The views of the pages: each module answers one kind of address."""
+"""Views: each module has one kind of page, some with a list and a detail page."""

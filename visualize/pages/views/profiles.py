@@ -85,7 +85,7 @@ def _longest_part(row: Row) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileParameters:
-    """Which profile."""
+    """The profile."""
 
     profile_id: str
 
