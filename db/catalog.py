@@ -70,8 +70,8 @@ SELECT table_name, constraint_type, constraint_column_names FROM system.main.duc
 WHERE database_name = ?
 """
 EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
-LONGEST_NAME = 80
-OF_CATALOG = "ducklake_"
+MAX_NAME = 80
+CATALOG_PREFIX = "ducklake_"
 """Prefix of the tables of a DuckLake catalog."""
 
 
@@ -84,14 +84,14 @@ def refuse_foreign(connection: Connection, path: str, database: str | None = Non
     name = current(connection) if database is None else database
     for kind, sql in FOREIGN.items():
         if kind != "trigger" or has_triggers():
-            for holder, found in connection.execute(sql).fetchall():
-                if holder == name:
-                    raise _foreign(path, kind, found)
+            for owner, name_found in connection.execute(sql).fetchall():
+                if owner == name:
+                    raise _foreign(path, kind, name_found)
     tables = dict(connection.execute(TABLES, [name]).fetchall())
     if tables and migrate.BOOKKEEPING not in tables:
-        holds = ", ".join(visible(table) for table in list(tables)[:3])
+        tables_found = ", ".join(visible(table) for table in list(tables)[:3])
         raise FormatError(
-            f"{path}: a DuckDB database, but not a benchmark warehouse (it has {holds}): choose another path"
+            f"{path}: a DuckDB database, but not a benchmark warehouse (it has {tables_found}): choose another path"
         )
     for view, _ in connection.execute(VIEWS, [name]).fetchall():
         if view not in migrate.view_names():
@@ -103,18 +103,18 @@ def refuse_foreign(connection: Connection, path: str, database: str | None = Non
         _refuse_unknown(connection, path, name)
 
 
-def refuse_no_lake(connection: Connection, path: str) -> None:
+def refuse_non_catalog(connection: Connection, path: str) -> None:
     """Raise FormatError for an object in a DuckLake's catalog file that does not belong to such a catalog."""
     name = current(connection)
     for kind, sql in FOREIGN.items():
         if kind != "trigger" or has_triggers():
-            for holder, found in connection.execute(sql).fetchall():
-                if holder == name:
-                    raise _foreign(path, kind, found)
+            for owner, name_found in connection.execute(sql).fetchall():
+                if owner == name:
+                    raise _foreign(path, kind, name_found)
     for view, _ in connection.execute(VIEWS, [name]).fetchall():
         raise _foreign(path, "view", view)
     for table, _ in connection.execute(TABLES, [name]).fetchall():
-        if not table.startswith(OF_CATALOG):
+        if not table.startswith(CATALOG_PREFIX):
             raise _foreign(path, "table", table)
 
 
@@ -135,12 +135,12 @@ def current(connection: Connection) -> str:
 
 def _refuse_unknown(connection: Connection, path: str, database: str) -> None:
     """Compare table by table and column by column. A file of a newer program gets its own message."""
-    found, known = _items(connection, database), _known_items()
-    unknown = sorted(found - known, key=lambda item: (item[0] != "table", item))
-    own = [item for item in unknown if item[1] == migrate.BOOKKEEPING]
-    if unknown and not own:
+    items, known = _items(connection, database), _known_items()
+    unknown = sorted(items - known, key=lambda item: (item[0] != "table", item))
+    bookkeeping = [item for item in unknown if item[1] == migrate.BOOKKEEPING]
+    if unknown and not bookkeeping:
         migrate.version_of(connection, path, database)
-    for item in own or unknown:
+    for item in bookkeeping or unknown:
         raise _foreign(path, item[0], ".".join(item[1:3]) if item[0] == "column" else item[1])
 
 
@@ -157,10 +157,10 @@ def _column_items(connection: Connection, database: str) -> set[Item]:
     """Table, name, type, NULL and default of each column of a table."""
     tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
     # The expression of a generated column is listed as its default, and runs when the column is read.
-    found = connection.execute(COLUMNS, [database]).fetchall()
+    rows = connection.execute(COLUMNS, [database]).fetchall()
     return {
         (table, *map(str, column), "None" if default == "NULL" else str(default))
-        for table, *column, default in found
+        for table, *column, default in rows
         if table in tables
     }
 
@@ -177,19 +177,19 @@ def _known_items() -> frozenset[Item]:
 
 
 def _digest(rows: Iterable[tuple[str, str]]) -> str:
-    texts = [(name, EXCLUDED.sub(_in_order, text)) for name, text in rows]
+    texts = [(name, EXCLUDED.sub(_sorted_exclusion, text)) for name, text in rows]
     return hashlib.sha256(json.dumps(sorted(texts)).encode()).hexdigest()
 
 
-def _in_order(found: re.Match[str]) -> str:
+def _sorted_exclusion(match: re.Match[str]) -> str:
     """A list of excluded columns, sorted: DuckDB reverses it each time it stores a view."""
-    return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
+    return f"EXCLUDE ({', '.join(sorted(match[1].split(', ')))})"
 
 
 def _foreign(path: str, kind: str, name: str) -> FormatError:
     shown = visible(name)
-    what = quoted(shown if len(shown) <= LONGEST_NAME else f"{shown[:LONGEST_NAME]}...")
+    quoted_name = quoted(shown if len(shown) <= MAX_NAME else f"{shown[:MAX_NAME]}...")
     return FormatError(
-        f"{path}: refused before reading, since it contains the {kind} {what}, which no warehouse has: "
+        f"{path}: refused before reading, since it contains the {kind} {quoted_name}, which no warehouse has: "
         f"drop it in the DuckDB shell if it is yours, or choose another path"
     )

@@ -77,7 +77,7 @@ MAGIC, MAGIC_OFFSET = b"DUCK", 8
 LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 """Files that DuckDB keeps next to a database: its log, commits during a checkpoint, and the two being joined."""
 
-PRIVATE = "benchhouse-attached"
+PRIVATE_FOLDER = "benchhouse-attached"
 """Prefix of a connection's folder for other files."""
 
 INTERRUPTED = "Query interrupted"
@@ -87,7 +87,7 @@ NO_TEXT = "Unable to cast Python instance of type <class 'str'>"
 """The driver's error for a text that has no UTF-8."""
 NOT_UNICODE = "an argument contains bytes that are not UTF-8: give it as UTF-8 text"
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class Connection(Protocol):
@@ -179,9 +179,9 @@ def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterato
     Waits and raises like `connect`; later errors name the connection's own file.
     """
     with _private_folder(connection) as folder:
-        inside = _bring(path, folder, lock_timeout_s)
+        linked = _place_in_folder(path, folder, lock_timeout_s)
         # Without the type, DuckDB would load an extension for a file that looks like another kind of database.
-        with _attached_as(connection, inside, "TYPE duckdb, READ_ONLY", path, lock_timeout_s) as name:
+        with _attached_as(connection, linked, "TYPE duckdb, READ_ONLY", path, lock_timeout_s) as name:
             yield name
 
 
@@ -189,20 +189,20 @@ def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterato
 def new_database(connection: DuckDB, path: Path) -> Iterator[str]:
     """Attach an empty database; yields its name in SQL, to be quoted. At the end it is moved to `path`."""
     with _private_folder(connection) as folder:
-        inside = folder / "new.duckdb"
+        created = folder / "new.duckdb"
         options = f"READ_WRITE, STORAGE_VERSION {literal(STORAGE_VERSION)}, BLOCK_SIZE {BLOCK_SIZE_BYTES}"
-        with _attached_as(connection, inside, options, str(path), 0.0) as name:
+        with _attached_as(connection, created, options, str(path), 0.0) as name:
             yield name
         try:
-            shutil.move(inside, path)
+            shutil.move(created, path)
         except OSError as error:
             raise StorageError(f"cannot create {path}: {error.strerror}: choose another path") from error
 
 
 @contextmanager
-def _attached_as(connection: DuckDB, inside: Path, options: str, path: str, lock_timeout_s: float) -> Iterator[str]:
+def _attached_as(connection: DuckDB, file: Path, options: str, path: str, lock_timeout_s: float) -> Iterator[str]:
     name = f"attached_{uuid7()}"
-    statement = f"ATTACH {literal(str(inside))} AS {quoted(name)} ({options})"
+    statement = f"ATTACH {literal(str(file))} AS {quoted(name)} ({options})"
     with translate_errors(path, lock_timeout_s):
         retrying(lambda: connection.execute(statement), lock_timeout_s)
     try:
@@ -251,13 +251,13 @@ def load_extension(connection: DuckDB, name: str, package: str, install: str) ->
     spec = importlib.util.find_spec(package)
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = [os.path.join(folder, "extensions", version, f"{name}.duckdb_extension") for folder in folders]
-    wanted = next((literal(file) for file in files if os.path.isfile(file)), quoted(name))
+    extension = next((literal(file) for file in files if os.path.isfile(file)), quoted(name))
     try:
-        connection.execute(f"LOAD {wanted}")
+        connection.execute(f"LOAD {extension}")
     except duckdb.Error as error:
-        found = "" if spec is None else f" (the package {package} is for another version)"
+        hint = "" if spec is None else f" (the package {package} is for another version)"
         raise StorageError(
-            f"DuckDB {version} needs its extension {name} for this, but cannot load it{found}: {install}, or "
+            f"DuckDB {version} needs its extension {name} for this, but cannot load it{hint}: {install}, or "
             f"with a network, python -c \"import duckdb; duckdb.sql('INSTALL {name}')\""
         ) from error
 
@@ -344,7 +344,7 @@ def _private_path(path: str) -> str:
     """The path of the connection's folder for other files: next to the database, or among temporary files."""
     parent = os.path.dirname(os.path.realpath(path))
     has_room = path != MEMORY and os.access(parent, os.W_OK)
-    return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), temporary_name(PRIVATE))
+    return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), temporary_name(PRIVATE_FOLDER))
 
 
 @contextmanager
@@ -352,31 +352,31 @@ def _private_folder(connection: DuckDB) -> Iterator[Path]:
     """The folder that the connection can access, which exists until the end."""
     allowed = connection.execute("SELECT system.main.current_setting('allowed_directories')").fetchall()[0][0]
     try:
-        with held_folder(next(Path(name) for name in allowed if PRIVATE in name)) as folder:
+        with held_folder(next(Path(name) for name in allowed if PRIVATE_FOLDER in name)) as folder:
             yield folder
     except OSError as error:
         raise StorageError(f"no folder for a database to be attached: {error.strerror}: {error.filename}") from error
 
 
-def _bring(path: str, folder: Path, lock_timeout_s: float) -> Path:
+def _place_in_folder(path: str, folder: Path, lock_timeout_s: float) -> Path:
     """Place the file and its logs in the folder: linked, or copied under its lock if linking fails."""
-    inside = folder / "other.duckdb"
+    linked = folder / "other.duckdb"
     try:
         for ending, file in database_files(path).items():
             if not ending or os.path.exists(file):
-                os.link(file, f"{inside}{ending}")
+                os.link(file, f"{linked}{ending}")
     except OSError:
         for ending in ("", *LOG_ENDINGS):
-            Path(f"{inside}{ending}").unlink(missing_ok=True)
+            Path(f"{linked}{ending}").unlink(missing_ok=True)
         with connect(path, FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
-            copy_database(path, inside)
-    return inside
+            copy_database(path, linked)
+    return linked
 
 
 def database_files(path: str | Path) -> dict[str, str]:
     """The file and its logs by ending, existing or not. DuckDB keeps logs next to the target of a link."""
-    own = os.path.realpath(path)
-    return {ending: own + ending for ending in ("", *LOG_ENDINGS)}
+    target = os.path.realpath(path)
+    return {ending: target + ending for ending in ("", *LOG_ENDINGS)}
 
 
 def copy_database(path: str | Path, copy: Path) -> None:
@@ -409,7 +409,7 @@ def _apply_log(path: str) -> None:
         connection.execute("DETACH attached")
 
 
-def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
+def retrying(open_it: Callable[[], T], lock_timeout_s: float) -> T:
     """The result of `open_it`, retried while another process has the file open."""
     import duckdb
 
@@ -419,11 +419,11 @@ def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
         try:
             return open_it()
         except duckdb.IOException as error:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0 or not is_locked(str(error)):
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0 or not is_locked(str(error)):
                 raise
         # Jitter, so that processes that started together do not keep colliding.
-        time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
+        time.sleep(min(remaining_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
         pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
 
 
@@ -508,13 +508,13 @@ def parse_message(text: str) -> DuckDbMessage:
     if start < 0:
         return DuckDbMessage(kind="", message=text)
     try:
-        found, _ = json.JSONDecoder().raw_decode(text, start)
+        fields, _ = json.JSONDecoder().raw_decode(text, start)
     except ValueError:
         return DuckDbMessage(kind="", message=text)
-    position = found.get("position")
+    position = fields.get("position")
     return DuckDbMessage(
-        kind=found["exception_type"],
-        message=found["exception_message"],
+        kind=fields["exception_type"],
+        message=fields["exception_message"],
         position=int(position) if position is not None else None,
     )
 
@@ -567,9 +567,9 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return FormatError(f"{path}: not a DuckDB database: choose another path")
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
-    place = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
-    if place is not None:
-        return StorageError(f"{path} cannot be opened: {place[1]}: choose another path, or use a copy of the file")
+    match = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
+    if match is not None:
+        return StorageError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
     return StorageError(f"{path}: {_first_paragraph(parse_message(text).message)}")
 
 

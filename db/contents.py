@@ -13,7 +13,7 @@ from typing import Any
 
 from db.connection import Connection, quoted
 
-CLOSE = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 """Relative difference within which two programs' means of the same samples count as equal."""
 
 
@@ -52,16 +52,18 @@ CONTENTS = {
     "profile_modules": Content(key=("profile_id", "module")),
     "profile_ops": Content(key=("profile_id", "module", "operator", "placed")),
 }
-RAW = {
+RAW_DIFFERS = {
     "samples": "mine.compacted_at IS NULL AND theirs.compacted_at IS NULL AND mine.samples <> theirs.samples",
     "sketch": "len(mine.sketch) = len(theirs.sketch) AND mine.sketch <> theirs.sketch",
     **{
-        name: f"abs(mine.{name} - theirs.{name}) > {CLOSE} * abs(mine.{name})"
+        name: f"abs(mine.{name} - theirs.{name}) > {RELATIVE_TOLERANCE} * abs(mine.{name})"
         for name in ("sample_count", "mean", "median", "p99")
     },
 }
 """Column -> condition of a conflict. Raw samples and their quantiles agree if their statistics do."""
-ARRIVALS = {"token_ms": "len(mine.token_ms) > 0 AND len(theirs.token_ms) > 0 AND mine.token_ms <> theirs.token_ms"}
+TOKEN_TIMES_DIFFER = {
+    "token_ms": "len(mine.token_ms) > 0 AND len(theirs.token_ms) > 0 AND mine.token_ms <> theirs.token_ms"
+}
 """The same for requests: token times are empty if there were too many, or if they were dropped later."""
 CHECKSUMMED = {
     **CONTENTS,
@@ -71,19 +73,19 @@ CHECKSUMMED = {
     "series_alias": Content(key=("series_id",), only=("canonical_series_id",)),
 }
 """What a checksum covers."""
-PARTS = (
+PARTS_OF = (
     ("benchmark_runs", "run_id", "benchmark_results"),
     ("benchmark_results", "result_id", "raw_benchmark_data"),
     ("benchmark_results", "result_id", "requests"),
 )
 """Table, its key, and the table with its parts."""
 
-SAME_FILE = """
+RUNS_OF_ONE_FILE = """
 SELECT theirs.run_id, mine.run_id FROM {theirs} theirs JOIN {mine} mine USING (source_sha256)
 WHERE theirs.run_id <> mine.run_id AND theirs.origin_format IS NULL AND mine.origin_format IS NULL ORDER BY ALL
 """
 
-WORDS = {
+ROW_WORDS = {
     "hardware_info": "hardware",
     "series": "series",
     "series_alias": "series",
@@ -125,36 +127,38 @@ class Conflict:
 
     def __str__(self) -> str:
         what = self.problem or f"differs in {', '.join(self.columns)}"
-        return f"{WORDS[self.table]} {self.subject} {what}"
+        return f"{ROW_WORDS[self.table]} {self.subject} {what}"
 
 
 def conflicts(
     connection: Connection, mine: Relation, theirs: Relation, tables: Sequence[str] = tuple(CONTENTS)
 ) -> list[Conflict]:
     """All conflicts, in table order; a run with missing parts is one too."""
-    found: list[Conflict] = []
+    conflicts_found: list[Conflict] = []
     types = all_column_types(connection)
     for table in tables:
         rows = connection.execute(_differing(table, types[table], mine(table), theirs(table))).fetchall()
         for subject, columns, texts in rows:
             differing = tuple(name for name in columns if not _are_equal(texts.get(name)))
-            found += [Conflict(table=table, subject=subject, columns=differing)] if differing else []
-    for whole, key, part in PARTS:
+            conflicts_found += [Conflict(table=table, subject=subject, columns=differing)] if differing else []
+    for whole, key, part in PARTS_OF:
         if part in tables:
             rows = connection.execute(_incomplete(whole, key, part, mine, theirs)).fetchall()
-            found += [_parts_conflict(whole, part, *row) for row in rows]
+            conflicts_found += [_parts_conflict(whole, part, *row) for row in rows]
     if "benchmark_runs" in tables:
-        sql = SAME_FILE.format(mine=mine("benchmark_runs"), theirs=theirs("benchmark_runs"))
+        sql = RUNS_OF_ONE_FILE.format(mine=mine("benchmark_runs"), theirs=theirs("benchmark_runs"))
         problem = "comes from the same run file as run {}"
         rows = connection.execute(sql).fetchall()
-        found += [Conflict(table="benchmark_runs", subject=run, problem=problem.format(other)) for run, other in rows]
-    return found
+        conflicts_found += [
+            Conflict(table="benchmark_runs", subject=run, problem=problem.format(other)) for run, other in rows
+        ]
+    return conflicts_found
 
 
-def conflicts_text(found: Sequence[Conflict], most: int = 3) -> str:
+def conflicts_text(listed_conflicts: Sequence[Conflict], most: int = 3) -> str:
     """One line with the first conflicts and the number of the rest."""
-    more = f"; and {len(found) - most} more" if len(found) > most else ""
-    return "; ".join(map(str, found[:most])) + more
+    rest = f"; and {len(listed_conflicts) - most} more" if len(listed_conflicts) > most else ""
+    return "; ".join(map(str, listed_conflicts[:most])) + rest
 
 
 def checksum(table: str, names: Sequence[str], relation: str) -> str:
@@ -163,8 +167,8 @@ def checksum(table: str, names: Sequence[str], relation: str) -> str:
     For raw samples it covers the samples, not their statistics.
     """
     content = CHECKSUMMED[table]
-    kept = [quoted(name) for name in _compared(content, names) if name not in content.filled]
-    columns = ", ".join([*content.key, *kept])
+    compared = [quoted(name) for name in _compared(content, names) if name not in content.filled]
+    columns = ", ".join([*content.key, *compared])
     return f"SELECT count(*) AS rows, coalesce(sum(hash({columns})::HUGEINT), 0)::VARCHAR AS sum FROM {relation}"
 
 
@@ -188,15 +192,15 @@ def all_column_types(connection: Connection) -> dict[str, dict[str, str]]:
 def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> str:
     """SQL for the key, the columns that differ, and both texts of JSON columns."""
     content = CONTENTS[table]
-    special: Mapping[str, str] = {"raw_benchmark_data": RAW, "requests": ARRIVALS}.get(table, {})
+    special: Mapping[str, str] = {"raw_benchmark_data": RAW_DIFFERS, "requests": TOKEN_TIMES_DIFFER}.get(table, {})
     names = _compared(content, list(types))
     tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in names]
-    texts_of = [name for name in names if types[name] == "JSON"]
-    texts = [f"[mine.{name}::VARCHAR, theirs.{name}::VARCHAR]" for name in texts_of]
+    json_columns = [name for name in names if types[name] == "JSON"]
+    texts = [f"[mine.{name}::VARCHAR, theirs.{name}::VARCHAR]" for name in json_columns]
     return f"""
         SELECT concat_ws(' ', {", ".join(f"mine.{name}" for name in content.key)}) AS subject,
             list_filter([{", ".join(tests)}], lambda name: name IS NOT NULL) AS differ,
-            map({texts_of}::VARCHAR[], [{", ".join(texts)}]::VARCHAR[][]) AS texts
+            map({json_columns}::VARCHAR[], [{", ".join(texts)}]::VARCHAR[][]) AS texts
         FROM {mine} mine JOIN {theirs} theirs USING ({", ".join(content.key)})
         WHERE len(differ) > 0 ORDER BY subject
     """
@@ -214,11 +218,15 @@ def _are_equal(texts: Sequence[str | None] | None) -> bool:
 def _without_empty(value: Any) -> Any:
     """The JSON value without fields that are null, false or empty."""
     if isinstance(value, list):
-        return [_without_empty(one) for one in value]
+        return [_without_empty(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: _without_empty(one) for name, one in value.items()}
-    return {name: one for name, one in kept.items() if one is not None and one is not False and one not in ("", [], {})}
+    fields = {name: _without_empty(item) for name, item in value.items()}
+    return {
+        name: item
+        for name, item in fields.items()
+        if item is not None and item is not False and item not in ("", [], {})
+    }
 
 
 def _test(name: str, content: Content, special: Mapping[str, str]) -> str:
@@ -232,15 +240,16 @@ def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relatio
     """SQL for the rows that both have, with the number of parts that only one has."""
     part_key = ", ".join(dict.fromkeys((key, *CONTENTS[part].key)))
     shared = f"SELECT {key} FROM {mine(whole)} SEMI JOIN {theirs(whole)} USING ({key})"
-    sides = (f"(SELECT {part_key} FROM {of(part)} WHERE {key} IN ({shared}))" for of in (mine, theirs))
-    here, there = sides
+    sides = (f"(SELECT {part_key} FROM {relation(part)} WHERE {key} IN ({shared}))" for relation in (mine, theirs))
+    my_parts, their_parts = sides
     return f"""
         SELECT {key}, count(*) FILTER (side = 1), count(*) FILTER (side = 2) FROM (
-            SELECT *, 1 AS side FROM ({here} EXCEPT {there}) UNION ALL SELECT *, 2 FROM ({there} EXCEPT {here})
+            SELECT *, 1 AS side FROM ({my_parts} EXCEPT {their_parts})
+            UNION ALL SELECT *, 2 FROM ({their_parts} EXCEPT {my_parts})
         ) GROUP BY {key} ORDER BY {key}
     """
 
 
-def _parts_conflict(whole: str, part: str, subject: str, here: int, there: int) -> Conflict:
-    counts = [f"{count} of its {part} only {where}" for count, where in ((here, "here"), (there, "there")) if count]
+def _parts_conflict(whole: str, part: str, subject: str, mine: int, theirs: int) -> Conflict:
+    counts = [f"{count} of its {part} only {side}" for count, side in ((mine, "here"), (theirs, "there")) if count]
     return Conflict(table=whole, subject=subject, problem=f"has {' and '.join(counts)}", part=part)

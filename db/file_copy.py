@@ -67,33 +67,33 @@ def _copy_once(path: Path, copy: Path) -> bool:
         for ending in (*LOG_ENDINGS, ""):
             with suppress(FileNotFoundError):  # no log, or a file that is just being replaced
                 shutil.copyfile(database_files(path)[ending], f"{copy}{ending}")
-        is_quiet = times is not None and time.time() - times[1] / 1e9 > SETTLED_S and _times(path) == times
-        is_whole = copy.exists() and (is_quiet or _settle(path, copy))
+        is_unchanged = times is not None and time.time() - times[1] / 1e9 > SETTLED_S and _times(path) == times
+        is_consistent = copy.exists() and (is_unchanged or _settle(path, copy))
     except OSError as error:
         raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}{_advice(error)}") from error
-    return is_whole and before is not None and _state(path) == before
+    return is_consistent and before is not None and _state(path) == before
 
 
 def _settle(path: Path, copy: Path) -> bool:
     """Read again what has been read until it is the same; whether it was in the end."""
     size = copy.stat().st_size
-    places = list(range(0, size, CHUNK_BYTES))
-    with path.open("rb") as file, copy.open("r+b") as own:
+    offsets = list(range(0, size, CHUNK_BYTES))
+    with path.open("rb") as file, copy.open("r+b") as target:
         for _ in range(ATTEMPTS):
             changed = []
-            for place in places:
-                file.seek(place)
-                own.seek(place)
-                length = min(CHUNK_BYTES, size - place)
-                found = file.read(length)
-                if found != own.read(length):
-                    own.seek(place)
-                    own.write(found)
-                    changed.append(place)
+            for offset in offsets:
+                file.seek(offset)
+                target.seek(offset)
+                length = min(CHUNK_BYTES, size - offset)
+                content = file.read(length)
+                if content != target.read(length):
+                    target.seek(offset)
+                    target.write(content)
+                    changed.append(offset)
             if not changed:
                 return True
-            places = changed
-            own.flush()
+            offsets = changed
+            target.flush()
     return False
 
 

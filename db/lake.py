@@ -59,11 +59,11 @@ NAME = "lake"
 """Name of the lake in SQL."""
 CATALOG = "lake_catalog"
 """Name of the database with its catalog in SQL."""
-TURNS = "lake_turns"
+LOCK_CONNECTION = "lake_turns"
 """Name in SQL of the PostgreSQL connection that holds the writers' lock."""
 WRITERS_LOCK = 0x62656E6368
 """Key of the advisory lock: "bench"."""
-SLICE_S = 2.0
+WAIT_SLICE_S = 2.0
 """Longest wait inside PostgreSQL, after which Ctrl-C takes effect."""
 
 EXTENSIONS = {"ducklake": "duckdb_extension_ducklake", "postgres_scanner": "duckdb_extension_postgres_scanner"}
@@ -77,15 +77,15 @@ STORES = {
     "abfss": ("azure", "azure"),
 }
 """Scheme of an object store -> the extension that reads it, and DuckDB's type of credentials for it."""
-KEYS = "KEY_ID '...', SECRET '...'"
+KEY_OPTIONS = "KEY_ID '...', SECRET '...'"
 AWS_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 AZURE = "AZURE_STORAGE_CONNECTION_STRING"
 CREDENTIALS = {
-    "s3": (f"set {AWS_KEYS}", KEYS),
-    "gcs": (f"name it s3:// and set {AWS_KEYS}, and AWS_ENDPOINT_URL=https://storage.googleapis.com", KEYS),
+    "s3": (f"set {AWS_KEYS}", KEY_OPTIONS),
+    "gcs": (f"name it s3:// and set {AWS_KEYS}, and AWS_ENDPOINT_URL=https://storage.googleapis.com", KEY_OPTIONS),
     "r2": (
         f"name it s3:// and set {AWS_KEYS}, and AWS_ENDPOINT_URL=https://ACCOUNT.r2.cloudflarestorage.com",
-        f"{KEYS}, ACCOUNT_ID '...'",
+        f"{KEY_OPTIONS}, ACCOUNT_ID '...'",
     ),
     "azure": (f"set {AZURE}", "CONNECTION_STRING '...'"),
 }
@@ -100,16 +100,16 @@ AWS_VARIABLES = {
 }
 """Option of a DuckDB secret -> its environment variable."""
 
-STORE_THEM = "CREATE PERSISTENT SECRET"
+STORE_CREDENTIALS = "CREATE PERSISTENT SECRET"
 
 SETTINGS: Config = {"catalog_error_max_schemas": 0}
 """Prevents DuckDB from looking up unknown names in PostgreSQL's own tables."""
 CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
-MERGE_INSTEAD = "the lake cannot be upgraded in place: create a new one, and benchhouse merge this one into it"
-NO_FILE = "database does not exist"
+MERGE_ADVICE = "the lake cannot be upgraded in place: create a new one, and benchhouse merge this one into it"
+NO_CATALOG = "database does not exist"
 EXISTING = "CREATE_IF_NOT_EXISTS false"
-IN_STORE = re.compile(r"Data path (\S+) requires the extension")
-MISSING = "creating a new DuckLake is explicitly disabled"
+DATA_IN_STORE = re.compile(r"Data path (\S+) requires the extension")
+LAKE_MISSING = "creating a new DuckLake is explicitly disabled"
 
 COLUMNS = """
 SELECT table_name, column_name, data_type, is_nullable, comment FROM system.main.duckdb_columns()
@@ -123,14 +123,14 @@ WHERE database_name = system.main.current_database() AND comment IS NOT NULL ORD
 SNAPSHOT = f"SELECT max(snapshot_id) AS snapshot FROM {CATALOG}.ducklake_snapshot"
 
 DATA_BYTES = f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {CATALOG}.ducklake_data_file"
-KEPT = "1 day"
+SNAPSHOT_AGE = "1 day"
 """How long older snapshots stay readable, and unreferenced files are kept: longer than any query or transaction."""
 COMPACTING = (
     f"CALL ducklake_flush_inlined_data({literal(NAME)})",
     f"CALL ducklake_merge_adjacent_files({literal(NAME)})",
     f"CALL ducklake_rewrite_data_files({literal(NAME)})",
     *(
-        f"CALL ducklake_{what}({literal(NAME)}, older_than => now() - INTERVAL {literal(KEPT)})"
+        f"CALL ducklake_{what}({literal(NAME)}, older_than => now() - INTERVAL {literal(SNAPSHOT_AGE)})"
         for what in ("expire_snapshots", "cleanup_old_files", "delete_orphaned_files")
     ),
 )
@@ -204,7 +204,7 @@ class Lake:
                 ending = "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE application_name = "
                 _ask_server(cursor, f"{ending}{literal(session)}")
                 self._given_up.discard(session)
-            while not _has_lock(cursor, self.place, min(SLICE_S, deadline - time.monotonic())):
+            while not _has_lock(cursor, self.place, min(WAIT_SLICE_S, deadline - time.monotonic())):
                 if time.monotonic() >= deadline:
                     raise LockedError(
                         f"{name} is being written by another process (waited {self.lock_timeout_s:g} s). Run files are "
@@ -235,8 +235,8 @@ class Lake:
 
 def _tried(tries: int, limit_s: float) -> str:
     """The attempts made after a persistent error, and what to do."""
-    what = f"tried {tries} times in {limit_s:g} s" if tries > 1 else "tried once"
-    return f"{what}: check that the server is running, and run the command again (nothing is stored twice)"
+    attempts = f"tried {tries} times in {limit_s:g} s" if tries > 1 else "tried once"
+    return f"{attempts}: check that the server is running, and run the command again (nothing is stored twice)"
 
 
 def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
@@ -277,14 +277,14 @@ def model() -> Iterator[DuckDB]:
         yield connection
 
 
-def lake_statements(of: Connection, present: Mapping[str, Collection[str]]) -> list[str]:
+def lake_statements(model: Connection, present: Mapping[str, Collection[str]]) -> list[str]:
     """SQL that adds the model's tables and columns that a lake lacks; `present` has its columns by table.
 
     A lake takes names, types, NOT NULL and comments; it has no keys and checks. Raises StorageError for a column that
     needs a value in existing rows.
     """
     statements, new = list[str](), dict[str, list[str]]()
-    for table, column, kind, is_nullable, comment in of.execute(COLUMNS, [migrate.table_list(of)]).fetchall():
+    for table, column, kind, is_nullable, comment in model.execute(COLUMNS, [migrate.table_list(model)]).fetchall():
         if column in present.get(table, ()):
             continue
         if table not in present:
@@ -293,17 +293,17 @@ def lake_statements(of: Connection, present: Mapping[str, Collection[str]]) -> l
         elif is_nullable:
             statements.append(f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column)} {kind}")
         else:
-            raise StorageError(f"{table}.{column} needs a value: {MERGE_INSTEAD}")
+            raise StorageError(f"{table}.{column} needs a value: {MERGE_ADVICE}")
         if comment is not None:
             statements.append(f"COMMENT ON COLUMN {quoted(table)}.{quoted(column)} IS {literal(comment)}")
-    assembled = {table: ", ".join(columns) for table, columns in new.items()}
-    made = [f"CREATE TABLE {quoted(table)} ({options})" for table, options in assembled.items()]
+    definitions = {table: ", ".join(columns) for table, columns in new.items()}
+    created = [f"CREATE TABLE {quoted(table)} ({options})" for table, options in definitions.items()]
     comments = [
         f"COMMENT ON TABLE {quoted(table)} IS {literal(comment)}"
-        for table, comment in of.execute(COMMENTS).fetchall()
+        for table, comment in model.execute(COMMENTS).fetchall()
         if table in new
     ]
-    return [*made, *statements, *comments]
+    return [*created, *statements, *comments]
 
 
 def copy_for_questions(connection: DuckDB, target: Path) -> None:
@@ -329,8 +329,8 @@ def copy_to_file(connection: DuckDB, target: Path) -> None:
             connection.execute(f"USE {NAME}")
         with migrate.transaction(connection):
             for table in tables:
-                own, copy = (f"{of}.main.{quoted(table)}" for of in (NAME, quoted(name)))
-                connection.execute(f"INSERT INTO {copy} BY NAME FROM {own}")
+                source, copy = (f"{database}.main.{quoted(table)}" for database in (NAME, quoted(name)))
+                connection.execute(f"INSERT INTO {copy} BY NAME FROM {source}")
         _finish_copy(connection, name)
 
 
@@ -380,15 +380,17 @@ def _finish_copy(connection: DuckDB, name: str) -> None:
 
 def _upgrade(connection: DuckDB, name: str) -> None:
     before = migrate.version_of(connection, name)
-    changing = [step.name for step in migrate.migrations() if step.version > before > 0 and CHANGES.search(step.sql)]
-    if changing:
-        raise StorageError(f"{name}: {changing[0]} changes rows: {MERGE_INSTEAD}")
-    present: dict[str, set[str]] = {}
+    changing_steps = [
+        step.name for step in migrate.migrations() if step.version > before > 0 and CHANGES.search(step.sql)
+    ]
+    if changing_steps:
+        raise StorageError(f"{name}: {changing_steps[0]} changes rows: {MERGE_ADVICE}")
+    columns: dict[str, set[str]] = {}
     for table, column, *_ in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall():
-        present.setdefault(table, set()).add(column)
+        columns.setdefault(table, set()).add(column)
     migrate.drop_views(connection)
-    with model() as wanted:
-        for statement in lake_statements(wanted, present):
+    with model() as model_connection:
+        for statement in lake_statements(model_connection, columns):
             connection.execute(statement)
     if before > 0:
         connection.execute(migrate.comments())
@@ -409,7 +411,7 @@ def _check_file(lake: Lake) -> None:
         translate_errors(path, lake.lock_timeout_s),
         connect_file(path, FILE_FORMAT, read_only=True, lock_timeout_s=lake.lock_timeout_s) as connection,
     ):
-        catalog.refuse_no_lake(connection, path)
+        catalog.refuse_non_catalog(connection, path)
 
 
 def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
@@ -421,12 +423,12 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
     if place.is_remote:
         _open_store(connection, place, str(place.data_path))
     if place.is_postgres and not read_only:
-        connection.execute(f"ATTACH {literal(lake.reached)} AS {TURNS} (TYPE postgres)")
+        connection.execute(f"ATTACH {literal(lake.reached)} AS {LOCK_CONNECTION} (TYPE postgres)")
     try:
         try:
             _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
         except StorageError as error:
-            if (store := IN_STORE.search(str(error))) is None:
+            if (store := DATA_IN_STORE.search(str(error))) is None:
                 raise
             if not place.is_postgres:  # the file may be a stranger's, and the credentials are the user's
                 raise StorageError(
@@ -436,7 +438,7 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
             _open_store(connection, place, store[1])  # which only the catalog names
             _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
     except StorageError as error:
-        if not any(sign in str(error) for sign in (MISSING, NO_FILE)):
+        if not any(sign in str(error) for sign in (LAKE_MISSING, NO_CATALOG)):
             raise
         if read_only or not create:
             raise StorageError(
@@ -477,8 +479,8 @@ def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, re
 
 def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> str:
     """The place of the data; if it is a folder, it exists. Raises StorageError."""
-    found = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
-    folder = str(found[0][0])
+    rows = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
+    folder = str(rows[0][0])
     if "://" in folder:
         return folder
     if not read_only:
@@ -508,15 +510,15 @@ def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
     extension, kind = STORES[scheme]
     package = f"duckdb_extension_{extension}"
     load_extension(connection, extension, package, f"pip install {package.replace('_', '-')}=={duckdb_version()}")
-    given = store_options(kind)
-    if given:
-        options = ", ".join(f"{name} {literal(value)}" for name, value in given.items())
+    credentials = store_options(kind)
+    if credentials:
+        options = ", ".join(f"{name} {literal(value)}" for name, value in credentials.items())
         connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {NAME} (TYPE {kind}, SCOPE {literal(data)}, {options})")
     if not connection.execute(f"FROM which_secret({literal(data)}, {literal(kind)})").fetchall():
         variables, options = CREDENTIALS[kind]
         raise StorageError(
             f"{place.name}: no credentials for {data}: {variables}; or store them with DuckDB: "
-            f"{STORE_THEM} (TYPE {kind}, {options})"
+            f"{STORE_CREDENTIALS} (TYPE {kind}, {options})"
         )
 
 
@@ -558,4 +560,4 @@ def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
 
 
 def _ask_server(cursor: DuckDB, sql: str) -> None:
-    cursor.execute(f"FROM system.main.postgres_query({literal(TURNS)}, {literal(sql)})").fetchall()
+    cursor.execute(f"FROM system.main.postgres_query({literal(LOCK_CONNECTION)}, {literal(sql)})").fetchall()

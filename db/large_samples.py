@@ -38,11 +38,11 @@ MIN_SAMPLES = 2 * len(QUANTILES)
 
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 LIST_OF_NUMBERS = re.compile(rb"\s*+:\s*+\[\s*+(?=[-0-9\]])")
-UNDECIDED = re.compile(rb"\s*+(?::\s*+(?:\[\s*+)?)?\Z")
+KEY_AT_END = re.compile(rb"\s*+(?::\s*+(?:\[\s*+)?)?\Z")
 """A block that ends after the key of samples: only the next block shows whether a list of numbers follows."""
 KEY = b'"values"'
 PLACEHOLDER = b'"values":NaN'
-OF_NUMBERS = b"0123456789+-.eE, \t\r\n"
+NUMBER_BYTES = b"0123456789+-.eE, \t\r\n"
 
 
 class LargeSamples(Sequence[float]):
@@ -125,26 +125,26 @@ def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
     lists = iter(stream.lists)
 
     def next_list(name: str) -> LargeSamples:
-        found = next(lists, None) if name == "NaN" else None
-        if found is None:
+        values = next(lists, None) if name == "NaN" else None
+        if values is None:
             raise ValueError(f"{name} is not a number")
-        return found
+        return values
 
     data = parse_json(rest, where, constant=next_list)
-    places = dict(_taken(data, stream))
+    samples = dict(_take_samples(data, stream))
     run = run_from_json(_plain(data, stream), where)
-    return _with_samples(run, places), stream.digest
+    return _with_samples(run, samples), stream.digest
 
 
-def _taken(data: Any, stream: _Stream) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
+def _take_samples(data: Any, stream: _Stream) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
     """The samples, keyed by index of their result and index in it; an empty list replaces them in the data."""
     results = data.get("results") if isinstance(data, dict) else None
     for i, result in enumerate(results if isinstance(results, list) else ()):
         samples = result.get("samples") if isinstance(result, dict) else None
-        for j, one in enumerate(samples if isinstance(samples, list) else ()):
-            if isinstance(one, dict) and isinstance(one.get("values"), LargeSamples):
-                yield (i, j), one["values"]
-                one["values"] = []
+        for j, sample in enumerate(samples if isinstance(samples, list) else ()):
+            if isinstance(sample, dict) and isinstance(sample.get("values"), LargeSamples):
+                yield (i, j), sample["values"]
+                sample["values"] = []
 
 
 def _plain(value: Any, stream: _Stream) -> Any:
@@ -158,9 +158,9 @@ def _plain(value: Any, stream: _Stream) -> Any:
     return [_plain(one, stream) for one in value] if isinstance(value, list) else value
 
 
-def _with_samples(run: Run, places: dict[tuple[int, int], LargeSamples]) -> Run:
+def _with_samples(run: Run, samples_by_index: dict[tuple[int, int], LargeSamples]) -> Run:
     def filled(samples: Samples, place: tuple[int, int]) -> Samples:
-        values: Any = places.get(place, samples.values)
+        values: Any = samples_by_index.get(place, samples.values)
         return replace(samples, values=values)
 
     results = (
@@ -206,7 +206,7 @@ class _Stream:
                 self._place = opening.end()
                 self._add(self._values())
                 rest += PLACEHOLDER
-            elif not (UNDECIDED.match(self._block, string.end()) and self._more()):
+            elif not (KEY_AT_END.match(self._block, string.end()) and self._more()):
                 rest += self._take(string.end())
             if len(rest) + len(self._block) > MAX_REST_BYTES + 2 * BLOCK_BYTES:
                 self.refuse(f"more than {MAX_REST_BYTES / 1e6:g} MB without its samples")
@@ -217,9 +217,9 @@ class _Stream:
         return self._take(quote if quote >= 0 else len(self._block))
 
     def _take(self, end: int) -> bytes:
-        taken = self._block[self._place : end]
+        part = self._block[self._place : end]
         self._place = end
-        return taken
+        return part
 
     def _more(self) -> bool:
         """Read a block; False at the end of the file."""
@@ -250,16 +250,16 @@ class _Stream:
         if is_end and not values and not text.strip():
             return
         try:
-            if text.translate(None, OF_NUMBERS):
+            if text.translate(None, NUMBER_BYTES):
                 raise ValueError("more than numbers")
-            found = np.array(json.loads(b"[%b]" % text, parse_int=float), dtype=np.float64)
-            if not len(found):
+            numbers = np.array(json.loads(b"[%b]" % text, parse_int=float), dtype=np.float64)
+            if not len(numbers):
                 raise ValueError("nothing between two commas")
         except ValueError as error:
             self.refuse(f"samples: expected a list of numbers in number {len(self.lists) + 1} of the file: {error}")
-        if not NUMBER_RANGE.holds(found.min(), found.max()):
-            self.refuse(f"samples: expected numbers {NUMBER_RANGE}, found {found[np.abs(found).argmax()]:g}")
-        values.frombytes(found.tobytes())
+        if not NUMBER_RANGE.holds(numbers.min(), numbers.max()):
+            self.refuse(f"samples: expected numbers {NUMBER_RANGE}, found {numbers[np.abs(numbers).argmax()]:g}")
+        values.frombytes(numbers.tobytes())
         if len(values) > MAX_LAUNCH:
             self.refuse(f"samples: more than {MAX_LAUNCH} of one launch and metric")
 
@@ -281,7 +281,7 @@ def _numbers(values: array[float]) -> Any:
 
 def _quantile(ordered: Any, q: float) -> float:
     """The quantile of sorted values by linear interpolation."""
-    place = q * (len(ordered) - 1)
-    low = int(place)
+    position = q * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+    return float(ordered[low] + (ordered[high] - ordered[low]) * (position - low))

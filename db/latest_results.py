@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CALIBRATION = "device-calibration"
 """The task of a run that measures a device instead of a model; the views exclude it by this name."""
 
-COMPUTED = f"""
+LATEST_RESULTS = f"""
 WITH candidates AS (
     SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
         r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
@@ -48,7 +48,7 @@ SELECT * FROM latest LEFT JOIN accepted USING (series_id)
 def compute(connection: Connection) -> None:
     """Rebuild the table series_heads from the results, inside the caller's transaction."""
     connection.execute("DELETE FROM series_heads")
-    connection.execute(f"INSERT INTO series_heads BY NAME {COMPUTED}")
+    connection.execute(f"INSERT INTO series_heads BY NAME {LATEST_RESULTS}")
 
 
 def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -59,7 +59,7 @@ def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[
     """
     if run.cell.workload.task == CALIBRATION:
         return []
-    latest: dict[str, Row] = {each["series_id"]: dict(each) for each in known}
+    latest: dict[str, Row] = {entry_row["series_id"]: dict(entry_row) for entry_row in known}
     for result in run.results:
         series_id = rows.series_id(rows.series_keys(run, result.point))
         entry = latest.setdefault(series_id, {"series_id": series_id, "model_id": row["model_id"]})
@@ -82,7 +82,7 @@ def _update_accepted(entry: Row, result: Result, row: Row) -> None:
         entry.update(zip(names, key, strict=True))
 
 
-NEWEST = f"""
+NEWEST_CALIBRATION = f"""
 WITH measured AS (
     SELECT run.hardware_id, run.precision, run.started_at, run.run_id,
         r.validity = 'valid' AS is_valid, r.other_metrics['peak_flops_per_sec'] AS peak,
@@ -113,13 +113,13 @@ SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEF
 """Values of hardware_info for each calibrated device: per precision, and for the copy, the newest valid reading, or the
 newest noisy one if none is valid. A busy machine gives low readings, and a low peak makes every utilization high."""
 
-UPDATE = f"""
+UPDATE_CALIBRATION = f"""
 UPDATE hardware_info SET
     peak_flops = newest.peak_flops,
     peak_copy_bytes_per_sec = newest.peak_copy_bytes_per_sec,
     calibrated_at = newest.calibrated_at,
     calibration_run_id = newest.calibration_run_id
-FROM ({NEWEST}) newest
+FROM ({NEWEST_CALIBRATION}) newest
 WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_id = ?
 """
 
@@ -127,4 +127,4 @@ WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_
 def apply_calibration(connection: Connection, run: Run) -> None:
     """Update the device's row after storing a calibration run; does nothing for any other run."""
     if run.cell.workload.task == CALIBRATION:
-        connection.execute(UPDATE, [run.hardware.hardware_id])
+        connection.execute(UPDATE_CALIBRATION, [run.hardware.hardware_id])

@@ -30,13 +30,13 @@ WHERE NOT internal AND database_name = system.main.current_database() AND schema
 ORDER BY table_name, column_index
 """
 
-REMADE = re.compile(r"^DROP TABLE old_(\w+);$", re.MULTILINE)
+RECREATED_TABLE = re.compile(r"^DROP TABLE old_(\w+);$", re.MULTILINE)
 """A table that a step recreates, with its comments."""
 
 COMMENT = re.compile(r"^COMMENT ON ((?:TABLE|COLUMN) (\w+)(?:\.\w+)?) IS '((?:[^']|'')*)';\n", re.MULTILINE)
 """A comment: its target, the table of that, and its text."""
 
-COMMENTED = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data")
+COMMENT_SOURCES = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data")
 """Tables whose column comments the views inherit; the first table that has the column wins."""
 
 
@@ -57,10 +57,10 @@ class Migration:
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Every migration, in order."""
-    found = [
+    steps = [
         Migration(version=int(name.split("_")[0]), name=name, sql=sql) for name, sql in _sql_files("migrations").items()
     ]
-    return tuple(sorted(found, key=lambda migration: migration.version))
+    return tuple(sorted(steps, key=lambda migration: migration.version))
 
 
 @cache
@@ -187,9 +187,9 @@ def _apply(connection: Connection, step: Migration, later: Sequence[Migration] =
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
     """The SQL without comments on tables that later steps recreate, and without those that `comments` replaces: they
     took a third of the time of a new database."""
-    remade = {table for step in later for table in REMADE.findall(step.sql)}
-    newer = {target for target, _, _ in COMMENT.findall(comments())}
-    return COMMENT.sub(lambda found: "" if found[2] in remade or found[1] in newer else found[0], sql)
+    recreated = {table for step in later for table in RECREATED_TABLE.findall(step.sql)}
+    replaced = {target for target, _, _ in COMMENT.findall(comments())}
+    return COMMENT.sub(lambda found: "" if found[2] in recreated or found[1] in replaced else found[0], sql)
 
 
 def _replace_views(connection: Connection) -> None:
@@ -222,11 +222,13 @@ def drop_views(connection: Connection) -> None:
 
 def _inherit_comments(connection: Connection) -> None:
     """Copy the comments of table columns to view columns without a comment."""
-    found = {(table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()}
+    comments_by_column = {
+        (table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()
+    }
     statements = []
-    for (view, column), own in found.items():
-        inherited = next(filter(None, (found.get((table, column)) for table in COMMENTED)), None)
-        if view in view_names() and own is None and inherited is not None:
+    for (view, column), comment in comments_by_column.items():
+        inherited = next(filter(None, (comments_by_column.get((table, column)) for table in COMMENT_SOURCES)), None)
+        if view in view_names() and comment is None and inherited is not None:
             statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
     if statements:  # one call takes a third less time than many
         connection.execute(";\n".join(statements))
@@ -249,8 +251,8 @@ def _views_digest(connection: Connection) -> str | None:
 
 def _sql_files(folder: str) -> dict[str, str]:
     """Text by name without ".sql", sorted by name."""
-    found = [entry for entry in (files("db.schema") / folder).iterdir() if entry.name.endswith(".sql")]
+    entries = [entry for entry in (files("db.schema") / folder).iterdir() if entry.name.endswith(".sql")]
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
-        for entry in sorted(found, key=lambda entry: entry.name)
+        for entry in sorted(entries, key=lambda entry: entry.name)
     }

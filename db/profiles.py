@@ -47,7 +47,7 @@ WITH all_results AS (
 ), benchmark_runs AS (SELECT profile_id AS run_id, session_id, git_commit FROM profiles)
 """
 """Profiles in the form of results, with the columns that selections name."""
-CHOSEN = SELECTABLE + "SELECT * FROM all_results WHERE {condition} ORDER BY started_at DESC, profile_id DESC"
+SELECTED_PROFILES = SELECTABLE + "SELECT * FROM all_results WHERE {condition} ORDER BY started_at DESC, profile_id DESC"
 PEAKS = "SELECT peak_flops, peak_copy_bytes_per_sec FROM hardware_info WHERE hardware_id = ?"
 COPY_RATE = "copy_bytes_per_sec"
 
@@ -65,44 +65,44 @@ def profile_rows(profile: Profile, *, source: str | None, source_sha256: str | N
     """The rows of every table that a profile is stored in."""
     breakdown = profile.call.breakdown
     keys = {"profile_id": profile.profile_id}
-    own = _profile_row(profile) | {"source": source, "source_sha256": source_sha256, "ingested_at": now}
+    profile_columns = _profile_row(profile) | {"source": source, "source_sha256": source_sha256, "ingested_at": now}
     return {
         "hardware_info": [hardware_row(profile.run)],
         "series": [series_row(profile.run, profile.point)],
-        "profiles": [own],
-        "profile_modules": [keys | {"ordinal": i} | _row_of(one) for i, one in enumerate(breakdown.modules)],
-        "profile_ops": [keys | {"ordinal": i} | _row_of(one) for i, one in enumerate(breakdown.operators)],
+        "profiles": [profile_columns],
+        "profile_modules": [keys | {"ordinal": i} | _row_of(part) for i, part in enumerate(breakdown.modules)],
+        "profile_ops": [keys | {"ordinal": i} | _row_of(part) for i, part in enumerate(breakdown.operators)],
     }
 
 
 def is_stored(connection: Connection, profile: Profile, source_sha256: str | None) -> bool:
     """Whether the profile, or its file, is stored. Raises FormatError for a different profile with the same id."""
     sql = "SELECT profile_id, source_sha256 FROM profiles WHERE profile_id = ? OR source_sha256 = ?"
-    found = dict(connection.execute(sql, [profile.profile_id, source_sha256]).fetchall())
-    other = found.get(profile.profile_id, source_sha256)
+    stored = dict(connection.execute(sql, [profile.profile_id, source_sha256]).fetchall())
+    other = stored.get(profile.profile_id, source_sha256)
     if other != source_sha256 and other is not None and source_sha256 is not None:
         raise FormatError(f"profile {profile.profile_id} is already stored with different content")
-    return bool(found)
+    return bool(stored)
 
 
-def chosen_profile(warehouse: Warehouse, selection: Selection) -> Row:
+def newest_profile(warehouse: Warehouse, selection: Selection) -> Row:
     """The newest profile of a selection, as a row. Raises UsageError for an empty selection, or one with SQL."""
     if selection.sql is not None:
         raise UsageError(f"sql:{selection.sql}: not supported for profiles: select them by fields, ids or commits")
-    rows = chosen_profiles(warehouse, selection)
+    rows = selected_profiles(warehouse, selection)
     if not rows:
         raise UsageError(f"{selection.text}: no profile: make one with benchhouse profile MODEL --save")
     return rows[0]
 
 
-def chosen_profiles(warehouse: Warehouse, selection: Selection) -> list[Row]:
+def selected_profiles(warehouse: Warehouse, selection: Selection) -> list[Row]:
     """The profiles of a selection, newest first; empty for a selection with SQL, which selects results."""
     if selection.sql is not None:
         return []
-    return list(warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts())
+    return list(warehouse.query(SELECTED_PROFILES.format(condition=selection.condition), selection.values).dicts())
 
 
-def parts_of(warehouse: Warehouse, table: str, profile_id: str) -> list[Row]:
+def profile_parts(warehouse: Warehouse, table: str, profile_id: str) -> list[Row]:
     """The rows of a profile in profile_modules or profile_ops, in order."""
     return warehouse.query(f"SELECT * FROM {table} WHERE profile_id = ? ORDER BY ordinal", [profile_id]).dicts()
 
@@ -156,7 +156,7 @@ def _profile_row(profile: Profile) -> Row:
         "other_metrics": list(metrics.items()),
         "weights_bytes": weights_bytes,
         "peaks": list(profile.peaks.items()),
-        "missing": list({**_unread(profile), **breakdown.missing, **call.missing}.items()),
+        "missing": list({**_missing_reasons(profile), **breakdown.missing, **call.missing}.items()),
         "details": json_text(breakdown.details),
         "started_at": utc(run.started_at, f"{where}: started_at"),
         "finished_at": utc(run.finished_at, f"{where}: finished_at"),
@@ -169,11 +169,11 @@ def _profile_row(profile: Profile) -> Row:
     }
 
 
-def _unread(profile: Profile) -> dict[str, str]:
+def _missing_reasons(profile: Profile) -> dict[str, str]:
     """A reason for each metric column that the profiler does not provide."""
-    given = profile.call.breakdown.metrics
-    why = f"{NOT_SUPPORTED}: the profiler of {profile.run.cell.runtime} does not tell"
-    return {name: why for name in METRIC_COLUMNS if name not in given}
+    metrics = profile.call.breakdown.metrics
+    reason = f"{NOT_SUPPORTED}: the profiler of {profile.run.cell.runtime} does not tell"
+    return {name: reason for name in METRIC_COLUMNS if name not in metrics}
 
 
 def _row_of(one: ModuleTime | OperatorTime) -> Row:

@@ -266,7 +266,7 @@ def series_row(run: Run, point: Point) -> Row:
 
 
 def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Row:
-    metrics = {name: _possible(value, result, name) for name, value in result.metrics.items()}
+    metrics = {name: _checked(value, result, name) for name, value in result.metrics.items()}
     if "doubts" in result.extra:
         raise FormatError(f'result {result.result_id}: extra has the reserved key "doubts"')
     return {
@@ -274,7 +274,7 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
         "run_id": run.run_id,
         "series_id": series_id(series_keys(run, result.point)),
         **_point_columns(result.point),
-        "doubts": [doubt.kind for doubt in result.doubts],
+        "doubts": [one.kind for one in result.doubts],
         "pooled_quantiles": list(result.pooled_quantiles),
         **{name: value for name, value in metrics.items() if name in metric_columns},
         "other_metrics": [(name, value) for name, value in metrics.items() if name not in metric_columns],
@@ -305,8 +305,8 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
     }
     columns = [getattr(requests, name) for name in REQUEST_COLUMNS]
     if len(set(map(len, columns))) != 1:
-        found = ", ".join(f"{name} {len(values)}" for name, values in zip(REQUEST_COLUMNS, columns, strict=True))
-        raise FormatError(f"{where}: expected one value per request in every field, found {found}")
+        lengths = ", ".join(f"{name} {len(values)}" for name, values in zip(REQUEST_COLUMNS, columns, strict=True))
+        raise FormatError(f"{where}: expected one value per request in every field, found {lengths}")
     return [
         {**shared, "ordinal": i, **dict(zip(REQUEST_COLUMNS, values, strict=True))}
         for i, values in enumerate(zip(*columns, strict=True))
@@ -317,9 +317,9 @@ def _sample_columns(result: Result, samples: Samples, now: datetime) -> Row:
     """The samples with their statistics; quantiles instead of samples for a run with too many."""
     values: Any = samples.values
     if not isinstance(values, LargeSamples):
-        checked = [_possible(value, result, samples.metric) for value in values]
-        return {"samples": checked, **_launch_columns(samples)}
-    _possible(values.least, result, samples.metric)
+        values_checked = [_checked(value, result, samples.metric) for value in values]
+        return {"samples": values_checked, **_launch_columns(samples)}
+    _checked(values.least, result, samples.metric)
     if not values:
         return {"samples": [], "sample_count": 0}
     p99 = values.p99 if samples.inner_loops == 1 else None
@@ -347,7 +347,7 @@ def _launch_columns(samples: Samples) -> Row:
     }
 
 
-def _possible(value: float, result: Result, metric: str) -> float:
+def _checked(value: float, result: Result, metric: str) -> float:
     """The value, if it is possible for a measurement. Raises FormatError."""
     if math.isfinite(value) and not (value < 0 and metric.startswith(NEVER_NEGATIVE)):
         return value
@@ -372,9 +372,9 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
     try:
         if not any(type(row.get("samples")) not in (list, type(None)) for row in rows):
             return pa.Table.from_pylist(list(rows), schema=schema)
-        others = pa.Table.from_pylist([{**row, "samples": None} for row in rows], schema=schema)
+        table = pa.Table.from_pylist([{**row, "samples": None} for row in rows], schema=schema)
         lists = pa.chunked_array([_samples_array(row["samples"]) for row in rows], types["DOUBLE[]"])
-        return others.set_column(schema.get_field_index("samples"), "samples", lists)
+        return table.set_column(schema.get_field_index("samples"), "samples", lists)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
         raise FormatError(f"a value cannot be stored: {error}") from error
 

@@ -102,7 +102,7 @@ def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[Stored
     """The runs, read in groups, each sorted by start. Raises StorageError."""
     metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in FURTHER]
     for start in range(0, len(run_ids), GROUP_SIZE):
-        yield from _group(warehouse, list(run_ids[start : start + GROUP_SIZE]), metrics)
+        yield from _read_group(warehouse, list(run_ids[start : start + GROUP_SIZE]), metrics)
 
 
 def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]) -> tuple[MeasuredRun, ...]:
@@ -124,16 +124,16 @@ def _measured_run(row: Row, results: Sequence[Row]) -> MeasuredRun:
     )
 
 
-def _group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
+def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
     raw, requests = (_grouped(warehouse, sql, run_ids, "result_id") for sql in (RAW, REQUESTS))
     results = _grouped(warehouse, RESULTS, run_ids, "run_id")
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
-        own = results.get(row["run_id"], [])
-        gone = sum(_is_compacted(one) for result in own for one in raw.get(result["result_id"], []))
-        ids = [result["result_id"] for result in own]
-        parts = zip(own, (raw.get(one, []) for one in ids), (requests.get(one, []) for one in ids), strict=True)
-        made = tuple(_result(*part, metrics) for part in parts)
-        yield StoredRun(run=_run(row, made), compacted=gone)
+        of_run = results.get(row["run_id"], [])
+        compacted = sum(_is_compacted(one) for result in of_run for one in raw.get(result["result_id"], []))
+        ids = [result["result_id"] for result in of_run]
+        parts = zip(of_run, (raw.get(one, []) for one in ids), (requests.get(one, []) for one in ids), strict=True)
+        records = tuple(_result(*part, metrics) for part in parts)
+        yield StoredRun(run=_run(row, records), compacted=compacted)
 
 
 def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> dict[str, list[dict[str, Any]]]:
@@ -162,8 +162,8 @@ def _run(row: Row, results: tuple[Result, ...]) -> Run:
 
 def _load(stored: Any) -> LaunchLoad:
     load: LaunchLoad = from_json(LaunchLoad, stored, "loads")
-    known = {stage: load.stages_s[stage] for stage in STAGES if stage in load.stages_s}
-    return replace(load, stages_s={**known, **load.stages_s})
+    in_order = {stage: load.stages_s[stage] for stage in STAGES if stage in load.stages_s}
+    return replace(load, stages_s={**in_order, **load.stages_s})
 
 
 def _fields(row: Row, columns: Columns) -> dict[str, Any]:
@@ -218,10 +218,6 @@ def _result(row: Row, raw: Sequence[Row], requests: Sequence[Row], metrics: Sequ
 
 def _samples(row: Row) -> Samples:
     return Samples(**_fields(row, SAMPLES_COLUMNS), started_at=_time(row["started_at"]), values=tuple(row["samples"]))
-
-
-def _repetition(row: Row) -> tuple[int, str]:
-    return row["launch"], row["phase"]
 
 
 def _requests(rows: Sequence[Row]) -> Requests:

@@ -91,11 +91,11 @@ def _peaks(arguments: argparse.Namespace) -> int:
     """Print the peak rates; empty for a device that was never calibrated, and without a database."""
     from db.profiles import measured_peaks
 
-    found = {}
+    peaks = {}
     if database_exists(arguments.database):
         with Warehouse.open(arguments.database, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-            found = measured_peaks(warehouse, arguments.hardware_id)
-    print(json.dumps(found))
+            peaks = measured_peaks(warehouse, arguments.hardware_id)
+    print(json.dumps(peaks))
     return EXIT_OK
 
 

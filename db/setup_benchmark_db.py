@@ -161,13 +161,13 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     return report | warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
 
 
-def _files(done: spool.Loaded, places: Sequence[Path]) -> Report:
+def _files(outcome: spool.Loaded, places: Sequence[Path]) -> Report:
     """The run files by outcome."""
     return {
-        "loaded": [str(path) for path in done.loaded],
-        "present": [str(path) for path in done.present],
-        "refused": [{"file": str(path), "reason": reason} for path, reason in done.refused],
-        **({"compacted_files": [str(path) for path in done.compacted]} if done.compacted else {}),
+        "loaded": [str(path) for path in outcome.loaded],
+        "present": [str(path) for path in outcome.present],
+        "refused": [{"file": str(path), "reason": reason} for path, reason in outcome.refused],
+        **({"compacted_files": [str(path) for path in outcome.compacted]} if outcome.compacted else {}),
         "unfinished": [str(path) for path in spool.unfinished_files(places)],
     }
 
@@ -194,8 +194,8 @@ def _compact(arguments: argparse.Namespace) -> Report:
 
 def _show(report: Report, arguments: argparse.Namespace) -> None:
     """Results on stdout; refused and unfinished files on stderr."""
-    for refused in report.get("refused", ()):
-        note(f"{NAME}: refused {_reason(refused)}")
+    for refusal in report.get("refused", ()):
+        note(f"{NAME}: refused {_reason(refusal)}")
     for path in report.get("compacted_files", ()):
         note(f"{NAME}: {path}: more than {MAX_RAW} samples: stored without the samples, which the file keeps")
     for path in report.get("unfinished", ()):
@@ -212,8 +212,8 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
 
 def _reason(refused: dict[str, str]) -> str:
     """The reason, prefixed with the file name."""
-    named = refused["reason"].startswith(refused["file"])
-    return refused["reason"] if named else f"{refused['file']}: {refused['reason']}"
+    has_path = refused["reason"].startswith(refused["file"])
+    return refused["reason"] if has_path else f"{refused['file']}: {refused['reason']}"
 
 
 def _lines(report: Report) -> list[str]:

@@ -1,21 +1,25 @@
-"""Reads run files, and loads them into a warehouse. A bad file is refused with a reason; the others are loaded."""
+"""Reads run files, checks them for contradictions, and loads them into a warehouse.
+
+A bad file is refused with a reason; the others are loaded. A number out of its field's range is refused when the record
+is read; `faults` compares fields with each other.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from benchmarking.core import profiles
+from benchmarking.core import plugins, profiles
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
-from benchmarking.core.records import Run, run_from_json
+from benchmarking.core.records import Hardware, Result, Run, canonical_hash, run_from_json
 from benchmarking.core.untrusted.input_files import open_regular, parse_json
 from db.large_samples import LargeSamples, read_large
 from db.profiles import ProfileFile
-from db.run_faults import check_run
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -24,7 +28,7 @@ UNFINISHED = ".partial.jsonl"
 """Suffix of an unfinished run's file."""
 SUMMARY = "benchmark_summary.json"
 """The summary that `batch_benchmark` writes into its folder of runs."""
-BESIDE = ("trace_", "onnx_comparison_")
+OTHER_FILES = ("trace_", "onnx_comparison_")
 """Prefix of the files that `benchhouse profile` writes next to its profiles."""
 LARGE_BYTES = 16_000_000
 """Run files above this size are read block by block."""
@@ -62,10 +66,10 @@ class Loaded:
 def read_run(path: Path) -> RunFile:
     """The run in a file. Raises FormatError, with the field, for a truncated, foreign or too new file and for values
     that the warehouse cannot store; UnreadableError."""
-    found = read_file(path)
-    if isinstance(found, ProfileFile):
+    file = read_file(path)
+    if isinstance(file, ProfileFile):
         raise FormatError(f"{path}: a profile, not a run: it has no latency results")
-    return found
+    return file
 
 
 def read_file(path: Path) -> RunFile | ProfileFile:
@@ -95,13 +99,17 @@ def store(warehouse: Warehouse, file: RunFile | ProfileFile) -> bool:
 
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
     """The given run files, and the run files in given folders at any depth, each once. Raises StorageError."""
-    files = (path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
-    return tuple(dict.fromkeys(path for path in files if path.name != SUMMARY and not path.name.startswith(BESIDE)))
+    files = (path for place in places for path in (_files_with_suffix(place, ".json") if place.is_dir() else [place]))
+    return tuple(
+        dict.fromkeys(path for path in files if path.name != SUMMARY and not path.name.startswith(OTHER_FILES))
+    )
 
 
 def unfinished_files(places: Sequence[Path]) -> tuple[Path, ...]:
     """Files of unfinished runs in the folders, at any depth. Raises StorageError."""
-    return tuple(dict.fromkeys(path for place in places if place.is_dir() for path in _entries(place, UNFINISHED)))
+    return tuple(
+        dict.fromkeys(path for place in places if place.is_dir() for path in _files_with_suffix(place, UNFINISHED))
+    )
 
 
 def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
@@ -124,15 +132,81 @@ def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
     return Loaded(loaded=tuple(loaded), present=tuple(present), refused=tuple(refused), compacted=tuple(compacted))
 
 
-def _entries(folder: Path, ending: str) -> list[Path]:
+def _files_with_suffix(folder: Path, ending: str) -> list[Path]:
     """Files with that suffix; the files of a folder come before those of its subfolders. Hidden folders are skipped,
     and so are links to folders, which may form cycles."""
 
     def refuse(error: OSError) -> NoReturn:
         raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
-    found: list[Path] = []
-    for place, folders, names in os.walk(folder, onerror=refuse):
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += sorted(Path(place) / name for name in names if name.endswith(ending))
-    return found
+        files += sorted(Path(parent) / name for name in names if name.endswith(ending))
+    return files
+
+
+TIMED_SAMPLES = ("measure", "latency_wall")
+"""Phase and metric of the samples that a result counts as its iterations."""
+
+
+def check_run(run: Run, where: str) -> None:
+    """Raise FormatError with the first fault, if there is one."""
+    for problem in faults(run):
+        raise FormatError(f"{where}: {problem}")
+
+
+def faults(run: Run) -> Iterator[str]:
+    """The faults, each prefixed with its field."""
+    yield from _hardware_faults(run.hardware)
+    yield from _duplicates((result.result_id for result in run.results), "results: result_id {} occurs {} times")
+    if run.origin is None and not run.is_load:  # runtimes of other tools and servers may have any name
+        yield from _unknown_name("cell.runtime", run.cell.runtime, plugins.RUNTIMES)
+        yield from _unknown_name("hardware.device.type", run.hardware.device.type, plugins.DEVICES)
+    for index, result in enumerate(run.results):
+        for problem in _result_faults(result, is_foreign=run.origin is not None):
+            yield f"results[{index}]: {problem}"
+
+
+def _hardware_faults(hardware: Hardware) -> Iterator[str]:
+    expected = canonical_hash(hardware.hashed_keys)[:16]
+    if hardware.hardware_id != expected:
+        yield f"hardware.hardware_id: {hardware.hardware_id!r} is not the hash of its hashed_keys, {expected!r}"
+
+
+def _unknown_name(field: str, name: str, package: str) -> Iterator[str]:
+    names = plugins.names(package)
+    if name not in names:
+        yield f"{field}: {name!r} is unknown: expected one of {', '.join(names)}"
+
+
+def _duplicates(keys: Iterator[object], words: str) -> Iterator[str]:
+    for key, count in Counter(keys).items():
+        if count > 1:
+            yield words.format(key, count)
+
+
+def _result_faults(result: Result, *, is_foreign: bool) -> Iterator[str]:
+    keys = (f"launch {samples.launch}, {samples.phase} {samples.metric}" for samples in result.samples)
+    yield from _duplicates(keys, "samples: {} occurs {} times")
+    is_ok = result.status == "ok"
+    if is_ok and result.validity is None:
+        yield "validity: missing, although the status is ok"
+    if is_ok and result.launches == 0:
+        yield "launches: 0, although the status is ok"
+    if is_ok and "latency_median_ms" not in result.metrics and "latency_median_ms" not in result.missing:
+        yield "metrics: latency_median_ms has neither a value nor a reason in missing, although the status is ok"
+    if not is_ok and result.error is None:
+        yield f"error: missing, although the status is {result.status}"
+    if not is_ok and result.validity is not None:
+        yield f"validity: {result.validity}, although the status is {result.status}"
+    timed = {
+        samples.launch: len(samples.values)
+        for samples in result.samples
+        if (samples.phase, samples.metric) == TIMED_SAMPLES
+    }
+    if timed or not is_foreign:  # other tools often keep no samples
+        if result.iterations != sum(timed.values()):
+            yield f"iterations: {result.iterations}, but {sum(timed.values())} samples of latency_wall"
+        if is_ok and result.launches != len(timed):
+            yield f"launches: {result.launches}, but samples of {len(timed)}"

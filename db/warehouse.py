@@ -59,7 +59,7 @@ SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests")
 """Tables in which each row belongs to one run."""
 
-COPIES = "benchhouse-copy"
+COPY_FOLDER = "benchhouse-copy"
 READER_WAIT_S = 0.2
 """Time that a reader waits for a file that is being written, in seconds: longer than storing a run takes. After it,
 the reader gets a copy."""
@@ -151,7 +151,7 @@ class Warehouse:
         name = str(path)
         with ExitStack() as stack:
             try:
-                folder = stack.enter_context(temporary_folder(COPIES))
+                folder = stack.enter_context(temporary_folder(COPY_FOLDER))
             except OSError as error:
                 raise StorageError(f"no folder for a copy of {name}: {error.strerror}: {error.filename}") from error
             if is_lake(name):
@@ -257,14 +257,14 @@ class Warehouse:
         before = file.stat().st_size if file.exists() else 0
         cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
         with (
-            cls._of_file(str(file), str(file), FILE_FORMAT, lock_timeout_s=lock_timeout_s) as held,
+            cls._of_file(str(file), str(file), FILE_FORMAT, lock_timeout_s=lock_timeout_s) as reader,
             temporary_sibling(file) as part,
         ):
             if any(os.path.exists(f"{file}{ending}") for ending in LOG_ENDINGS):
                 raise StorageError(f"{file}: its log was left by a process that was just killed: try again")
-            held_id = file_id(str(file))
-            held._copy_to(part)
-            if file_id(str(file)) != held_id:
+            file_before = file_id(str(file))
+            reader._copy_to(part)
+            if file_id(str(file)) != file_before:
                 raise StorageError(f"{file} was replaced by another process: try again")
             try:
                 shutil.copymode(file, part)
@@ -386,7 +386,7 @@ class Warehouse:
     def query(self, sql: str, params: Parameters | None = None) -> Table:
         """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError.
 
-        On a lake that was opened to read it is repeated while errors pass, as changes are.
+        On a lake that is open for reading, it is repeated while errors are temporary, as changes are.
         """
         return self.repeated(lambda: self._query(sql, params)) if self.read_only else self._query(sql, params)
 
@@ -400,12 +400,12 @@ class Warehouse:
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
         """A DuckDB cursor, for answers read in parts. Raises StorageError like `query`."""
-        own = self._lake
+        open_lake = self._lake
         with (
             self._using() as connection,
-            connection.cursor() if own is None else own.cursor(connection) as cursor,
+            connection.cursor() if open_lake is None else open_lake.cursor(connection) as cursor,
         ):
-            if own is not None:
+            if open_lake is not None:
                 cursor.execute(f"USE {lake.NAME}")
             if not self.has_own_views:
                 cursor.execute(migrate.temporary_views())
@@ -421,11 +421,11 @@ class Warehouse:
     def change(self, work: Callable[[DuckDB], T]) -> T:
         """The result of `work` inside a transaction, which is repeated as a whole: see `repeated`."""
 
-        def whole() -> T:
+        def attempt() -> T:
             with self.transaction() as connection:
                 return work(connection)
 
-        return self.repeated(whole)
+        return self.repeated(attempt)
 
     def repeated(self, change: Callable[[], T]) -> T:
         """The result of `change`, which is repeated for a lake while its errors are temporary.
@@ -456,13 +456,13 @@ class Warehouse:
 
     def backup(self, target: Path) -> None:
         """Copy everything into a new file, which appears only when complete. Raises StorageError."""
-        taken = StorageError(f"{target} already exists: choose another path")
+        conflict = StorageError(f"{target} already exists: choose another path")
         if os.path.exists(target):
-            raise taken
+            raise conflict
         with temporary_sibling(target) as part:
             self._copy_to(part)
             if not publish(part, target):
-                raise taken
+                raise conflict
 
     def _copy_to(self, path: Path) -> None:
         if self._lake is not None:
@@ -507,8 +507,8 @@ class Warehouse:
 
     def _stored(self, run_ids: Sequence[str], source_sha256: str | None) -> dict[str, str | None]:
         """The stored runs among these and in this file, with the digests of the files they came from."""
-        which = "run_id IN (SELECT unnest($ids)) OR source_sha256 = $sha"
-        sql = f"SELECT run_id, source_sha256 FROM benchmark_runs WHERE {which}"
+        condition = "run_id IN (SELECT unnest($ids)) OR source_sha256 = $sha"
+        sql = f"SELECT run_id, source_sha256 FROM benchmark_runs WHERE {condition}"
         return dict(self._connection.execute(sql, {"ids": list(run_ids), "sha": source_sha256}).fetchall())
 
     def _check_new_results(self, runs: Sequence[Run]) -> None:
@@ -535,16 +535,18 @@ class Warehouse:
 
     def _update_latest(self, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]]) -> None:
         """Update the rows of the runs' series in series_heads."""
-        own = [(run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored]
-        names = {"ids": sorted({series_id for *_, ids in own for series_id in ids})}
-        which = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
-        known = Table(self._connection.sql(f"SELECT * {which}", params=names).to_arrow_table()).dicts()
-        heads: dict[str, Row] = {row["series_id"]: row for row in known}
-        for run, row, ids in own:
+        series_of_runs = [
+            (run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored
+        ]
+        names = {"ids": sorted({series_id for *_, ids in series_of_runs for series_id in ids})}
+        condition = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
+        stored_rows = Table(self._connection.sql(f"SELECT * {condition}", params=names).to_arrow_table()).dicts()
+        heads: dict[str, Row] = {row["series_id"]: row for row in stored_rows}
+        for run, row, ids in series_of_runs:
             heads |= {
                 one["series_id"]: one for one in latest_rows(run, row, [heads[id_] for id_ in ids if id_ in heads])
             }
-        self._connection.execute(f"DELETE {which}", names)
+        self._connection.execute(f"DELETE {condition}", names)
         self._insert("series_heads", list(heads.values()))
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
@@ -584,11 +586,11 @@ def check_same_content(
     names = {table: f"again_{table}" for table in RUN_TABLES}
     for table, name in names.items():
         connection.register(name, arrow_table(rows[table], column_types(table)))
-    found = conflicts(connection, str, names.__getitem__, RUN_TABLES)
+    differences = conflicts(connection, str, names.__getitem__, RUN_TABLES)
     for name in names.values():
         connection.unregister(name)
-    if found:
-        raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(found)}")
+    if differences:
+        raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(differences)}")
 
 
 class Table:

@@ -19,19 +19,19 @@ MAKERS = ("quoted", "literal")
 """The functions that make a name, or a text, safe in SQL."""
 OWN_NAMES = {
     "analysis/selection.py": {
-        "begins": "columns of ours",
+        "condition_on_ids": "columns of ours",
         "runs": "conditions on columns of ours",
         "self.sql": "the user's own condition, asked on a confined connection",
     },
     "connection.py": {"options": "constants and `quoted`"},
     "contents.py": {
-        **dict.fromkeys(("columns", "key", "part_key", "texts_of"), "columns of CONTENTS"),
+        **dict.fromkeys(("columns", "key", "part_key", "json_columns"), "columns of CONTENTS"),
         **dict.fromkeys(("', '.join(content.key)", "', '.join(tests)", "', '.join(texts)"), "columns of CONTENTS"),
         "', '.join((f'mine.{name}' for name in content.key))": "columns of CONTENTS",
         **dict.fromkeys(
-            ("relation", "mine", "theirs", "mine(whole)", "theirs(whole)", "of(part)"), "tables of CONTENTS"
+            ("relation", "mine", "theirs", "mine(whole)", "theirs(whole)", "relation(part)"), "tables of CONTENTS"
         ),
-        **dict.fromkeys(("here", "there", "shared"), "queries made of these"),
+        **dict.fromkeys(("my_parts", "their_parts", "shared"), "queries made of these"),
     },
     "exporters/csv_tables.py": {"view": "of ORDER", "_cells(types)": "`quoted`", "chosen": "a constant"},
     "exporters/llama_bench_sql.py": {
@@ -42,14 +42,14 @@ OWN_NAMES = {
     "exporters/support/selected_runs.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
     "importers/support/duckdb_files.py": {"table": "of the tables that the importer knows"},
     "lake.py": {
-        **dict.fromkeys(("own", "copy"), "`quoted`"),
+        **dict.fromkeys(("source", "copy"), "`quoted`"),
         "kind": "of the migrations' tables",
         "options": "constants and `literal`, or columns with `quoted` names",
     },
     "migrate.py": {"relation": "`quoted`"},
     "profiles.py": {"table": "of TABLES"},
     "query/questions.py": {"kind": "DuckDB's name for the kind of a statement, in a message"},
-    "upkeep/other_warehouse.py": {
+    "upkeep/merge.py": {
         **dict.fromkeys(("table", "key", "names", "self._new(table)", "self._decides(table)"), "of CONTENTS"),
         **dict.fromkeys(("self.theirs(table)", "relation('series_alias')"), "`quoted`"),
         "finer": "FINER, with names of ours",
@@ -60,7 +60,7 @@ OWN_NAMES = {
         **dict.fromkeys(("columns", "key.split(',')[0]"), "of these, or `quoted`"),
         "marks": "question marks",
     },
-    "warehouse.py": {**dict.fromkeys(("key", "table"), "of our own tables"), "which": "a constant with marks"},
+    "warehouse.py": {**dict.fromkeys(("key", "table"), "of our own tables"), "condition": "a constant with marks"},
 }
 """What else stands in SQL, by module of db, and why it is not from a file or a user."""
 TEMPLATE_NAMES = {

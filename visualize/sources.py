@@ -14,7 +14,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, StorageError,
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import MEMORY, quoted
-from db.profiles import chosen_profiles
+from db.profiles import selected_profiles
 from db.spool import ingest_files, run_files
 from db.warehouse import Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
@@ -98,7 +98,7 @@ def chosen(source: Source, selection: Selection, words: Words) -> Selection:
         return selection
     sql = f"SELECT result_id FROM all_results WHERE {words.condition}"  # noqa: S608 - values are bound
     ids = tuple(str(row["result_id"]) for row in source.warehouse.query(sql, list(words.values)).dicts())
-    profiles = tuple(str(row["profile_id"]) for row in chosen_profiles(source.warehouse, words))
+    profiles = tuple(str(row["profile_id"]) for row in selected_profiles(source.warehouse, words))
     if not ids and not profiles:
         raise nothing_selected(source, selection, words)
     return replace(selection, results=ids, profiles=profiles)

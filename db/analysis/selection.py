@@ -65,7 +65,7 @@ NUMBERS = ("threads", *AXIS_FIELDS)
 NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
 TIME_LIMIT_S = 30.0
 """Time limit for the user's own SQL, in seconds."""
-PLACE = re.compile(r"^line \d+, column \d+: ")
+ERROR_POSITION = re.compile(r"^line \d+, column \d+: ")
 """Position of an error, which refers to our statement instead of the user's text."""
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -148,7 +148,7 @@ class Selection:
                 f"sql:{self.sql}: not answered within {TIME_LIMIT_S:g} s: narrow the condition"
             ) from error
         except UsageError as error:
-            raise UsageError(f"sql:{self.sql}: {PLACE.sub('', str(error))}") from error
+            raise UsageError(f"sql:{self.sql}: {ERROR_POSITION.sub('', str(error))}") from error
         condition = f"{self.words} AND result_id IN (SELECT unnest(?::VARCHAR[]))"
         return replace(self, sql=None, words=condition, values=(*self.values, ids))
 
@@ -159,39 +159,41 @@ EVERYTHING = Selection(text="", words="TRUE")
 def _part(word: str) -> Selection:
     field, equals, text = word.partition("=")
     if not equals:
-        return _bare(word)
+        return _id_condition(word)
     field, values = field.strip(), [value.strip() for value in text.split("|")]
     if not all(values):
         raise UsageError(f"{word!r}: expected a value after =, such as runtime=eager")
     if field.startswith("tag.") and field != "tag.":
-        return _any_of(word, f"tags[{literal(field[4:])}]", values, named=field)
+        return _membership(word, f"tags[{literal(field[4:])}]", values, named=field)
     if field in ("since", "until"):
         return _time(word, field, text.strip())
     column = FIELDS[choice(field, (*FIELDS, "tag.NAME", "since", "until"), "selection")]
     if field in NUMBERS:
-        return _any_of(word, column, [_number(word, value) for value in values], named=column)
+        return _membership(word, column, [_number(word, value) for value in values], named=column)
     if column == "series_id":
-        return _series(word, values)
+        return _series_condition(word, values)
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
     if column == "model_id":  # the path of a folder is stored in another form
         values = list(dict.fromkeys([*values, *map(redacted_path, values)]))
-    return _any_of(word, column, values, named=column)
+    return _membership(word, column, values, named=column)
 
 
-def _series(word: str, values: list[str]) -> Selection:
+def _series_condition(word: str, values: list[str]) -> Selection:
     """By the id of the series, or of the series that it is an alias of."""
-    begins = " OR ".join(f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id"))
+    condition_on_ids = " OR ".join(
+        f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id")
+    )
     condition = f"""series_id IN (
         SELECT coalesce(canonical_series_id, s.series_id)
-        FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id WHERE {begins}
+        FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id WHERE {condition_on_ids}
     )"""
-    both = tuple(value for value in values for _ in range(2))
-    return Selection(text=word, words=condition, values=both, named=frozenset({"series_id"}))
+    doubled = tuple(value for value in values for _ in range(2))
+    return Selection(text=word, words=condition, values=doubled, named=frozenset({"series_id"}))
 
 
-def _bare(word: str) -> Selection:
+def _id_condition(word: str) -> Selection:
     """A word without "=": latest, an id or a commit."""
     if word == "latest":
         return Selection(text=word, words=NEWEST, named=frozenset({"session_id"}))
@@ -216,7 +218,7 @@ def _bare(word: str) -> Selection:
     )
 
 
-def _any_of(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:
+def _membership(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:
     marks = ", ".join("?" for _ in values)
     return Selection(text=word, words=f"{column} IN ({marks})", values=tuple(values), named=frozenset({named}))
 
@@ -257,7 +259,7 @@ ORDER BY unit, better
 """
 
 
-STATED = """
+METRIC_DEFINITIONS = """
 SELECT DISTINCT extra->$about AS about FROM benchmark_results WHERE cardinality(other_metrics) > 0 AND about IS NOT NULL
 """
 
@@ -265,23 +267,23 @@ SELECT DISTINCT extra->$about AS about FROM benchmark_results WHERE cardinality(
 def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
     """By name, the metrics without a column that results define with unit and direction. A metric with several units or
     directions has neither, and is not judged."""
-    found: dict[str, set[tuple[str, Direction | None]]] = {}
-    for row in warehouse.query(STATED, {"about": f"$.{CUSTOM_METRICS}"}).dicts():
+    definitions: dict[str, set[tuple[str, Direction | None]]] = {}
+    for row in warehouse.query(METRIC_DEFINITIONS, {"about": f"$.{CUSTOM_METRICS}"}).dicts():
         stated = json.loads(row["about"])
-        for name, about in stated.items() if isinstance(stated, dict) else ():
-            known = about if isinstance(about, dict) else {}
-            better = known.get("better") if known.get("better") in get_args(Direction) else None
-            found.setdefault(name, set()).add((str(known.get("unit") or ""), better))
-    one_of_each = {name: stated.pop() if len(stated) == 1 else ("", None) for name, stated in found.items()}
-    return {name: custom_metric(name, *one_of_each[name]) for name in sorted(one_of_each)}
+        for name, definition in stated.items() if isinstance(stated, dict) else ():
+            fields = definition if isinstance(definition, dict) else {}
+            better = fields.get("better") if fields.get("better") in get_args(Direction) else None
+            definitions.setdefault(name, set()).add((str(fields.get("unit") or ""), better))
+    unique = {name: stated.pop() if len(stated) == 1 else ("", None) for name, stated in definitions.items()}
+    return {name: custom_metric(name, *unique[name]) for name in sorted(unique)}
 
 
 def judged_metrics(warehouse: Warehouse, names: Iterable[str]) -> list[Metric]:
     """The names that are metrics results can be judged by, in the form of `judged_metric`."""
-    asked = list(names)
-    own = custom_metrics(warehouse) if any(name not in JUDGED for name in asked) else {}
-    found = (JUDGED.get(name) or own.get(name) or metric_by_ending(name) for name in asked)
-    return [one for one in found if one is not None and one.is_judged]
+    wanted = list(names)
+    custom = custom_metrics(warehouse) if any(name not in JUDGED for name in wanted) else {}
+    metrics = (JUDGED.get(name) or custom.get(name) or metric_by_ending(name) for name in wanted)
+    return [one for one in metrics if one is not None and one.is_judged]
 
 
 def judged_metric(warehouse: Warehouse, name: str) -> Metric:
@@ -299,9 +301,9 @@ def judged_metric(warehouse: Warehouse, name: str) -> Metric:
     if len(stated) > 1:
         words = " and ".join(f"{better or 'no direction'} in {unit or 'no unit'}" for unit, better in stated)
         raise UsageError(f"metric {name} is stored as {words}: rename one of them")
-    found = custom_metric(name, *stated[0]) if stated else metric_by_ending(name)
-    if found is None or found.better is None:
+    metric = custom_metric(name, *stated[0]) if stated else metric_by_ending(name)
+    if metric is None or metric.better is None:
         raise UsageError(
             f"metric {name} is stored without a direction, so it is not judged: define better='lower' or 'higher'"
         )
-    return found
+    return metric

@@ -14,7 +14,7 @@ SETTINGS = "settings"
 ARRIVALS = "arrivals"
 SUBJECT = ("model_id", "device", "runtime", "precision")
 """Columns that every table shows anyway."""
-OF_THE_KIND = (LOOP, SCENARIO, ARRIVALS)
+KIND_SETTINGS = (LOOP, SCENARIO, ARRIVALS)
 """Settings that the kind of load already names."""
 SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
 """Columns that count as settings too."""
@@ -28,10 +28,10 @@ def settings_words(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = S
         for row in rows
     ]
     subjects = [tuple(str(row[name]) for name in SUBJECT) for row in rows]
-    alike: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
+    by_subject: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
     for subject, mode in zip(subjects, modes, strict=True):
-        alike.setdefault(subject, []).append(mode)
-    names = {subject: differing_names(found) for subject, found in alike.items()}
+        by_subject.setdefault(subject, []).append(mode)
+    names = {subject: differing_names(subject_modes) for subject, subject_modes in by_subject.items()}
     return [_words(mode, names[subject]) for subject, mode in zip(subjects, modes, strict=True)]
 
 
@@ -43,7 +43,7 @@ def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:
 
 def _words(mode: Mapping[str, object], names: Sequence[str]) -> str | None:
     parts = _kind(mode)
-    parts += [f"{name} {mode[name]}" for name in names if name in mode and name not in OF_THE_KIND]
+    parts += [f"{name} {mode[name]}" for name in names if name in mode and name not in KIND_SETTINGS]
     return ", ".join(parts) or None
 
 

@@ -113,9 +113,9 @@ def _raise(arguments: argparse.Namespace) -> int:
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     # The selection may contain the user's SQL, so it runs on a read-only connection.
     with open_to_read(arguments) as warehouse:
-        found = regressions(warehouse, metrics, dates=dates, selection=selection)
+        confirmed = regressions(warehouse, metrics, dates=dates, selection=selection)
     with open_to_write(arguments) as warehouse:
-        stored = raise_alerts(warehouse, found)
+        stored = raise_alerts(warehouse, confirmed)
         rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
     notify(NAME, rows)
     if arguments.json:

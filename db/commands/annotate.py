@@ -70,11 +70,11 @@ def _add(arguments: argparse.Namespace) -> int:
     from db.analysis.annotations import annotate
 
     with open_to_write(arguments) as warehouse:
-        made = annotate(warehouse, arguments.target, arguments.note, arguments.author)
+        annotation = annotate(warehouse, arguments.target, arguments.note, arguments.author)
     if arguments.json:
-        print_json(plain_values(asdict(made)))
+        print_json(plain_values(asdict(annotation)))
     else:
-        print(f"{made.annotation_id}: about {made.target_kind} {made.target_id}")
+        print(f"{annotation.annotation_id}: about {annotation.target_kind} {annotation.target_id}")
     return EXIT_OK
 
 
@@ -82,11 +82,11 @@ def _list(arguments: argparse.Namespace) -> int:
     from db.analysis.annotations import list_annotations
 
     with open_to_read(arguments) as warehouse:
-        found = list_annotations(warehouse)
+        annotations = list_annotations(warehouse)
     if arguments.json:
-        print_json([plain_values(asdict(one)) for one in found])
+        print_json([plain_values(asdict(one)) for one in annotations])
     else:
-        print(table_text(table_of(COLUMNS, found, stdout_page()), stdout_page()) if found else "no notes")
+        print(table_text(table_of(COLUMNS, annotations, stdout_page()), stdout_page()) if annotations else "no notes")
     return EXIT_OK
 
 

@@ -68,13 +68,13 @@ def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of th
 def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Metric]:
     """The named metrics, without duplicates: columns, or metrics that imported results define. Raises UsageError, with
     similar names, for an unknown metric."""
-    known = list(dict.fromkeys(columns))
-    if all(name in JUDGED for name in known) or not database_exists(arguments.db_path):
-        return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in known]
+    columns_once = list(dict.fromkeys(columns))
+    if all(name in JUDGED for name in columns_once) or not database_exists(arguments.db_path):
+        return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in columns_once]
     from db.analysis.selection import judged_metric
 
     with open_to_read(arguments) as warehouse:
-        return [judged_metric(warehouse, name) for name in known]
+        return [judged_metric(warehouse, name) for name in columns_once]
 
 
 def selection_in(arguments: argparse.Namespace, text: str) -> Selection:

@@ -52,15 +52,15 @@ examples:
   benchhouse compact --raw-older-than 26w model=gpt2 --yes
 """
 DAYS = {"d": 1, "w": 7}
-KEPT = (
+KEPT_NOTE = (
     "kept: every column of benchmark_results; per launch the number of samples, mean, median and p99, "
     "the minimum, the maximum and every 5 % between them (view raw_quantiles); "
     "per request its start, first token, end and token counts"
 )
 
 OLD_RESULTS = "SELECT result_id FROM all_results WHERE started_at < ? AND ({condition}) ORDER BY result_id"
-LONG = f"compacted_at IS NULL AND sample_count >= {MIN_SAMPLES}"
-GAPS = f"""
+IS_LONG = f"compacted_at IS NULL AND sample_count >= {MIN_SAMPLES}"
+HAS_COMPACTED_GAPS = f"""
 len(token_ms) > 0 AND result_id IN (SELECT unnest($results)) AND EXISTS (
     SELECT 1 FROM raw_benchmark_data gaps
     WHERE gaps.result_id = requests.result_id AND gaps.launch = requests.launch
@@ -71,21 +71,21 @@ len(token_ms) > 0 AND result_id IN (SELECT unnest($results)) AND EXISTS (
 """Requests that lose their token arrival times: the gaps between tokens are quantiles already, or become quantiles."""
 FORECAST = f"""
 SELECT
-    count(DISTINCT result_id) FILTER (WHERE {LONG}) AS results,
-    count(*) FILTER (WHERE {LONG}) AS rows,
-    coalesce(sum(sample_count) FILTER (WHERE {LONG}), 0)::BIGINT AS samples,
+    count(DISTINCT result_id) FILTER (WHERE {IS_LONG}) AS results,
+    count(*) FILTER (WHERE {IS_LONG}) AS rows,
+    coalesce(sum(sample_count) FILTER (WHERE {IS_LONG}), 0)::BIGINT AS samples,
     count(*) FILTER (WHERE compacted_at IS NULL AND sample_count < {MIN_SAMPLES}) AS short_rows,
     count(*) FILTER (WHERE compacted_at IS NOT NULL) AS compacted_rows,
-    (SELECT coalesce(sum(len(token_ms)), 0)::BIGINT FROM requests WHERE {GAPS}) AS arrivals
+    (SELECT coalesce(sum(len(token_ms)), 0)::BIGINT FROM requests WHERE {HAS_COMPACTED_GAPS}) AS arrivals
 FROM raw_benchmark_data WHERE result_id IN (SELECT unnest($results))
 """
 REPLACE = f"""
 UPDATE raw_benchmark_data SET
     sketch = list_aggregate(samples, 'quantile_cont', {list(QUANTILES)}), samples = [], compacted_at = $now
-WHERE {LONG} AND result_id IN (SELECT unnest($results))
+WHERE {IS_LONG} AND result_id IN (SELECT unnest($results))
 """
 
-DROP_ARRIVALS = f"UPDATE requests SET token_ms = [] WHERE {GAPS}"
+DROP_ARRIVALS = f"UPDATE requests SET token_ms = [] WHERE {HAS_COMPACTED_GAPS}"
 
 Report = dict[str, Any]
 
@@ -161,10 +161,10 @@ def _parser() -> Parser:
 
 
 def _age(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d{1,6})([dw])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6})([dw])", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"expected days or weeks such as 180d or 26w: got {text!r}")
-    age = timedelta(days=int(found[1]) * DAYS[found[2]])
+    age = timedelta(days=int(match[1]) * DAYS[match[2]])
     if age > datetime.now() - datetime.min:
         raise argparse.ArgumentTypeError(f"expected an age within the calendar: got {text!r}")
     return age
@@ -174,20 +174,20 @@ def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime)
     """The selected results, and the report of what would happen to their samples."""
     with open_to_read(arguments) as warehouse:
         results = old_results(warehouse, before, selection)
-        found = forecast(warehouse, results)
+        expected = forecast(warehouse, results)
         report = {
             "database": arguments.db_path,
             "before": before.isoformat(),
             "dry_run": arguments.dry_run,
-            **dataclasses.asdict(found),
-            "quantiles": len(QUANTILES) * found.rows,
+            **dataclasses.asdict(expected),
+            "quantiles": len(QUANTILES) * expected.rows,
             "quantiles_each": len(QUANTILES),
             "least": MIN_SAMPLES,
         }
-        if not found.is_nothing and not (arguments.yes and not arguments.dry_run):
+        if not expected.is_nothing and not (arguments.yes and not arguments.dry_run):
             _check_terminal(arguments)
-            measured = dataclasses.asdict(sizes(warehouse, results))
-            report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured.items()}
+            measured_sizes = dataclasses.asdict(sizes(warehouse, results))
+            report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured_sizes.items()}
     return results, report
 
 
@@ -206,8 +206,8 @@ def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespa
     if os.name == "nt" and not is_lake(path):
         note(f"{NAME}: Windows cannot rewrite a locked file: its free space is used by later runs")
     else:
-        found, after = Warehouse.compact(path, lock_timeout_s=wait_s)
-        before = found if is_lake(path) else before
+        lake_before, after = Warehouse.compact(path, lock_timeout_s=wait_s)
+        before = lake_before if is_lake(path) else before
     report["replaced"] = {"before_bytes": before, "after_bytes": after}
     if not arguments.json:
         print(f"replaced: {_change(before, after)}")
@@ -216,7 +216,7 @@ def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespa
 def _lines(report: Report) -> list[str]:
     day = report["before"].replace("T", " ")
     if not report["rows"] and not report["arrivals"]:
-        return [f"nothing to replace in runs before {day} UTC", *_rest(report)]
+        return [f"nothing to replace in runs before {day} UTC", *_unchanged(report)]
     samples, results, rows, quantiles = (_number(report[name]) for name in ("samples", "results", "rows", "quantiles"))
     lines = []
     if report["rows"]:
@@ -226,15 +226,15 @@ def _lines(report: Report) -> list[str]:
         ]
     if report["arrivals"]:
         lines.append(f"{_number(report['arrivals'])} token arrival times are dropped; their gaps are among the samples")
-    lines.append(KEPT)
+    lines.append(KEPT_NOTE)
     sizes = report.get("measured_on_a_copy")
     if sizes is not None:
         change = _change(sizes["before_bytes"], sizes["after_bytes"])
         lines.append(f"file: {change}, measured on a copy ({_mb(sizes['rewritten_bytes'])} by rewriting alone)")
-    return [*lines, *_rest(report)]
+    return [*lines, *_unchanged(report)]
 
 
-def _rest(report: Report) -> list[str]:
+def _unchanged(report: Report) -> list[str]:
     """What is left unchanged, as a line or none."""
     parts = []
     if report["short_rows"]:
@@ -272,15 +272,15 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
 
     The file shrinks when it is rewritten: `Warehouse.compact`.
     """
-    done = forecast(warehouse, results)
+    replaced_counts = forecast(warehouse, results)
     now = datetime.now(UTC).replace(tzinfo=None)
 
-    def replaced(connection: Connection) -> None:
+    def replace(connection: Connection) -> None:
         connection.execute(REPLACE, {"now": now, "results": list(results)})
         connection.execute(DROP_ARRIVALS, {"results": list(results)})
 
-    warehouse.change(replaced)
-    return done
+    warehouse.change(replace)
+    return replaced_counts
 
 
 def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:

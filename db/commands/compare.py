@@ -120,15 +120,15 @@ def _parser() -> Parser:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Check the arguments before opening anything. Raises UsageError."""
-    given = len(arguments.selections)
-    if arguments.profile and (given != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
+    count = len(arguments.selections)
+    if arguments.profile and (count != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
         raise UsageError("--profile takes two selections, and no other flag but --json")
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
-        if given > 1:
-            raise UsageError(f"--by compares within one selection: got {given} selections")
-    elif given != 2:
-        raise UsageError(f"expected two selections, or one and --by FIELD: got {given}")
+        if count > 1:
+            raise UsageError(f"--by compares within one selection: got {count} selections")
+    elif count != 2:
+        raise UsageError(f"expected two selections, or one and --by FIELD: got {count}")
     if arguments.baseline is not None and arguments.by is None:
         raise UsageError("--baseline is a value of --by: add --by FIELD")
 
@@ -169,8 +169,8 @@ def _why_empty(comparison: Comparison) -> str:
     if not comparison.after:
         return f"there is only {comparison.before}" if comparison.before else "no results are selected"
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))
-    absent = [f"{name} ({text}) selects no results" for name, text, singles in sides if not singles]
-    return "; ".join(absent) or "no point is on both sides"
+    empty_sides = [f"{name} ({text}) selects no results" for name, text, singles in sides if not singles]
+    return "; ".join(empty_sides) or "no point is on both sides"
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ MODEL_FORMATS = ("onnx", "openvino")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    given = sys.argv[1:] if argv is None else list(argv)
-    if _is_model_export(given):
+    words = sys.argv[1:] if argv is None else list(argv)
+    if _is_model_export(words):
         from benchmarking.export_to_onnx import main as export_model
 
-        return export_model(given)
-    return run_command(NAME, _run, given)
+        return export_model(words)
+    return run_command(NAME, _run, words)
 
 
 def _is_model_export(argv: Sequence[str]) -> bool:
@@ -55,16 +55,16 @@ def _is_model_export(argv: Sequence[str]) -> bool:
     parser.add_argument("--format")
     parser.add_argument("--output-dir")
     try:
-        found, _ = parser.parse_known_args(argv)
+        flags, _ = parser.parse_known_args(argv)
     except argparse.ArgumentError:  # a flag without its value: the command's own parser reports it
         return False
-    return found.format in MODEL_FORMATS or (found.format is None and found.output_dir is not None)
+    return flags.format in MODEL_FORMATS or (flags.format is None and flags.output_dir is not None)
 
 
 def _run(argv: Sequence[str]) -> int:
-    known = {exporter.name: exporter for exporter in exporters()}
-    arguments = _parser(known).parse_args(argv)
-    exporter = known[arguments.format]
+    by_name = {exporter.name: exporter for exporter in exporters()}
+    arguments = _parser(by_name).parse_args(argv)
+    exporter = by_name[arguments.format]
     if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
         raise UsageError(f"--anonymous: the format {exporter.name} contains host names: use --format json")
     request = ExportRequest(
@@ -75,26 +75,30 @@ def _run(argv: Sequence[str]) -> int:
         notify=note,
     )
     with open_to_read(arguments) as warehouse:
-        made = exporter.export(warehouse, request)
-    if made:
-        paths = [str(path) for path in made]
+        paths_written = exporter.export(warehouse, request)
+    if paths_written:
+        paths = [str(path) for path in paths_written]
         print(json.dumps({"format": exporter.name, "made": paths}) if arguments.json else "\n".join(paths))
     return EXIT_OK
 
 
-def _parser(known: dict[str, Exporter]) -> Parser:
-    formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in known.items())
+def _parser(by_name: dict[str, Exporter]) -> Parser:
+    formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in by_name.items())
     sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,..., where FIELD is one of\n  {_fields()}")
     parser = command_parser(NAME, __doc__, *sections, EXAMPLES, EXIT_CODES)
-    what = parser.add_argument_group("content")
-    what.add_argument("selection", nargs="?", default="", metavar="SELECTION", help="results, see below (default: all)")
-    what.add_argument("--format", required=True, choices=(*known, *MODEL_FORMATS), metavar="FORMAT", help="see below")
-    what.add_argument(
+    content = parser.add_argument_group("content")
+    content.add_argument(
+        "selection", nargs="?", default="", metavar="SELECTION", help="results, see below (default: all)"
+    )
+    content.add_argument(
+        "--format", required=True, choices=(*by_name, *MODEL_FORMATS), metavar="FORMAT", help="see below"
+    )
+    content.add_argument(
         "--tables",
         choices=("results", "all"),
         help="results only, or everything down to the raw samples (default: depends on the format)",
     )
-    what.add_argument(
+    content.add_argument(
         "--anonymous", action="store_true", help="omit host and user names from run files (--format json)"
     )
     output = parser.add_argument_group("output")

@@ -62,21 +62,21 @@ def _run(argv: Sequence[str]) -> int:
     from db.analysis.history.histories import histories, results_without_history
 
     if arguments.update:
-        done = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
-        note(f"{NAME}: {done.text}")
+        counts = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
+        note(f"{NAME}: {counts.text}")
     with open_to_read(arguments) as warehouse:
-        found, count = histories(warehouse, selection, metric, limit=arguments.limit)
-        unfit = results_without_history(warehouse, selection, metric)
-    _show(found, metric, arguments)
-    if unfit:
+        series, count = histories(warehouse, selection, metric, limit=arguments.limit)
+        without_history = results_without_history(warehouse, selection, metric)
+    _show(series, metric, arguments)
+    if without_history:
         from db.analysis.history.text import excluded_results_text
 
-        note(f"{NAME}: series without a history: {excluded_results_text(unfit)}")
-    if not found:
+        note(f"{NAME}: series without a history: {excluded_results_text(without_history)}")
+    if not series:
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA
-    if count > len(found):
-        note(f"{NAME}: {len(found)} of {count} series: narrow the selection, or raise --limit")
+    if count > len(series):
+        note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --limit")
     return EXIT_OK
 
 
@@ -98,17 +98,17 @@ def _parser() -> Parser:
     return parser
 
 
-def _show(found: Sequence[History], metric: Metric, arguments: argparse.Namespace) -> None:
-    shown = [history for history in found if history.change_points or not arguments.only_changes]
+def _show(series: Sequence[History], metric: Metric, arguments: argparse.Namespace) -> None:
+    listed = [history for history in series if history.change_points or not arguments.only_changes]
     if arguments.json:
-        print_json([_json(history, metric) for history in shown])
-    elif shown:
+        print_json([_json(history, metric) for history in listed])
+    elif listed:
         from db.analysis.history.text import histories_text
 
         bars = bars_for(sys.stdout.encoding)
-        print(histories_text(shown, metric, bars=bars, page=stdout_page()))
-    elif found:
-        print(f"no changes in {len(found)} series")
+        print(histories_text(listed, metric, bars=bars, page=stdout_page()))
+    elif series:
+        print(f"no changes in {len(series)} series")
 
 
 def _json(history: History, metric: Metric) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def _json(history: History, metric: Metric) -> dict[str, Any]:
         "points": [_fields(point) for point in history.points],
         "changes": [
             {
-                **to_json(found.change),
-                "relative_change": found.change.relative_change,
-                "last_good": _fields(found.last_good),
-                "first_changed": _fields(found.first_changed),
+                **to_json(change_point.change),
+                "relative_change": change_point.change.relative_change,
+                "last_good": _fields(change_point.last_good),
+                "first_changed": _fields(change_point.first_changed),
             }
-            for found in history.change_points
+            for change_point in history.change_points
         ],
         "left_out": history.left_out,
     }

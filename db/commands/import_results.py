@@ -45,7 +45,7 @@ EXIT_CODES = """
 exit codes: 0 imported; 1 a file was refused; 2 usage
 """
 
-WORDS = {
+STATE_WORDS = {
     "imported": "imported",
     "present": "already stored",
     "nothing": "no results in",
@@ -66,34 +66,36 @@ def _run(argv: Sequence[str]) -> int:
         _list_formats(as_json=arguments.json)
         return EXIT_OK
     _check(arguments)
-    done = _import(arguments)
+    outcomes = _import(arguments)
     if arguments.json:
-        print_json(_report(done, arguments))
+        print_json(_report(outcomes, arguments))
     else:
-        _show(done, arguments)
-    return EXIT_FAILED if any(one.state == "refused" for one in done) else EXIT_OK
+        _show(outcomes, arguments)
+    return EXIT_FAILED if any(one.state == "refused" for one in outcomes) else EXIT_OK
 
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    what = parser.add_argument_group("input")
-    what.add_argument(
+    input_group = parser.add_argument_group("input")
+    input_group.add_argument(
         "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files, or folders to search at any depth"
     )
-    what.add_argument("--format", metavar="NAME", help="format of the files (default: detected)")
-    what.add_argument("--list-formats", action="store_true", help="list the formats and exit")
-    what.add_argument("--dry-run", action="store_true", help="read the files and report their content; store nothing")
-    given = parser.add_argument_group("values missing from the files, or to override theirs")
-    given.add_argument("--model-id", metavar="ID", help="model")
-    given.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
-    given.add_argument(
+    input_group.add_argument("--format", metavar="NAME", help="format of the files (default: detected)")
+    input_group.add_argument("--list-formats", action="store_true", help="list the formats and exit")
+    input_group.add_argument(
+        "--dry-run", action="store_true", help="read the files and report their content; store nothing"
+    )
+    values = parser.add_argument_group("values missing from the files, or to override theirs")
+    values.add_argument("--model-id", metavar="ID", help="model")
+    values.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
+    values.add_argument(
         "--device-name", metavar="NAME", help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"'
     )
-    given.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
-    given.add_argument(
+    values.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
+    values.add_argument(
         "--date", type=_date, metavar="TIME", help="time of measurement, ISO 8601 (in UTC if it has no time zone)"
     )
-    given.add_argument(
+    values.add_argument(
         "--tag", action="append", default=[], type=tag, metavar="K=V", help="label of the runs; repeatable"
     )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
@@ -113,9 +115,9 @@ def _date(text: str) -> datetime:
 def _list_formats(*, as_json: bool) -> None:
     from db.importers.support.files import importers
 
-    found = {importer.name: importer.summary for importer in importers()}
-    table = Table(headings=("format", "reads"), rows=tuple(found.items()))
-    print(json.dumps(found, indent=2, ensure_ascii=False) if as_json else table_text(table, stdout_page()))
+    formats = {importer.name: importer.summary for importer in importers()}
+    table = Table(headings=("format", "reads"), rows=tuple(formats.items()))
+    print(json.dumps(formats, indent=2, ensure_ascii=False) if as_json else table_text(table, stdout_page()))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -124,9 +126,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
     if not arguments.files:
         raise UsageError("no files: give result files, or folders of them (--list-formats lists the formats)")
-    for place in arguments.files:
-        if not place.exists():
-            raise UsageError(f"{place} does not exist: give a result file, or a folder of them")
+    for path in arguments.files:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist: give a result file, or a folder of them")
     if arguments.format is not None:
         choice(arguments.format, plugins.names("db.importers"), "format")
 
@@ -134,16 +136,16 @@ def _check(arguments: argparse.Namespace) -> None:
 def _import(arguments: argparse.Namespace) -> list[Imported]:
     from db.importers.support.importing import files_in, import_file
 
-    given = _given(arguments)
-    with _storing(arguments) as store:
+    values = _given_values(arguments)
+    with _store_function(arguments) as store:
         return [
-            import_file(path, is_named, arguments.format, given, store)
+            import_file(path, is_named, arguments.format, values, store)
             for path, is_named in files_in(arguments.files)
             if not _is_database(path, arguments.db_path)
         ]
 
 
-def _given(arguments: argparse.Namespace) -> GivenValues:
+def _given_values(arguments: argparse.Namespace) -> GivenValues:
     from db.importers.support.importing import GivenValues
 
     return GivenValues(
@@ -162,7 +164,7 @@ def _is_database(path: Path, database: str) -> bool:
 
 
 @contextmanager
-def _storing(arguments: argparse.Namespace) -> Iterator[Store]:
+def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
     """A function that stores the runs of a file. The first file opens or creates the database, except in a dry run."""
     opened: list[Warehouse] = []
 
@@ -182,20 +184,20 @@ def _storing(arguments: argparse.Namespace) -> Iterator[Store]:
             warehouse.close()
 
 
-def _report(done: Sequence[Imported], arguments: argparse.Namespace) -> dict[str, object]:
+def _report(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> dict[str, object]:
     return {
         "database": arguments.db_path,
         "dry_run": arguments.dry_run,
-        "files": [dataclasses.asdict(one) | {"path": str(one.path)} for one in done],
-        "counts": {state: sum(one.state == state for one in done) for state in WORDS},
+        "files": [dataclasses.asdict(one) | {"path": str(one.path)} for one in outcomes],
+        "counts": {state: sum(one.state == state for one in outcomes) for state in STATE_WORDS},
     }
 
 
-def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
+def _show(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:
     """Print imported files on stdout, and refused files on stderr."""
     from db.large_samples import MAX_RAW
 
-    for one in done:
+    for one in outcomes:
         if one.compacted:
             too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
             note(f"{NAME}: {one.path}: {too_many}")
@@ -203,27 +205,29 @@ def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
             note(f"{NAME}: refused {_reason(one)}")
         else:
             print(_line(one, "would import" if arguments.dry_run else "imported"))
-    if nameless := sum(one.nameless for one in done if one.state == "imported"):
+    if unnamed := sum(one.nameless for one in outcomes if one.state == "imported"):
         note(
-            f"{NAME}: {_counted(nameless, 'run')} on unnamed hardware, which all counts as one machine: "
+            f"{NAME}: {_counted(unnamed, 'run')} on unnamed hardware, which all counts as one machine: "
             "name it with --device-name"
         )
-    print(_total(done) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
+    print(_total(outcomes) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
 
 
-def _total(done: Sequence[Imported]) -> str:
-    counts = Counter[str](one.state for one in done)
-    words = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORDS if counts[state] or state == "imported")
-    new_runs = sum(one.new_runs for one in done)
+def _total(outcomes: Sequence[Imported]) -> str:
+    counts = Counter[str](one.state for one in outcomes)
+    words = ", ".join(
+        f"{counts[state]} {STATE_WORDS[state]}" for state in STATE_WORDS if counts[state] or state == "imported"
+    )
+    new_runs = sum(one.new_runs for one in outcomes)
     return f"files: {words}; new: {_counted(new_runs, 'run')}"
 
 
 def _line(one: Imported, imported: str) -> str:
     if one.state in ("unknown", "nothing"):
-        return f"{WORDS[one.state]} {one.path}" + (f": {_bare_reason(one)}" if one.reason else "")
+        return f"{STATE_WORDS[one.state]} {one.path}" + (f": {_reason_without_path(one)}" if one.reason else "")
     doubts = ", ".join(f"{kind} ({count})" for kind, count in sorted(one.doubts.items()))
     parts = [
-        f"{imported if one.state == 'imported' else WORDS[one.state]} {one.path}: {one.format}",
+        f"{imported if one.state == 'imported' else STATE_WORDS[one.state]} {one.path}: {one.format}",
         _counted(one.new_runs if one.state == "imported" else one.runs, "run"),
         _counted(one.results, "result"),
         _counted(one.samples, "sample"),
@@ -241,7 +245,7 @@ def _reason(one: Imported) -> str:
     return reason if reason.startswith(str(one.path)) else f"{one.path}: {reason}"
 
 
-def _bare_reason(one: Imported) -> str:
+def _reason_without_path(one: Imported) -> str:
     return (one.reason or "").removeprefix(f"{one.path}: ")
 
 

@@ -97,29 +97,29 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
 
     from benchmarking import __version__
 
-    made = _answering_faulty_requests()(
+    mcp_server = _answering_faulty_requests()(
         "benchhouse", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
-    reading = made.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
-    where = (f"--db-path={database}", f"--lock-timeout={lock_timeout_s}")
+    read_tool = mcp_server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    database_flags = (f"--db-path={database}", f"--lock-timeout={lock_timeout_s}")
 
-    def answer(command: str, *words: str, also: int = EXIT_OK) -> dict[str, Any]:
-        """The answer of a command; `also` is a further exit code that counts as an answer."""
+    def answer(command: str, *words: str, accepted: int = EXIT_OK) -> dict[str, Any]:
+        """The answer of a command; `accepted` is a further exit code that counts as an answer."""
         module, limit_s = f"db.commands.{command}", timeout_s + GRACE_S
-        done = run_module_within(module, *where, *words, limit_s=limit_s, max_bytes=MAX_BYTES)
-        return _answer(done, (EXIT_OK, also), timeout_s)
+        finished = run_module_within(module, *database_flags, *words, limit_s=limit_s, max_bytes=MAX_BYTES)
+        return _answer(finished, (EXIT_OK, accepted), timeout_s)
 
-    @reading
+    @read_tool
     def contents() -> dict[str, Any]:
         """Which models were measured on which devices and runtimes, how often, and when most recently."""
         return answer("query", "--format=json", "--", CONTENTS)
 
-    @reading
+    @read_tool
     def dictionary(table: str = "") -> dict[str, Any]:
         """The tables and views, or the columns of one of them with unit and meaning."""
         return answer("query", "--format=json", f"--describe={table}")
 
-    @reading
+    @read_tool
     def query(sql: str) -> dict[str, Any]:
         """Run one read-only SELECT in DuckDB's SQL; add a LIMIT.
 
@@ -127,23 +127,23 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
         """
         return answer("query", "--format=json", f"--timeout={timeout_s}", "--", sql)
 
-    @reading
+    @read_tool
     def compare(before: str, after: str, metric: str = DEFAULT_METRIC) -> dict[str, Any]:
         """Compare two selections point by point, worst change first.
 
         Each point has a verdict: faster, slower, equivalent, inconclusive, or not judged and why. The metric is a
         column, such as throughput_tokens_per_sec.
         """
-        return answer("compare", "--json", f"--metric={metric}", "--", before, after, also=EXIT_NOT_ENOUGH_DATA)
+        return answer("compare", "--json", f"--metric={metric}", "--", before, after, accepted=EXIT_NOT_ENOUGH_DATA)
 
-    @reading
+    @read_tool
     def history(selection: str = "", metric: str = DEFAULT_METRIC) -> dict[str, Any]:
         """Series over time, with their change points, confirmed or suspected. At most 20 series."""
         return answer(
-            "history", "--json", f"--metric={metric}", "--limit=20", "--", selection, also=EXIT_NOT_ENOUGH_DATA
+            "history", "--json", f"--metric={metric}", "--limit=20", "--", selection, accepted=EXIT_NOT_ENOUGH_DATA
         )
 
-    @reading
+    @read_tool
     def recommend(
         model: str,
         latency_ms: float | None = None,
@@ -157,9 +157,9 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
         """
         limits = {"--latency-ms": latency_ms, "--memory-mb": memory_mb, "--throughput": throughput}
         flags = [f"{flag}={value!r}" for flag, value in limits.items() if value is not None]
-        return answer("recommend", "--json", *flags, "--", model, also=EXIT_FAILED)
+        return answer("recommend", "--json", *flags, "--", model, accepted=EXIT_FAILED)
 
-    return made
+    return mcp_server
 
 
 def _answering_faulty_requests() -> type[MCPServer[Any]]:
@@ -220,17 +220,17 @@ def _fault(line: str) -> JSONRPCError | None:
     )
 
 
-def _answer(done: Finished, answered: Sequence[int], timeout_s: float) -> dict[str, Any]:
+def _answer(finished: Finished, accepted: Sequence[int], timeout_s: float) -> dict[str, Any]:
     """The JSON that a command printed, with its notes. Raises ToolError, which the assistant sees, with its error."""
     from mcp.server.mcpserver.exceptions import ToolError
 
-    if done.exit_code is None:
+    if finished.exit_code is None:
         raise ToolError(f"no answer within {timeout_s:g} s: narrow the request, or raise --timeout of benchhouse mcp")
-    if done.is_too_long:
+    if finished.is_too_long:
         raise ToolError(f"the answer has more than {MAX_BYTES} bytes, the limit: narrow the request")
-    if done.exit_code not in answered or not done.stdout.strip():
-        raise ToolError(done.stderr.strip() or f"exit code {done.exit_code}")
-    return {"answer": json.loads(done.stdout), "notes": done.stderr.strip().splitlines()}
+    if finished.exit_code not in accepted or not finished.stdout.strip():
+        raise ToolError(finished.stderr.strip() or f"exit code {finished.exit_code}")
+    return {"answer": json.loads(finished.stdout), "notes": finished.stderr.strip().splitlines()}
 
 
 if __name__ == "__main__":

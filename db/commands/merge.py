@@ -33,7 +33,7 @@ examples:
 EXIT_CODES = """
 exit codes: 0 merged; 1 a warehouse was refused, and nothing of it was merged; 2 usage
 """
-WORDS = (
+ROW_WORDS = (
     ("benchmark_runs", "run", "runs"),
     ("benchmark_results", "result", "results"),
     ("raw_benchmark_data", "raw sample", "raw samples"),
@@ -99,8 +99,8 @@ def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         try:
             merged = merge(warehouse, path, lock_timeout_s=arguments.lock_timeout, dry_run=arguments.dry_run)
         except StorageError as error:
-            found = error.conflicts if isinstance(error, ConflictError) else ()
-            conflicts = [dataclasses.asdict(conflict) for conflict in found]
+            conflicts_found = error.conflicts if isinstance(error, ConflictError) else ()
+            conflicts = [dataclasses.asdict(conflict) for conflict in conflicts_found]
             report["refused"].append({"file": path, "reason": str(error), "conflicts": conflicts})
         else:
             report["merged"].append({"file": path, **dataclasses.asdict(merged)})
@@ -120,7 +120,7 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
 
 def _line(merged: Report) -> str:
     """One line: what was added, what was already stored, and which raw samples were kept."""
-    new = [_count(merged["added"][table], one, many) for table, one, many in WORDS if merged["added"][table]]
+    new = [_count(merged["added"][table], one, many) for table, one, many in ROW_WORDS if merged["added"][table]]
     parts = [", ".join(new) if new else "nothing new"]
     if merged["present"]:
         parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")

@@ -77,13 +77,13 @@ LIMITS: Mapping[str, tuple[Quantity, str, str]] = {
     ),
 }
 """Flag -> the quantity it limits, its unit, its help."""
-OF_REQUESTS: Mapping[str, Limit] = {"--ttft-ms": "ttft", "--tpot-ms": "tpot", "--latency-ms": "latency"}
+REQUEST_LIMITS: Mapping[str, Limit] = {"--ttft-ms": "ttft", "--tpot-ms": "tpot", "--latency-ms": "latency"}
 """Flag -> the limit that it sets for each request with --request-rate."""
-OF_CALLS = ("--latency-p99-ms", "--memory-mb", "--energy-j", "--throughput", "--prefer", "--batch")
+CALL_FLAGS = ("--latency-p99-ms", "--memory-mb", "--energy-j", "--throughput", "--prefer", "--batch")
 """Flags that do not apply to load tests."""
 SHARE = 0.99
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
-POINT = {
+POINT_FLAGS = {
     "--batch": ("batch", "batch size"),
     "--sequence-length": ("sequence", "sequence length, in tokens"),
     "--new-tokens": ("new_tokens", "tokens to generate"),
@@ -103,7 +103,9 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.request_rate is not None:
         return _servers(arguments, selection)
     limits = {
-        quantity: value for flag, (quantity, *_) in LIMITS.items() if (value := _given(arguments, flag)) is not None
+        quantity: value
+        for flag, (quantity, *_) in LIMITS.items()
+        if (value := _flag_value(arguments, flag)) is not None
     }
     prices = _prices(arguments)
     options = _options(arguments, selection)
@@ -112,24 +114,26 @@ def _run(argv: Sequence[str]) -> int:
 
     from db.analysis.recommend.recommendation import recommend, with_prices
 
-    found = {
+    recommendations = {
         workload: recommend([with_prices(one, prices) for one in members], limits, arguments.prefer)
         for workload, members in options.items()
     }
-    _print(arguments, found, limits, prices)
-    return EXIT_OK if any(one.best is not None for one in found.values()) else EXIT_FAILED
+    _print(arguments, recommendations, limits, prices)
+    return EXIT_OK if any(one.best is not None for one in recommendations.values()) else EXIT_FAILED
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that do not go together."""
     if arguments.request_rate is None:
-        wrong = [flag for flag in ("--tpot-ms", "--share") if _given(arguments, flag) is not None]
-        if wrong:
-            raise UsageError(f"{' and '.join(wrong)} applies to requests under load only: add --request-rate")
+        unsuitable = [flag for flag in ("--tpot-ms", "--share") if _flag_value(arguments, flag) is not None]
+        if unsuitable:
+            raise UsageError(f"{' and '.join(unsuitable)} applies to requests under load only: add --request-rate")
         return
-    wrong = [flag for flag in OF_CALLS if _given(arguments, flag) is not None]
-    if wrong:
-        raise UsageError(f"{' and '.join(wrong)} does not apply with --request-rate: use {', '.join(OF_REQUESTS)}")
+    unsuitable = [flag for flag in CALL_FLAGS if _flag_value(arguments, flag) is not None]
+    if unsuitable:
+        raise UsageError(
+            f"{' and '.join(unsuitable)} does not apply with --request-rate: use {', '.join(REQUEST_LIMITS)}"
+        )
     if arguments.share is not None and not 0 < arguments.share <= 1:
         raise UsageError(f"--share: expected a number above 0 and at most 1: got {arguments.share:g}")
 
@@ -157,29 +161,33 @@ def _parser() -> Parser:
         metavar="SHARE",
         help=f"share of requests that must succeed within every limit, from 0 to 1 (default: {SHARE})",
     )
-    which = parser.add_argument_group("results to compare")
-    for flag, (_, text) in POINT.items():
-        which.add_argument(flag, type=positive_int, metavar="N", help=f"{text} (default: all)")
-    which.add_argument("--among", default="", metavar="SELECTION", help=f"results: {SELECTION} (default: all)")
-    which.add_argument(
+    results = parser.add_argument_group("results to compare")
+    for flag, (_, text) in POINT_FLAGS.items():
+        results.add_argument(flag, type=positive_int, metavar="N", help=f"{text} (default: all)")
+    results.add_argument("--among", default="", metavar="SELECTION", help=f"results: {SELECTION} (default: all)")
+    results.add_argument(
         "--prefer",
         choices=AIMS,
         help="quantity to optimize (default: cost with --price, else throughput, or latency if only a throughput is "
         "required)",
     )
-    which.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price per hour of each device")
+    results.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price per hour of each device")
     parser.add_argument("--json", action="store_true", help="the recommendation as JSON")
     add_database(parser)
     return parser
 
 
-def _given(arguments: argparse.Namespace, flag: str) -> Any:
+def _flag_value(arguments: argparse.Namespace, flag: str) -> Any:
     return getattr(arguments, flag.removeprefix("--").replace("-", "_"))
 
 
 def _selected(arguments: argparse.Namespace) -> str:
     """The flags and --among as one selection; SQL comes last."""
-    words = [f"{field}={_given(arguments, flag)}" for flag, (field, _) in POINT.items() if _given(arguments, flag)]
+    words = [
+        f"{field}={_flag_value(arguments, flag)}"
+        for flag, (field, _) in POINT_FLAGS.items()
+        if _flag_value(arguments, flag)
+    ]
     return ",".join([*words, *([arguments.among] if arguments.among else [])])
 
 
@@ -198,16 +206,16 @@ def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Worklo
 
     with open_to_read(arguments) as warehouse:
         arguments.model = redacted_path(arguments.model)
-        found = options_by_workload(warehouse, arguments.model, selection)
-        if not found:
-            known = models(warehouse)
-            if not known:
+        options = options_by_workload(warehouse, arguments.model, selection)
+        if not options:
+            known_models = models(warehouse)
+            if not known_models:
                 note(f"{NAME}: not enough data: {arguments.db_path} has no results")
                 return {}
-            choice(arguments.model, known, "model")
-            why = why_no_options(warehouse, arguments.model, selection)
-            note(f"{NAME}: not enough data: no result of {arguments.model} can be compared: {why}")
-    return found
+            choice(arguments.model, known_models, "model")
+            reason = why_no_options(warehouse, arguments.model, selection)
+            note(f"{NAME}: not enough data: no result of {arguments.model} can be compared: {reason}")
+    return options
 
 
 def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
@@ -215,33 +223,37 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     from db.analysis.recommend.options import models
     from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
 
-    limits = {name: value for flag, name in OF_REQUESTS.items() if (value := _given(arguments, flag)) is not None}
+    limits = {
+        name: value for flag, name in REQUEST_LIMITS.items() if (value := _flag_value(arguments, flag)) is not None
+    }
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
     prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
         arguments.model = redacted_path(arguments.model)
-        found = servers_by_traffic(warehouse, arguments.model, selection, demand, prices)
-        if not found:
+        by_traffic = servers_by_traffic(warehouse, arguments.model, selection, demand, prices)
+        if not by_traffic:
             choice(arguments.model, models(warehouse), "model")
-            why = why_no_servers(warehouse, arguments.model, selection)
-            note(f"{NAME}: not enough data: no open-loop load test of {arguments.model} can be compared: {why}")
+            reason = why_no_servers(warehouse, arguments.model, selection)
+            note(f"{NAME}: not enough data: no open-loop load test of {arguments.model} can be compared: {reason}")
             return EXIT_NOT_ENOUGH_DATA
     currency = None if prices is None else prices.currency
     if arguments.json:
-        print_json(_servers_document(arguments.model, found, demand, currency))
+        print_json(_servers_document(arguments.model, by_traffic, demand, currency))
     else:
         from db.analysis.recommend.text import servers_text
 
-        texts = [servers_text(traffic, each, demand, currency, stdout_page()) for traffic, each in found.items()]
+        texts = [
+            servers_text(traffic, servers, demand, currency, stdout_page()) for traffic, servers in by_traffic.items()
+        ]
         print(f"{arguments.model}\n\n" + "\n\n".join(texts))
-    unpriced = {one.device for each in found.values() for one in each if one.price_per_hour is None}
+    unpriced = {one.device for servers in by_traffic.values() for one in servers if one.price_per_hour is None}
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")
-    return EXIT_OK if any(one.best is not None for each in found.values() for one in each) else EXIT_FAILED
+    return EXIT_OK if any(one.best is not None for servers in by_traffic.values() for one in servers) else EXIT_FAILED
 
 
 def _servers_document(
-    model_id: str, found: Mapping[Traffic, Sequence[Server]], demand: Demand, currency: str | None
+    model_id: str, by_traffic: Mapping[Traffic, Sequence[Server]], demand: Demand, currency: str | None
 ) -> dict[str, Any]:
     """The recommendation as JSON."""
     from benchmarking.core.records import to_json
@@ -267,32 +279,43 @@ def _servers_document(
                     for one in servers
                 ],
             }
-            for traffic, servers in found.items()
+            for traffic, servers in by_traffic.items()
         ],
     }
 
 
 def _print(
     arguments: argparse.Namespace,
-    found: Mapping[Workload, Recommendation],
+    recommendations: Mapping[Workload, Recommendation],
     limits: Mapping[Quantity, float],
     prices: Prices | None,
 ) -> None:
     if arguments.json:
-        print_json(_document(arguments.model, found, limits, prices))
+        print_json(_document(arguments.model, recommendations, limits, prices))
     else:
         from db.analysis.recommend.text import recommendation_text
 
         currency = None if prices is None else prices.currency
-        texts = [recommendation_text(workload, one, limits, currency, stdout_page()) for workload, one in found.items()]
+        texts = [
+            recommendation_text(workload, one, limits, currency, stdout_page())
+            for workload, one in recommendations.items()
+        ]
         print(f"{arguments.model}\n\n" + "\n\n".join(texts))
-    unpriced = {one.option.device for each in found.values() for one in each.rated if one.option.cost is None}
+    unpriced = {
+        one.option.device
+        for recommendation in recommendations.values()
+        for one in recommendation.rated
+        if one.option.cost is None
+    }
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: costs are shown, but options are not ranked by cost")
 
 
 def _document(
-    model_id: str, found: Mapping[Workload, Recommendation], limits: Mapping[Quantity, float], prices: Prices | None
+    model_id: str,
+    recommendations: Mapping[Workload, Recommendation],
+    limits: Mapping[Quantity, float],
+    prices: Prices | None,
 ) -> dict[str, Any]:
     """The recommendation as JSON."""
     from benchmarking.core.records import to_json
@@ -318,7 +341,7 @@ def _document(
                     for rated in one.rated
                 ],
             }
-            for workload, one in found.items()
+            for workload, one in recommendations.items()
         ],
     }
 

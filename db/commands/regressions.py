@@ -58,12 +58,12 @@ def _run(argv: Sequence[str]) -> int:
     from db.analysis.history.regressions import regressions
 
     if not arguments.no_update:
-        done = refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-        if done.series:
-            note(f"{NAME}: {done.text}")
+        counts = refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+        if counts.series:
+            note(f"{NAME}: {counts.text}")
     with open_to_read(arguments) as warehouse:
-        found = regressions(warehouse, metrics, dates=dates, selection=selection)
-    _show(found, arguments)
+        regressions_found = regressions(warehouse, metrics, dates=dates, selection=selection)
+    _show(regressions_found, arguments)
     return EXIT_OK
 
 
@@ -86,16 +86,20 @@ def _dates(arguments: argparse.Namespace) -> str:
     return ",".join(f"{word}={date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None)
 
 
-def _show(found: Sequence[Regression], arguments: argparse.Namespace) -> None:
+def _show(regressions_found: Sequence[Regression], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print_json([_json(one) for one in found])
-    elif not found:
+        print_json([_json(one) for one in regressions_found])
+    elif not regressions_found:
         print(f"no regressions of {', '.join(arguments.metric)}{_when(arguments)}")
     else:
         from db.analysis.history.text import regressions_markdown, regressions_text
 
         title = f"Regressions of {', '.join(arguments.metric)}{_when(arguments)}"
-        print(regressions_markdown(found, title) if arguments.markdown else regressions_text(found, stdout_page()))
+        print(
+            regressions_markdown(regressions_found, title)
+            if arguments.markdown
+            else regressions_text(regressions_found, stdout_page())
+        )
 
 
 def _when(arguments: argparse.Namespace) -> str:

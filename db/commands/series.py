@@ -120,23 +120,23 @@ def _change(arguments: argparse.Namespace) -> None:
         raise UsageError("--reason is empty: say why the two are one history")
     with open_to_write(arguments) as warehouse:
         if arguments.what == "alias":
-            done = alias_series(warehouse, arguments.old, arguments.new, arguments.reason)
-            words = f"{done.series_id} is now an alias of {done.read_as}"
+            alias = alias_series(warehouse, arguments.old, arguments.new, arguments.reason)
+            words = f"{alias.series_id} is now an alias of {alias.read_as}"
         else:
-            done = unalias_series(warehouse, arguments.old)
-            words = f"{done.series_id} is no longer an alias of {done.read_as}"
-    _print(done, words, as_json=arguments.json)
+            alias = unalias_series(warehouse, arguments.old)
+            words = f"{alias.series_id} is no longer an alias of {alias.read_as}"
+    _print(alias, words, as_json=arguments.json)
 
 
-def _print(done: SeriesAlias, words: str, *, as_json: bool) -> None:
+def _print(alias: SeriesAlias, words: str, *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        print_json(asdict(done))
+        print_json(asdict(alias))
         return
-    also = f"; aliases of {done.series_id} that moved along: {done.repointed}" if done.repointed else ""
-    print(words + also)
-    for name, (old, new) in done.differs.items():
+    note_on_repointed = f"; aliases of {alias.series_id} that moved along: {alias.repointed}" if alias.repointed else ""
+    print(words + note_on_repointed)
+    for name, (old, new) in alias.differs.items():
         values = (visible(json.dumps(value, ensure_ascii=False)) for value in (old, new))
         print(f"  {name}: {' / '.join(values)}")
 

@@ -51,8 +51,6 @@ DEFAULT_LIMIT = 20
 SEARCH = "highest rate"
 """Mark of the outcome of a search for the highest rate (`benchhouse load --find-rate`)."""
 TREND_WIDTH = 12
-SPARE = {"device_name": 2, "num_threads": 1}
-"""Subject -> order in which it is dropped from a table that is too wide."""
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 Row = Mapping[str, Any]
@@ -105,8 +103,8 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
     """The table, with what all rows share above it, and errors and a sentence for each kind of doubt below it."""
     page = stdout_page()
     table = table_of(_columns(rows, metric), rows, page)
-    failures = [f"{_place(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
-    doubts = doubt_notes((kind, _place(row)) for row in rows for kind in _kinds(row))
+    failures = [f"{_label(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
+    doubts = doubt_notes((kind, _label(row)) for row in rows for kind in _kinds(row))
     texts = (", ".join(table.shared), "\n".join([*failures, *doubts]))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
@@ -156,8 +154,8 @@ def _number(row: Row, name: str) -> str | None:
 
 
 def _peak_memory(row: Row) -> str | None:
-    found = next((row[name] for name in PEAK_MEMORY if row[name] is not None), None)
-    return None if found is None else f"{found:.0f}"
+    value = next((row[name] for name in PEAK_MEMORY if row[name] is not None), None)
+    return None if value is None else f"{value:.0f}"
 
 
 def _state(row: Row) -> str:
@@ -169,7 +167,7 @@ def _kinds(row: Row) -> list[str]:
     return [kind for kind in row["doubts"] or () if kind not in KINDS or KINDS[kind].severity != "info"]
 
 
-def _place(row: Row) -> str:
+def _label(row: Row) -> str:
     return f"{row['model_id']} {row['runtime']} {_point(row)}"
 
 

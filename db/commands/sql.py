@@ -9,16 +9,21 @@ of them failed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
+import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, positive_seconds, run_command
-from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_OK, BenchhouseError, UsageError
 from db.commands.arguments import add_database, command_parser, open_to_read
 
 NAME = "benchhouse sql"
@@ -27,6 +32,33 @@ examples:
   benchhouse sql
   benchhouse sql --examples
   echo "FROM hardware_comparison" | benchhouse sql --format csv
+"""
+PACKAGE = "duckdb_cli"
+
+EXECUTABLE = "duckdb.exe" if os.name == "nt" else "duckdb"
+
+MODES: dict[str, tuple[str, ...]] = {
+    "table": (),
+    "vertical": ("-line",),
+    "markdown": ("-markdown",),
+    "csv": ("-csv",),
+    "json": ("-json",),
+}
+"""Format -> flags of the shell."""
+
+# The shell's safe mode refuses commands that read or write files or start programs, gives access to no file but the
+# database, and locks the settings. It allows `.pager COMMAND` only in a terminal, where users can start programs
+# anyway. Statements from stdin never reach a pager.
+BEFORE_LOCK = (
+    "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;"
+    " SET allow_community_extensions = false; SET memory_limit = '2GiB'; SET GLOBAL TimeZone = 'UTC';"
+)
+"""Settings that safe mode does not make, and that cannot be changed afterwards."""
+
+COLUMNS_MACRO = """
+CREATE TEMP MACRO columns_of(name) AS TABLE
+SELECT column_name, data_type, comment AS meaning
+FROM duckdb_columns() WHERE NOT internal AND table_name = name ORDER BY column_index
 """
 
 
@@ -38,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     from benchmarking.core.child_process import hand_over
     from db.query.questions import MEMORY_BYTES, TimeLimitError
-    from db.query.shell import find_shell, shell_command
 
     arguments = _parser().parse_args(argv)
     if arguments.examples:
@@ -58,8 +89,6 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    from db.query.shell import MODES
-
     parser = command_parser(NAME, __doc__, EXAMPLES)
     parser.add_argument("--format", choices=MODES, default="table", help="format of the answers (default: %(default)s)")
     parser.add_argument(
@@ -101,9 +130,116 @@ def _opened(arguments: argparse.Namespace, *, is_terminal: bool) -> Iterator[tup
 
 def _examples() -> str:
     """Questions and their SQL, as a script for the shell."""
-    from db.query.shell import EXAMPLES
+    return "\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLE_QUERIES)
 
-    return "\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLES)
+
+class ShellMissingError(BenchhouseError):
+    """The shell is not installed."""
+
+
+def find_shell() -> Path:
+    """The shell's executable: in its package, among this interpreter's scripts, or on PATH, in this order.
+
+    The script that the package installs is skipped: it changes a setting, which safe mode refuses, and it exits on a
+    Ctrl-C that is meant for a statement. Raises ShellMissingError.
+    """
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    folders += [sysconfig.get_path("scripts"), *os.environ.get("PATH", "").split(os.pathsep)]
+    for folder in filter(os.path.isabs, folders):
+        executable = shutil.which(EXECUTABLE, path=folder)
+        if executable is not None and not _is_script(Path(executable)):
+            return Path(executable)
+    raise ShellMissingError(
+        "the DuckDB shell is neither in this Python's packages nor on PATH: pip install duckdb-cli "
+        '(benchhouse query "SELECT ..." works without it)'
+    )
+
+
+def shell_command(shell: Path, db_path: str, mode: str, views: str = "") -> tuple[str, ...]:
+    """The command that opens the database in the shell, locked down; no init file is run.
+
+    `views` is SQL that creates our views for this session if the views in the file are not ours.
+    """
+    return (
+        *(str(shell), "-no-init", "-readonly", *MODES[mode]),
+        *("-cmd", BEFORE_LOCK, "-cmd", COLUMNS_MACRO, *(("-cmd", views) if views else ()), "-cmd", ".safe_mode"),
+        os.path.abspath(db_path),  # a relative path could be read as a flag
+    )
+
+
+def _is_script(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A question and its SQL."""
+
+    question: str
+    sql: str
+
+
+EXAMPLE_QUERIES = (
+    Example(
+        question="Which runtime is fastest for each model and point?",
+        sql="""SELECT model_id, batch_size, sequence_length, device_name, runtime, precision, latency_median_ms
+FROM hardware_comparison
+WHERE times_fastest = 1""",
+    ),
+    Example(
+        question="How much faster than eager float32 is each runtime, and how far off are its outputs?",
+        sql="""SELECT model_id, batch_size, sequence_length, runtime, precision,
+    speedup, speedup_ci_low, speedup_ci_high, output_error
+FROM runtime_comparison
+WHERE is_ranked AND speedup IS NOT NULL""",
+    ),
+    Example(
+        question="How does throughput scale with batch size?",
+        sql="""SELECT model_id, runtime, precision, sequence_length, batch_size, throughput_samples_per_sec,
+    memory_peak_mb
+FROM hardware_comparison
+ORDER BY model_id, runtime, precision, sequence_length, batch_size""",
+    ),
+    Example(
+        question="What could not be measured, and why?",
+        sql="""SELECT model_id, device, runtime, precision, batch_size, sequence_length, status, error
+FROM latest_results
+WHERE status <> 'ok'""",
+    ),
+    Example(
+        question="Which results are doubtful, and why?",
+        sql="""SELECT doubt, validity, count(*) AS results
+FROM (SELECT unnest(doubts) AS doubt, validity FROM all_results)
+GROUP BY doubt, validity
+ORDER BY results DESC, doubt""",
+    ),
+    Example(
+        question="Which runs are the newest, and on which versions?",
+        sql="""SELECT started_at, model_id, device, runtime, precision, status, versions['torch'] AS torch, host
+FROM benchmark_runs
+ORDER BY started_at DESC
+LIMIT 20""",
+    ),
+    Example(
+        question="How much do the launches of a result differ?",
+        sql="""SELECT model_id, runtime, batch_size, raw.launch, raw.sample_count,
+    raw.median AS median_ms, raw.p99 AS p99_ms
+FROM raw_benchmark_data raw JOIN all_results USING (result_id)
+WHERE raw.phase = 'measure' AND raw.metric = 'latency_wall'
+ORDER BY model_id, runtime, batch_size, result_id, raw.launch""",
+    ),
+    Example(
+        question="Where does the time of a fresh process go before its first call?",
+        sql="""SELECT model_id, runtime, load_spawn_s, load_import_s, load_device_init_s, load_weights_read_s,
+    load_to_device_s, load_time_s
+FROM benchmark_runs
+WHERE load_time_s IS NOT NULL
+ORDER BY load_time_s DESC
+LIMIT 20""",
+    ),
+)
 
 
 if __name__ == "__main__":

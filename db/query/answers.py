@@ -37,21 +37,21 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
         print(table_text(_table(answer.columns, rows), page), file=out)
         _remark(out, len(rows), more)
         return
-    slots = [_slot(column, [row[place] for row in rows]) for place, column in enumerate(answer.columns)]
+    slots = [_slot(column, [row[index] for row in rows]) for index, column in enumerate(answer.columns)]
     shown = fitting_columns(slots, page.width)
-    cells = [[slot.cells[place] for slot, _ in shown] for place in range(len(rows) + 1)]
-    numbers = [place for place, (slot, _) in enumerate(shown) if slot.is_number]
+    cells = [[slot.cells[index] for slot, _ in shown] for index in range(len(rows) + 1)]
+    numbers = [index for index, (slot, _) in enumerate(shown) if slot.is_number]
     print(drawn(cells, [width for _, width in shown], page, numbers=numbers, overflow="ellipsis"), file=out)
     _remark(out, len(rows), more)
-    if (left := len(slots) - len(shown)) > 0:
-        print(f"{left} more column{'s' * (left > 1)}: select fewer, or use --format vertical", file=out)
+    if (hidden := len(slots) - len(shown)) > 0:
+        print(f"{hidden} more column{'s' * (hidden > 1)}: select fewer, or use --format vertical", file=out)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     return Table(
         headings=tuple(column.name for column in columns),
         rows=tuple(tuple(map(readable, row)) for row in rows),
-        numbers=tuple(place for place, column in enumerate(columns) if _is_number(column)),
+        numbers=tuple(index for index, column in enumerate(columns) if _is_number(column)),
     )
 
 
@@ -69,7 +69,7 @@ def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
 
 def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """A Markdown table with all rows."""
-    right = [place for place, column in enumerate(answer.columns) if _is_number(column)]
+    right = [index for index, column in enumerate(answer.columns) if _is_number(column)]
     rows = [[readable(value) for value in row] for row in answer.rows]
     print(text.markdown_table([column.name for column in answer.columns], rows, right=right), file=out)
 

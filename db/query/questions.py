@@ -45,16 +45,16 @@ Row = tuple[Any, ...]
 Form = Literal["rows", "parquet"]
 """Format in which an answer is sent."""
 
-READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
+READ_STATEMENTS = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
-MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
+STATEMENT_ERRORS = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors in the statement; all others are errors of the data or the machine."""
 MESSAGE_ROWS = 10_000
 MESSAGE_SIZE = 4_000_000
 """Rows in a message, and characters or elements in their values, at which it is sent."""
 ROWS_AT_ONCE = 100
 """Rows that are read at once: few, since a row may have megabytes."""
-ROWS_A_GROUP = 122_880
+PARQUET_GROUP_ROWS = 122_880
 """Rows per group of a Parquet file, as in DuckDB itself."""
 MEMORY_BYTES = 4 * 1024**3
 """Memory limit of a query. DuckDB keeps its tables within half of it and spills the rest to disk; its functions on
@@ -120,13 +120,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Most:
-    """What is read of an answer at most; whoever asks holds all of it in memory."""
+class AnswerLimit:
+    """Limits of an answer that its reader holds in memory."""
 
     rows: int
-    """Further ones are left out."""
+    """Maximum rows; the rest are left out."""
     bytes: int
-    """Of the rows, as they are sent: more is an error."""
+    """Maximum size of the rows, as they are sent; more is an error."""
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def answering(
     *,
     timeout_s: float | None = None,
     lock_timeout_s: float = 30.0,
-    most: Most | None = None,
+    limit: AnswerLimit | None = None,
 ) -> Iterator[Answer]:
     """The answer to one statement, with `params` bound to its `$name`; the rows are read inside the `with`.
 
@@ -145,7 +145,7 @@ def answering(
     several statements, and for one that changes something; StorageError and its subclasses for errors of the file, the
     data and memory; TimeLimitError.
     """
-    with _running(database, sql, params, "rows", timeout_s, lock_timeout_s, most) as (answers, columns):
+    with _question_process(database, sql, params, "rows", timeout_s, lock_timeout_s, limit) as (answers, columns):
         yield Answer(columns=columns, rows=answers.rows())
 
 
@@ -162,19 +162,19 @@ def answering_in_parquet(
 
     Raises like `answering`, and UsageError for a column whose type Parquet does not have.
     """
-    with _running(database, sql, params, "parquet", timeout_s, lock_timeout_s) as (answers, _):
+    with _question_process(database, sql, params, "parquet", timeout_s, lock_timeout_s) as (answers, _):
         yield answers.parts()
 
 
 @contextmanager
-def _running(
+def _question_process(
     database: str | Path,
     sql: str,
     params: Mapping[str, str] | None,
     form: Form,
     timeout_s: float | None,
     lock_timeout_s: float,
-    most: Most | None = None,
+    limit: AnswerLimit | None = None,
 ) -> Iterator[tuple[_Answers, tuple[Column, ...]]]:
     """The messages of the process, read up to the columns; and the columns' names and types."""
     question = {
@@ -184,24 +184,24 @@ def _running(
         "form": form,
         "timeout_s": timeout_s,
         "lock_timeout_s": lock_timeout_s,
-        "most_rows": None if most is None else most.rows,
+        "most_rows": None if limit is None else limit.rows,
     }
-    with _started() as process:
+    with _child() as process:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):  # it has ended; its answer has the reason
             process.stdin.write(json.dumps(question))
             process.stdin.close()
         pipe = os.fdopen(process.stdout.fileno(), "rb", closefd=False)
-        answers = _Answers(pipe, None if most is None else most.bytes)
+        answers = _Answers(pipe, None if limit is None else limit.bytes)
         answers.next("open")
-        with _limited(process, timeout_s, answers):
+        with _time_limit(process, timeout_s, answers):
             columns = tuple(Column(name=name, type=kind) for name, kind in answers.next("columns"))
             yield answers, columns
 
 
 @contextmanager
-def _started() -> Iterator[subprocess.Popen[str]]:
+def _child() -> Iterator[subprocess.Popen[str]]:
     """The process that answers. It is killed at the end, since the rest of its answer may be unread."""
     with start(module_command("db.query.questions"), stdin=subprocess.PIPE, stderr=None) as process:
         try:
@@ -211,7 +211,7 @@ def _started() -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def _limited(process: subprocess.Popen[str], timeout_s: float | None, answers: _Answers) -> Iterator[None]:
+def _time_limit(process: subprocess.Popen[str], timeout_s: float | None, answers: _Answers) -> Iterator[None]:
     """Kill the process at the time limit."""
 
     def stop() -> None:
@@ -349,14 +349,14 @@ def _row_groups(cursor: DuckDB) -> Iterator[list[Row]]:
 
 def unique_names(names: Iterable[str]) -> list[str]:
     """The names, with a number appended to repeated ones: x, x_1."""
-    found: dict[str, int] = {}
+    unique: dict[str, int] = {}
     for name in names:
-        free, number = name, 0
-        while free in found:
+        candidate, number = name, 0
+        while candidate in unique:
             number += 1
-            free = f"{name}_{number}"
-        found[free] = number
-    return list(found)
+            candidate = f"{name}_{number}"
+        unique[candidate] = number
+    return list(unique)
 
 
 class _Written(io.RawIOBase):
@@ -391,7 +391,7 @@ def _parquet(cursor: DuckDB) -> Iterator[bytes]:
     from pyarrow import parquet
 
     try:
-        reader = cursor.to_arrow_reader(ROWS_A_GROUP)
+        reader = cursor.to_arrow_reader(PARQUET_GROUP_ROWS)
         names = unique_names(reader.schema.names)
         schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
         file = _Written()
@@ -425,9 +425,9 @@ def limit_memory() -> None:
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, and macOS refuses it
         import resource
 
-        grown = MEMORY_BYTES + _address_space_bytes()
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (grown if most < 0 else min(grown, most), most))
+        limit = MEMORY_BYTES + _address_space_bytes()
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard_limit < 0 else min(limit, hard_limit), hard_limit))
 
 
 def _end_after(seconds: float) -> None:
@@ -454,20 +454,20 @@ def _check(cursor: DuckDB, sql: str) -> None:
     if count > 1:
         raise UsageError(f"expected one statement: got {count}")
     kind = statements[-1].type.name
-    if kind not in READING:
+    if kind not in READ_STATEMENTS:
         raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
 
 
-def _explained(words: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
+def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
     """The error for the user."""
-    if "pytz" in words.message:  # the driver needs this package for times with a zone
+    if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
-    place = "" if words.position is None else f"{error_position(sql, words.position)}: "
-    if words.kind == "Out of Memory":
+    position = "" if problem.position is None else f"{error_position(sql, problem.position)}: "
+    if problem.kind == "Out of Memory":
         return StorageError(TOO_LARGE)
-    if words.kind in MISTAKES:
-        return UsageError(f"{place}{words.message}")
-    return StorageError(f"{place}{words.message}") if place else error
+    if problem.kind in STATEMENT_ERRORS:
+        return UsageError(f"{position}{problem.message}")
+    return StorageError(f"{position}{problem.message}") if position else error
 
 
 def error_position(sql: str, position: int) -> str:

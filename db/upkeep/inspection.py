@@ -44,12 +44,12 @@ def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[War
 
 def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
     """Leftovers of killed processes next to the file, in the folders of its run files, and among temporary files."""
-    own = [] if is_lake(path) else [Path(path).resolve().parent]
+    own_folder = [] if is_lake(path) else [Path(path).resolve().parent]
     with suppress(StorageError):
         sources = [Path(row["source"]).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
-        folders = dict.fromkeys([*own, *sources])
-        return [left for folder in folders for left in leftovers(folder)]
-    return [left for folder in own for left in leftovers(folder)]
+        folders = dict.fromkeys([*own_folder, *sources])
+        return [leftover for folder in folders for leftover in leftovers(folder)]
+    return [leftover for folder in own_folder for leftover in leftovers(folder)]
 
 
 def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
@@ -66,8 +66,8 @@ def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
             Warehouse.open(copy).close()
         except DamagedError:
             return []  # opening the file reports this as an error, so it is not a finding
-        rest = copy.with_name(f"{copy.name}.wal")
-        if not rest.exists() or rest.stat().st_size != size:
+        log_copy = copy.with_name(f"{copy.name}.wal")
+        if not log_copy.exists() or log_copy.stat().st_size != size:
             return []
     problem = f"the log {log} ({size} bytes) was not read: it is damaged, or belongs to another file"
     return [Finding(kind="damage", subject=str(log), problem=problem)]

@@ -64,16 +64,16 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
     path = path.resolve()
     make_folder(path.parent)
     with ExitStack() as hold, temporary_sibling(path) as part:
-        trouble = _hold(hold, path, lock_timeout_s) if path.exists() else None
-        held_id = file_id(str(path))
+        old_fault = _hold(hold, path, lock_timeout_s) if path.exists() else None
+        file_before = file_id(str(path))
         with Warehouse.open(part) as warehouse:
             loaded = ingest_files(warehouse, files)
             if not loaded.loaded:
                 raise StorageError(f"none of {len(files)} files is a readable run: {path} was left unchanged")
-            rebuilt = _with_old(warehouse, path, loaded, trouble) if path.exists() else Rebuilt(loaded=loaded)
+            rebuilt = _with_old(warehouse, path, loaded, old_fault) if path.exists() else Rebuilt(loaded=loaded)
         if os.name == "nt":
             hold.close()  # Windows cannot rename an open file
-        if file_id(str(path)) != held_id:
+        if file_id(str(path)) != file_before:
             raise StorageError(f"{path} was replaced by another process: try again")
         _replace(path, part, rebuilt.kept)
     return rebuilt
@@ -90,11 +90,11 @@ def _hold(hold: ExitStack, path: Path, lock_timeout_s: float) -> str | None:
     return None
 
 
-def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, trouble: str | None) -> Rebuilt:
+def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, old_fault: str | None) -> Rebuilt:
     """Copy the rows that only the old file has, and compare the two."""
     kept = _free_name(path)
-    if trouble is not None:
-        lost = dict.fromkeys(CHECKSUMMED, trouble)
+    if old_fault is not None:
+        lost = dict.fromkeys(CHECKSUMMED, old_fault)
         return Rebuilt(loaded=loaded, kept=kept, compared=_uncompared(warehouse, lost), lost=lost)
     with _readable(path) as (source, lost):
         copied = None
@@ -126,8 +126,8 @@ def _trouble(path: Path) -> str | None:
             upgraded(path, lock_timeout_s=0.0, check=False) as current,
             Warehouse.open(current, read_only=True) as old,
         ):
-            found = {row["name"] for row in old.query("SELECT table_name AS name FROM duckdb_tables()").dicts()}
-            missing = [f"{table} is missing" for table in CHECKSUMMED if table not in found]
+            tables = {row["name"] for row in old.query("SELECT table_name AS name FROM duckdb_tables()").dicts()}
+            missing = [f"{table} is missing" for table in CHECKSUMMED if table not in tables]
             return next((problem for _, problem in damage(old)), missing[0] if missing else None)
     except StorageError as error:
         return problem_of(error)
@@ -160,14 +160,14 @@ def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[ABResult
 def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[str, str]) -> list[ABResult]:
     """Number of rows and checksum of each readable table."""
     differing = {conflict.table for conflict in _differing(copied, lost)}
-    found = []
+    tables = []
     with warehouse.attached(source, lock_timeout_s=0.0) as name:
         for table in (table for table in CHECKSUMMED if table not in lost):
-            before, after = (_sum(warehouse, table, of) for of in (f"{quoted(name)}.{table}", table))
+            before, after = (_sum(warehouse, table, relation) for relation in (f"{quoted(name)}.{table}", table))
             # Merging has compared the rows one by one, except where samples replaced quantiles.
             is_equal = before == after or (before[0] == after[0] and table not in differing)
-            found.append(ABResult(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
-    return found
+            tables.append(ABResult(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
+    return tables
 
 
 def _differing(copied: Merged, lost: Mapping[str, str]) -> tuple[Conflict, ...]:

@@ -81,33 +81,37 @@ def verify(warehouse: Warehouse) -> list[Finding]:
 
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a new warehouse."""
-    (expected, _), found = _new(), _schema_of(warehouse)
+    (expected, _), actual = _expected_schema(), _schema_of(warehouse)
     if warehouse.is_lake:  # it supports fewer things: see `db.lake`
-        expected, found = (_of_tables(schema) for schema in (expected, found))
-    for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
+        expected, actual = (_lake_schema(schema) for schema in (expected, actual))
+    for name in sorted(expected.keys() | actual.keys()):
+        if name not in actual:
             yield Finding(kind="schema", subject=name, problem=f"{name} is missing")
         elif name not in expected:
             yield Finding(kind="schema", subject=name, problem=f"{name} is not part of the schema")
-        elif expected[name] != found[name]:
-            problem = f"{name} is {found[name]!r}, expected {expected[name]!r}"
+        elif expected[name] != actual[name]:
+            problem = f"{name} is {actual[name]!r}, expected {expected[name]!r}"
             yield Finding(kind="schema", subject=name, problem=problem)
 
 
-def _of_tables(schema: Mapping[str, str]) -> dict[str, str]:
+def _lake_schema(schema: Mapping[str, str]) -> dict[str, str]:
     """The schema without constraints, and without the columns and comments of views."""
     views = migrate.view_names()
-    kept = {name: "" if name.startswith("view ") else value for name, value in schema.items()}
-    of_views = tuple(f"column {view}." for view in views)
-    return {name: value for name, value in kept.items() if not name.startswith(("constraint ", *of_views))}
+    without_view_comments = {name: "" if name.startswith("view ") else value for name, value in schema.items()}
+    view_columns = tuple(f"column {view}." for view in views)
+    return {
+        name: value
+        for name, value in without_view_comments.items()
+        if not name.startswith(("constraint ", *view_columns))
+    }
 
 
 @cache
-def _new() -> tuple[dict[str, str], dict[str, list[str]]]:
+def _expected_schema() -> tuple[dict[str, str], dict[str, list[str]]]:
     """The schema of a new warehouse, and the primary key of each table."""
-    with Warehouse.open(MEMORY) as fresh:
-        keys = {row["name"]: row["columns"] for row in fresh.query(PRIMARY_KEYS).dicts()}
-        return _schema_of(fresh), keys
+    with Warehouse.open(MEMORY) as warehouse:
+        keys = {row["name"]: row["columns"] for row in warehouse.query(PRIMARY_KEYS).dicts()}
+        return _schema_of(warehouse), keys
 
 
 def _schema_of(warehouse: Warehouse) -> dict[str, str]:
@@ -119,11 +123,11 @@ def _schema_of(warehouse: Warehouse) -> dict[str, str]:
 def _migrations(warehouse: Warehouse) -> Iterator[Finding]:
     """Migrations that differ from those of this program."""
     sql = "SELECT version, sha256 FROM schema_migrations"
-    found = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
+    applied = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
     for step in (migrate.views(), *migrate.migrations()):
-        if step.version not in found:
+        if step.version not in applied:
             yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was never applied")
-        elif found[step.version] != step.sha256:
+        elif applied[step.version] != step.sha256:
             yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was applied with other SQL")
 
 
@@ -137,7 +141,7 @@ def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
     """Rows of a lake with the same primary key, which a file would refuse; other unique columns are in CHECKS."""
     if not warehouse.is_lake:
         return
-    _, keys = _new()
+    _, keys = _expected_schema()
     checked = {(table, key) for table, key, _ in KEYS}
     for table, columns in keys.items():
         key = ", ".join(map(quoted, columns))
@@ -149,13 +153,13 @@ def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
 def _names(warehouse: Warehouse) -> Iterator[Finding]:
     """Families, runtimes and devices without a plugin in this program, and unknown precisions. Runtimes and devices of
     other tools may have any name, and so may servers under load."""
-    for column, names, which in (
+    for column, names, condition in (
         ("architecture_type", plugins.family_names(), "TRUE"),
         ("precision", get_args(Precision), "TRUE"),
         ("runtime", plugins.names(plugins.RUNTIMES), MEASURED_HERE),
         ("device_type", plugins.names(plugins.DEVICES), MEASURED_HERE),
     ):
-        for row in warehouse.query(NAMES.format(column=column, which=which), [list(names)]).dicts():
+        for row in warehouse.query(NAMES.format(column=column, which=condition), [list(names)]).dicts():
             problem = f"{column} {row['name']!r} of {row['runs']} runs is unknown: expected one of {', '.join(names)}"
             yield Finding(kind="name", subject=row["name"], problem=problem)
 
@@ -234,7 +238,7 @@ KEYS = (
 )
 """(table, unique columns, condition); checked by reading all rows, since an index may be damaged."""
 
-ANNOTATED = (
+ANNOTATION_TARGETS = (
     ("run", "benchmark_runs", "run_id"),
     ("result", "benchmark_results", "result_id"),
     ("series", "series", "series_id"),
@@ -329,7 +333,7 @@ ORDER BY result_id
 CALIBRATION = f"""
 SELECT hardware_id AS subject,
     'hardware_info: ' || hardware_id || ' differs from its calibration runs' AS problem
-FROM hardware_info h LEFT JOIN ({latest_results.NEWEST}) n USING (hardware_id)
+FROM hardware_info h LEFT JOIN ({latest_results.NEWEST_CALIBRATION}) n USING (hardware_id)
 WHERE (h.peak_flops, h.peak_copy_bytes_per_sec, h.calibrated_at, h.calibration_run_id)
     IS DISTINCT FROM (n.peak_flops, n.peak_copy_bytes_per_sec, n.calibrated_at, n.calibration_run_id)
 ORDER BY hardware_id
@@ -404,16 +408,16 @@ LATEST_RESULTS = f"""
 SELECT DISTINCT series_id AS subject,
     'series_heads: the latest results of ' || series_id || ' are outdated' AS problem
 FROM (
-    (SELECT {LATEST_COLUMNS} FROM ({latest_results.COMPUTED}) EXCEPT SELECT {LATEST_COLUMNS} FROM series_heads)
+    (SELECT {LATEST_COLUMNS} FROM ({latest_results.LATEST_RESULTS}) EXCEPT SELECT {LATEST_COLUMNS} FROM series_heads)
     UNION
-    (SELECT {LATEST_COLUMNS} FROM series_heads EXCEPT SELECT {LATEST_COLUMNS} FROM ({latest_results.COMPUTED}))
+    (SELECT {LATEST_COLUMNS} FROM series_heads EXCEPT SELECT {LATEST_COLUMNS} FROM ({latest_results.LATEST_RESULTS}))
 )
 ORDER BY ALL
 """
 
 CHECKS: tuple[tuple[str, str], ...] = (
     *(("orphan", _orphans(*reference)) for reference in REFERENCES),
-    *(("orphan", _annotations(*annotated)) for annotated in ANNOTATED),
+    *(("orphan", _annotations(*annotated)) for annotated in ANNOTATION_TARGETS),
     *(("duplicate", _duplicates(*key)) for key in KEYS),
     ("raw_count", RAW_COUNTS),
     ("raw_statistics", RAW_STATISTICS),
@@ -480,13 +484,13 @@ def _read(warehouse: Warehouse, table: str, columns: str) -> None:
 def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
     """The problem of a primary key's index: unreadable, or missing rows. None without a problem."""
     keys = warehouse.query(f"SELECT {quoted(key)} AS key FROM {quoted(table)}").arrow()["key"].to_pylist()
-    found = 0
+    count = 0
     try:
         for start in range(0, len(keys), BATCH):
             batch = keys[start : start + BATCH]
             marks = ", ".join("?" * len(batch))
             sql = f"SELECT count(*) AS n FROM {quoted(table)} WHERE {quoted(key)} IN ({marks})"
-            found += warehouse.query(sql, batch).dicts()[0]["n"]
+            count += warehouse.query(sql, batch).dicts()[0]["n"]
     except StorageError as error:
         return f"cannot be read: {problem_of(error)}"
-    return None if found == len(keys) else f"finds {found} of {len(keys)} rows"
+    return None if count == len(keys) else f"finds {count} of {len(keys)} rows"

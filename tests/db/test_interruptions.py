@@ -30,7 +30,7 @@ sys.exit(main(sys.argv[3:]))
 MERGE = """
 import os, sys
 from db.commands.merge import main
-from db.upkeep.other_warehouse import OtherWarehouse
+from db.upkeep.merge import OtherWarehouse
 
 take = OtherWarehouse.take
 def watched(other, aliases):

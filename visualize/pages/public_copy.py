@@ -24,7 +24,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
-from db.profiles import TABLES, chosen_profiles
+from db.profiles import TABLES, selected_profiles
 from db.run_records import GROUP_SIZE, StoredRun, stored_runs
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
@@ -110,11 +110,11 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
     """Runs with their selected results. Raises UsageError if there are none."""
     if selection.condition == EVERYTHING.condition:  # includes calibrations and runs without results
         ids = [row["run_id"] for row in warehouse.query(ALL_RUNS).dicts()]
-        if not ids and not chosen_profiles(warehouse, selection):
+        if not ids and not selected_profiles(warehouse, selection):
             raise UsageError(f"{name}: the database is empty, so there is nothing to publish")
         return (one.run for one in stored_runs(warehouse, ids))
     rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
-    if not rows and not chosen_profiles(warehouse, selection):
+    if not rows and not selected_profiles(warehouse, selection):
         raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish")
     chosen = {row["result_id"] for row in rows}
     found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))
@@ -139,7 +139,7 @@ def _take(runs: Iterator[Run], target: Warehouse) -> None:
 
 def _profiles(source: Warehouse, selection: Selection, names: Names | None) -> dict[str, list[dict[str, Any]]]:
     """Rows of the selected profiles by table, with `names` removed."""
-    ids = [row["profile_id"] for row in chosen_profiles(source, selection)]
+    ids = [row["profile_id"] for row in selected_profiles(source, selection)]
     return {
         table: [_row(row, names) for row in source.query(sql.format(own=OWN), {"ids": ids}).dicts()]
         for table, sql in PROFILE_ROWS.items()

@@ -20,7 +20,7 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible, wrapped
 from db.analysis.compare.judging import MIN_CHANGE
-from db.profiles import chosen_profile, parts_of
+from db.profiles import newest_profile, profile_parts
 from db.values import percent_change
 
 if TYPE_CHECKING:
@@ -93,10 +93,11 @@ class ProfileComparison:
 
 def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) -> ProfileComparison:
     """The newest profile of each selection, compared. Raises UsageError for a selection without profiles."""
-    first, second = chosen_profile(warehouse, before), chosen_profile(warehouse, after)
+    first, second = newest_profile(warehouse, before), newest_profile(warehouse, after)
     ids = first["profile_id"], second["profile_id"]
     modules, operators = (
-        [parts_of(warehouse, table, profile_id) for profile_id in ids] for table in ("profile_modules", "profile_ops")
+        [profile_parts(warehouse, table, profile_id) for profile_id in ids]
+        for table in ("profile_modules", "profile_ops")
     )
     layers = [_layers(rows) for rows in modules]
     return ProfileComparison(

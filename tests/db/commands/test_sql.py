@@ -13,8 +13,8 @@ from contextlib import suppress
 import pytest
 
 from benchmarking.core.errors import EXIT_TIME_LIMIT
-from db.query import shell
-from db.query.shell import EXAMPLES
+from db.commands import sql as sql_command
+from db.commands.sql import EXAMPLE_QUERIES
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
 
@@ -80,7 +80,7 @@ def test_columns_come_with_their_meaning(sql):
 
 def test_every_example_is_answered(sql):
     _, script, _ = sql("", "--examples")
-    assert script.count("-- ") == len(EXAMPLES)
+    assert script.count("-- ") == len(EXAMPLE_QUERIES)
     code, out, err = sql(script)
     assert (code, err) == (0, "")
     assert "started_at,model_id,device" in out
@@ -171,8 +171,8 @@ def test_a_database_that_another_process_writes_is_read_from_a_copy(sql, empty_d
 @pytest.fixture
 def no_shell(monkeypatch, tmp_path):
     """No shell in any of the places where one is looked for."""
-    monkeypatch.setattr(shell.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(shell.sysconfig, "get_path", lambda name: str(tmp_path / "scripts"))
+    monkeypatch.setattr(sql_command.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sql_command.sysconfig, "get_path", lambda name: str(tmp_path / "scripts"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
@@ -195,19 +195,19 @@ def test_a_missing_shell_says_how_to_install_it(no_shell, asked_database, capsys
 @pytest.mark.skipif(os.name == "nt", reason="programs have another mark there")
 def test_the_interpreters_own_shell_is_preferred_to_one_on_the_path(no_shell, tmp_path):
     on_path = _program(tmp_path / "bin" / "duckdb", b"\x7fELF")
-    assert shell.find_shell() == on_path
+    assert sql_command.find_shell() == on_path
     beside = _program(tmp_path / "scripts" / "duckdb", b"\x7fELF")
-    assert shell.find_shell() == beside
+    assert sql_command.find_shell() == beside
     _program(beside, b"#!/usr/bin/python3\n")
-    assert shell.find_shell() == on_path
+    assert sql_command.find_shell() == on_path
 
 
 def test_the_working_folder_is_not_searched(no_shell, tmp_path, monkeypatch):
     _program(tmp_path / "here" / "duckdb", b"\x7fELF")
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PATH", os.pathsep.join(["", "."]))
-    with pytest.raises(shell.ShellMissingError, match="pip install duckdb-cli"):
-        shell.find_shell()
+    with pytest.raises(sql_command.ShellMissingError, match="pip install duckdb-cli"):
+        sql_command.find_shell()
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import UsageError
+from db.commands.sql import EXAMPLE_QUERIES
 from db.query import dictionary
 from db.query.questions import answering
-from db.query.shell import EXAMPLES
 from db.warehouse import Warehouse
 
 
@@ -64,7 +64,7 @@ def test_an_unknown_name_is_an_error_with_similar_names(asked_warehouse):
         dictionary.text(asked_warehouse, "serie", width=80)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.question)
+@pytest.mark.parametrize("example", EXAMPLE_QUERIES, ids=lambda example: example.question)
 def test_examples_run(asked_warehouse, example):
     with answering(asked_warehouse.path, example.sql) as answer:
         rows = list(answer.rows)

@@ -12,7 +12,7 @@ import pytest
 from benchmarking.core.errors import EXIT_TIME_LIMIT, StorageError, UsageError
 from db.connection import confined
 from db.query import questions
-from db.query.questions import Most, TimeLimitError, answering, answering_in_parquet, error_position
+from db.query.questions import AnswerLimit, TimeLimitError, answering, answering_in_parquet, error_position
 from db.warehouse import Warehouse
 
 
@@ -156,11 +156,11 @@ def test_a_function_that_takes_all_memory_ends_at_the_memory_limit(ask):
 
 
 def test_no_more_of_an_answer_is_read_than_the_limit_of_the_reader(asked_database):
-    most = Most(rows=3, bytes=1000)
-    with answering(asked_database, "SELECT repeat('x', 100) FROM range(20_000)", most=most) as answer:
+    limit = AnswerLimit(rows=3, bytes=1000)
+    with answering(asked_database, "SELECT repeat('x', 100) FROM range(20_000)", limit=limit) as answer:
         assert list(answer.rows) == 3 * [(100 * "x",)]
     with (
-        answering(asked_database, "SELECT repeat('x', 400) FROM range(20_000)", most=most) as answer,
+        answering(asked_database, "SELECT repeat('x', 400) FROM range(20_000)", limit=limit) as answer,
         pytest.raises(StorageError, match="the answer has more than 0 MB: select less"),
     ):
         list(answer.rows)

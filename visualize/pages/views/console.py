@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import BenchhouseError, UsageError
 from db.query import dictionary
 from db.query.answers import LINES
-from db.query.questions import Column, Most, answering, answering_in_parquet
+from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet
 from db.values import plain, readable
 from visualize.pages import specs
 from visualize.pages.elements import Cell, Chart, Grid, Heading, Link
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TIME_LIMIT_S = 10.0
 DOWNLOAD_LIMIT_S = 60.0
 MOST_ROWS = 500
-MOST = Most(rows=MOST_ROWS + 1, bytes=64_000_000)
+MOST = AnswerLimit(rows=MOST_ROWS + 1, bytes=64_000_000)
 MOST_BARS = 40
 LONGEST_CELL = 300
 LINES_A_PART = 1000
@@ -104,7 +104,7 @@ def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
     trouble = None
     if parameters.sql is not None:
         try:
-            with answering(data.path, parameters.sql, timeout_s=TIME_LIMIT_S, most=MOST) as answer:
+            with answering(data.path, parameters.sql, timeout_s=TIME_LIMIT_S, limit=MOST) as answer:
                 columns, rows = answer.columns, list(answer.rows)
         except BenchhouseError as error:
             trouble = str(error).replace("narrow the query, or raise --timeout", "narrow the query")
