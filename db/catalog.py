@@ -33,11 +33,11 @@ TABLES_SHA256 = (
 """Digests of the tables of the newest version. Such a file needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "619cb94c7a6c7d16ed349357ff3b97e7b37b30e895e3cbc3f3ad97c67e4e0522",  # created and read by DuckDB 1.5
-    "0da1a59c612e84e1965f82e47f62bda52b1107c877aaa99de34359fd53513fd9",  # created and read by 2.0
-    "5bc5ddac34ab49de2d0054b6d5ac02f6fa34ea360648389f497e6c08b6b215a0",  # created by 1.5, read by 2.0
-    "0a3e3a324ecea97d89d7f3d3691be79638b9876c516d75166590dd533b235e7c",  # created by 2.0, read by 1.5
-    "704fd06892baddecdd485efce731fc5ada534f7953f6c66fdeda6b40fb4c50a0",  # the third, rewritten by 2.0, read by 1.5
+    "13b9e4bb94720ea4445e4cde79f1c34293ce7d5c02e41c3697dbb1fa00022c35",  # created and read by DuckDB 1.5
+    "79ef2d22100ea52c929c011ae8bc6f476afa574062d1273205e561542b6ec408",  # created and read by 2.0
+    "d01322dcee4e63692be5414f3b4bf39b6d779f9a162bdd993ae8e33e0c62ee80",  # created by 1.5, read by 2.0
+    "c93bf9b3a871dd0fc3347ad4219221d57dbd901f037d4f34197105acf5ed3e6f",  # created by 2.0, read by 1.5
+    "23e2bd42e1c8b8f36c357dd00e05eb27168285b549193ae9f30b0bdedb53d58d",  # the third, rewritten by 2.0, read by 1.5
 )
 """Digests of the text of our views. If a file has any other text its views are not used: each connection creates
 temporary ones, which takes 40 ms."""
