@@ -83,8 +83,11 @@ PRIVATE_FOLDER = "benchhouse-attached"
 INTERRUPTED = "Query interrupted"
 """The driver's error for a signal during a statement."""
 
-NO_TEXT = "Unable to cast Python instance of type <class 'str'>"
-"""The driver's error for a text that has no UTF-8."""
+NO_UTF8 = re.compile(
+    r"^Unable to cast Python instance of type <class 'str'>|^std::bad_cast$"
+    r"|Python Conversion Failure: cannot encode str as UTF-8"
+)
+"""The driver's errors for a text that has no UTF-8: the first in DuckDB 1.5, the others in 2.0."""
 NOT_UNICODE = "an argument contains bytes that are not UTF-8: give it as UTF-8 text"
 
 T = TypeVar("T")
@@ -442,11 +445,13 @@ def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
         first: BaseException = error
         while isinstance(first.__context__, duckdb.Error):  # not the error of a ROLLBACK that failed
             first = first.__context__
+        if NO_UTF8.search(str(first)):
+            raise UsageError(NOT_UNICODE) from error
         raise storage_error(str(first), path, waited_s) from error
     except RuntimeError as error:
         if str(error) == INTERRUPTED:
             raise KeyboardInterrupt from error
-        if NO_TEXT in str(error):
+        if NO_UTF8.search(str(error)):
             raise UsageError(NOT_UNICODE) from error
         raise
     except UnicodeEncodeError as error:
