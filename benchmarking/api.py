@@ -272,8 +272,8 @@ def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequenc
     fields["device"] = device_named(fields["device"])
     if fields.get("runtime") is not None:
         fields["runtime"] = runtime_named(fields["runtime"])
-    own = None if stages is None else stages.precision
-    return {"precision": own or _precision(describe(module)["parameter_dtypes"]), **fields}
+    stage_precision = None if stages is None else stages.precision
+    return {"precision": stage_precision or _precision(describe(module)["parameter_dtypes"]), **fields}
 
 
 def _measure_copy(
@@ -374,10 +374,10 @@ def _built(plan: CellPlan) -> Preparation | None:
 
     if not needs_preparation(plan.cell):
         return None
-    made = prepare(plan, _silent)
-    if isinstance(made, LoadFailed):
-        raise BenchhouseError(made.error)
-    return made
+    preparation = prepare(plan, _silent)
+    if isinstance(preparation, LoadFailed):
+        raise BenchhouseError(preparation.error)
+    return preparation
 
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:

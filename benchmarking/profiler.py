@@ -149,8 +149,8 @@ def comparison(profiles: Sequence[Profile]) -> dict[str, Json]:
         {
             "runtime": profile.run.cell.runtime,
             "profile_id": profile.profile_id,
-            "latency_median_ms": (own := median(profile.call.latency_ms)),
-            "speedup": first / own if own else None,
+            "latency_median_ms": (median_ms := median(profile.call.latency_ms)),
+            "speedup": first / median_ms if median_ms else None,
             "shares": dict[str, Json](kind_shares(profile)),
         }
         for profile in profiles

@@ -163,8 +163,8 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
     if arguments.model_id is not None:
         raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
     if arguments.dry_run:
-        about = outline(arguments.device)
-        print(json.dumps(to_json(about), indent=1) if show.json else about.text)
+        planned_outline = outline(arguments.device)
+        print(json.dumps(to_json(planned_outline), indent=1) if show.json else planned_outline.text)
         return EXIT_OK
     planning = BenchPlanning(
         session_id=uuid7(),

@@ -141,10 +141,10 @@ def quantile(values: Sequence[float], q: float) -> float:
 def _quantile(ordered: Floats | Sequence[float], q: float) -> float:
     """The quantile of sorted values by linear interpolation, bit-identical to numpy.quantile, which copies its
     input."""
-    place = (len(ordered) - 1) * q
-    low = math.floor(place)
+    position = (len(ordered) - 1) * q
+    low = math.floor(position)
     below, above = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
-    share = place - low
+    share = position - low
     return above - (above - below) * (1 - share) if share >= 0.5 else below + (above - below) * share
 
 
@@ -430,8 +430,8 @@ def binomial_tail(count: int, n: int, share: float) -> float:
     if count <= 0:
         return 1.0
     logs = (math.log(share), math.log1p(-share))
-    whole = math.lgamma(n + 1)
+    log_factorial = math.lgamma(n + 1)
     return math.fsum(
-        math.exp(whole - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * logs[0] + (n - k) * logs[1])
+        math.exp(log_factorial - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * logs[0] + (n - k) * logs[1])
         for k in range(count, n + 1)
     )

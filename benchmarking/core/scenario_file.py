@@ -99,10 +99,10 @@ def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """With linear interpolation between the two nearest values, as numpy does by default."""
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def gpu_metrics(result: Result) -> dict[str, Any]:

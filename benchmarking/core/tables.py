@@ -81,19 +81,22 @@ def table_of(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page 
     """
     room = math.inf if page.width is None else TEXT_WIDTH
     filled = [_Filled(column, tuple(map(column.text, items))) for column in columns]
-    kept = [each for each in filled if any(text is not None for text in each.texts)]
-    shared = _shared(kept) if _needed_width(kept, math.inf) > room else []
-    kept = [each for each in kept if each not in shared]
+    visible_columns = [each for each in filled if any(text is not None for text in each.texts)]
+    shared = _shared(visible_columns) if _needed_width(visible_columns, math.inf) > room else []
+    visible_columns = [each for each in visible_columns if each not in shared]
     left_out = []
-    while _needed_width(kept) > room and (spare := max(kept, key=lambda each: each.column.spare)).column.spare:
-        kept.remove(spare)
+    while (
+        _needed_width(visible_columns) > room
+        and (spare := max(visible_columns, key=lambda each: each.column.spare)).column.spare
+    ):
+        visible_columns.remove(spare)
         left_out.append(spare.column.heading)
     return Table(
-        headings=tuple(each.column.heading for each in kept),
-        rows=tuple(zip(*(each.cells for each in kept), strict=True)),
-        numbers=tuple(place for place, each in enumerate(kept) if each.column.is_number),
-        states=tuple(place for place, each in enumerate(kept) if each.column.is_state),
-        keys=max(1, sum(each.column.is_key for each in kept)),
+        headings=tuple(each.column.heading for each in visible_columns),
+        rows=tuple(zip(*(each.cells for each in visible_columns), strict=True)),
+        numbers=tuple(place for place, each in enumerate(visible_columns) if each.column.is_number),
+        states=tuple(place for place, each in enumerate(visible_columns) if each.column.is_state),
+        keys=max(1, sum(each.column.is_key for each in visible_columns)),
         shared=tuple(f"{each.column.heading} {each.cells[0]}" for each in shared),
         left_out=tuple(left_out),
     )

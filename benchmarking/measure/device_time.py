@@ -37,7 +37,7 @@ def host_gap_pass(context: MeasureContext, launch: int, call_ns: float) -> PassR
     """`host_gap_ms`: the wall time of a call (`call_ns`) minus the time in which any kernel or copy ran. Measured in
     the first launch only, since a tracer stays attached to its process."""
     tracer = context.handle.tracer()
-    why_not = _why_not_applicable(context) or _why_not_traced(context, tracer)
+    why_not = _inapplicable_reason(context) or _untraced_reason(context, tracer)
     if why_not is not None or tracer is None:
         return PassResult(missing={HOST_GAP: why_not or NOT_SUPPORTED})
     if launch > 0:
@@ -70,7 +70,7 @@ def covered_ns(spans: Iterable[Span]) -> float:
 def pipelined_pass(context: MeasureContext, call_ns: float) -> PassResult:
     """`throughput_pipelined`: items per second when calls are queued one after another with a single wait at the end.
     `call_ns` is the wall time of a synchronized call."""
-    why_not = _why_not_applicable(context) or _why_not_queued(context)
+    why_not = _inapplicable_reason(context) or _unqueued_reason(context)
     if why_not is not None:
         return PassResult(missing={PIPELINED: why_not})
     context.live("pipeline")
@@ -102,7 +102,7 @@ def _traced_calls(context: MeasureContext, calls: int) -> None:
         context.handle.synchronize()
 
 
-def _why_not_applicable(context: MeasureContext) -> str | None:
+def _inapplicable_reason(context: MeasureContext) -> str | None:
     """Why neither pass applies to these calls."""
     if context.operation.times_itself:
         return f"{NOT_APPLICABLE}: the call times itself"
@@ -113,13 +113,13 @@ def _why_not_applicable(context: MeasureContext) -> str | None:
     return None
 
 
-def _why_not_traced(context: MeasureContext, tracer: KernelTracer | None) -> str | None:
+def _untraced_reason(context: MeasureContext, tracer: KernelTracer | None) -> str | None:
     if not context.handle.is_accelerator:
         return f"{NOT_APPLICABLE}: the host is the device"
     return None if tracer is not None else f"{NOT_SUPPORTED}: no kernel tracer for this device"
 
 
-def _why_not_queued(context: MeasureContext) -> str | None:
+def _unqueued_reason(context: MeasureContext) -> str | None:
     if not context.handle.has_queue:
         return f"{NOT_APPLICABLE}: calls are synchronous, so there is no queue"
     if context.operation.new_tokens is not None:

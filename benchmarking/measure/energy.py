@@ -60,7 +60,7 @@ class EnergyWindow:
 def energy_pass(context: MeasureContext) -> PassResult:
     """J per call by domain, gross and net of the idle power, and mean and peak power. The idle power is measured with
     the model loaded, after a pause. Without a counter or power sensor nothing runs, and only reasons are returned."""
-    why_not = _why_not(context.handle, context.settings)
+    why_not = _missing_reason(context.handle, context.settings)
     if why_not is not None or not _has_energy(context.handle):
         return PassResult(missing=_reasons(context.handle.energy_j(), why_not))
     context.live("energy")
@@ -75,7 +75,7 @@ def energy_pass(context: MeasureContext) -> PassResult:
 def idle_power_w(handle: DeviceHandle, settings: Settings) -> dict[str, Json]:
     """Power in W by domain of an open device without a model, after a pause; empty if it cannot be measured. The
     difference from `energy_idle_w` is the cost of keeping a model loaded."""
-    if _why_not(handle, settings) is not None or not _has_energy(handle):
+    if _missing_reason(handle, settings) is not None or not _has_energy(handle):
         return {}
     return dict[str, Json](_power_w(_idle_window(handle, settings)))
 
@@ -325,7 +325,7 @@ def _joules(reading: Readings, domain: str) -> float:
     return float(value)
 
 
-def _why_not(handle: DeviceHandle, settings: Settings) -> str | None:
+def _missing_reason(handle: DeviceHandle, settings: Settings) -> str | None:
     if settings.energy_windows < 1:
         return f"{NOT_RUN}: no energy window was requested"
     if settings.energy_window_s < MIN_WINDOW_S:

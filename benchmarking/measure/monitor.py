@@ -352,12 +352,12 @@ def usage_pass(
 ) -> UsagePass:
     """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the duration of
     the timed calls. If `run` is given, it runs the calls and returns their number."""
-    why_not = _why_not(context, device, timed_ns)
+    why_not = _missing_reason(context, device, timed_ns)
     if why_not is not None or device is None:
         return _without(why_not or NOT_RUN)
     context.live("monitor")
-    own = (os.getpid(), *context.operation.process_ids())
-    monitor = DeviceMonitor(device, process_ids=own, with_conditions=False)
+    process_ids = (os.getpid(), *context.operation.process_ids())
+    monitor = DeviceMonitor(device, process_ids=process_ids, with_conditions=False)
     try:
         with monitor:
             if context.handle.is_accelerator:
@@ -376,7 +376,7 @@ def usage_pass(
     )
 
 
-def _why_not(context: MeasureContext, device: Device | None, timed_ns: float) -> str | None:
+def _missing_reason(context: MeasureContext, device: Device | None, timed_ns: float) -> str | None:
     settings = context.settings
     if context.handle.has_scripted_clock:
         return f"{NOT_APPLICABLE}: the device is scripted"

@@ -245,8 +245,8 @@ def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
             raise UsageError(f"metrics(): {name} {why}: choose another name")
     if not found:
         return PassResult()
-    about: dict[str, Json] = {one.name: {"unit": one.unit, "better": one.better} for one in found}
-    return PassResult(metrics={one.name: float(one.value) for one in found}, extra={CUSTOM_METRICS: about})
+    definitions: dict[str, Json] = {one.name: {"unit": one.unit, "better": one.better} for one in found}
+    return PassResult(metrics={one.name: float(one.value) for one in found}, extra={CUSTOM_METRICS: definitions})
 
 
 def _numbers(readings: Readings) -> PassResult:
@@ -402,9 +402,9 @@ def compile_pass(
     """
     if context.compile_count is None:
         return _without("nothing is compiled", verified)
-    own = verified.get(SECONDS)
-    if isinstance(own, int | float):
-        seconds, method = float(own), "counter"
+    runtime_s = verified.get(SECONDS)
+    if isinstance(runtime_s, int | float):
+        seconds, method = float(runtime_s), "counter"
     else:
         steady_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
         seconds, method = ns_to_s(first_call_ns - steady_ns) if first_compiles else 0.0, "upper_bound"

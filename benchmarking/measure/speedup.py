@@ -70,10 +70,10 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 def _from_intervals(baseline: Result, other: Result, ratio: float) -> Speedup:
     """The ratio, with an interval from the two medians' own intervals."""
-    base, own = _distances(baseline), _distances(other)
-    if base is None or own is None:
+    base, other_ends = _distances(baseline), _distances(other)
+    if base is None or other_ends is None:
         return Speedup(ratio=ratio)
-    down, up = hypot(base[0], own[1]), hypot(base[1], own[0])
+    down, up = hypot(base[0], other_ends[1]), hypot(base[1], other_ends[0])
     return Speedup(ratio=ratio, low=ratio * exp(-down), high=ratio * exp(up), scope="within")
 
 

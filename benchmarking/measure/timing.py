@@ -179,14 +179,14 @@ class Stopwatch:
         return rest
 
     def _keep(self, started_ns: int, elapsed_ns: int) -> None:
-        own: Mapping[str, int] = {} if self._own_times is None else self._own_times()
+        times_ns: Mapping[str, int] = {} if self._own_times is None else self._own_times()
         self.started_ns.append(started_ns)
-        self.block_ns.append(own.get(LATENCY_WALL, elapsed_ns))
+        self.block_ns.append(times_ns.get(LATENCY_WALL, elapsed_ns))
         self.spent_ns += elapsed_ns
         if self._own_marks is not None:
             self.marks.extend((name, started_ns + after_ns) for name, after_ns in self._own_marks())
         by_runtime: Mapping[str, int] = {} if self._runtime_times is None else self._runtime_times()
-        for name, value in {**own, **by_runtime}.items():
+        for name, value in {**times_ns, **by_runtime}.items():
             if name != LATENCY_WALL:
                 self.own_ns.setdefault(name, []).append(value)
         if self._timers:

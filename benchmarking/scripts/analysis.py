@@ -108,7 +108,7 @@ def analysed(request: ScriptRequest) -> Analysis:
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watch_script(Path(request.path), request.arguments, request.max_depth)
     modules = tuple(_module(one, request, sequence) for one in run.modules)
-    return Analysis(request=request, modules=modules, error=run.error or _why_not_all(run))
+    return Analysis(request=request, modules=modules, error=run.error or _incomplete_reason(run))
 
 
 def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def _module(seen: ModuleRecord, request: ScriptRequest, sequence: BuildSequence 
     )
 
 
-def _why_not_all(run: ScriptRun) -> str | None:
+def _incomplete_reason(run: ScriptRun) -> str | None:
     if run.other_backend is not None:
         return KERAS_ELSEWHERE.format(elsewhere=run.other_backend)
     if run.modules:

@@ -60,8 +60,8 @@ def _target(word: str, folder: Path) -> Target:
         raise UsageError(f"{path}: no such script: check the path or --search-dir")
     if path.suffix != ".py":
         raise UsageError(f"{path}: not a Python script (*.py)")
-    wanted = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
-    return Target(path=path.resolve(), hashes=wanted)
+    prefixes = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
+    return Target(path=path.resolve(), hashes=prefixes)
 
 
 def split_arguments(script_args: str) -> tuple[str, ...]:

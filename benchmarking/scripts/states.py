@@ -162,19 +162,19 @@ def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
     results = tuple(_result(run, result) for result in run.results)
     selection = {_place(one) for one in results}
     others = (one for one in state.results if _place(one) not in selection)
-    kept = replace(state, results=(*others, *results), updated_at=utc_now())
+    updated = replace(state, results=(*others, *results), updated_at=utc_now())
     prepared = {} if run.preparation is None else run.preparation.build
-    return _with_build(kept, plan, prepared or _made_by_launches(run))
+    return _with_build(updated, plan, prepared or _made_by_launches(run))
 
 
 def _made_by_launches(run: Run) -> dict[str, Json]:
     """The builds made by the launches themselves, such as compiled code, in the form of `Preparation.build`; without
     size and time if they are on another machine."""
-    made = dict.fromkeys(name for result in run.results for name in _made(result))
-    if not made:
+    builds = dict.fromkeys(name for result in run.results for name in _made(result))
+    if not builds:
         return {}
-    kind, _, _ = next(iter(made)).partition("/")
-    digests = [name.partition("/")[2] for name in made]
+    kind, _, _ = next(iter(builds)).partition("/")
+    digests = [name.partition("/")[2] for name in builds]
     store = BuildStore()
     found = [(build, True) for digest in digests if (build := store.find_digest(kind, digest)) is not None]
     known = combined_facts(kind, found) if len(found) == len(digests) else {}
@@ -186,9 +186,9 @@ def _made(result: Result) -> Iterator[str]:
     launches = result.extra.get("launches")
     for launch in launches if isinstance(launches, list) else ():
         verified = launch.get("verified") if isinstance(launch, dict) else None
-        made = verified.get(MADE_BUILD) if isinstance(verified, dict) else None
-        if isinstance(made, str) and MADE.fullmatch(made):
-            yield made
+        build = verified.get(MADE_BUILD) if isinstance(verified, dict) else None
+        if isinstance(build, str) and MADE.fullmatch(build):
+            yield build
 
 
 def write(state: ScriptState) -> None:

@@ -122,8 +122,8 @@ def _check_value(name: str, value: object) -> None:
 
 
 def _point(values: Mapping[str, Any]) -> Point:
-    own = {name: value for name, value in values.items() if name in POINT_FIELDS}
-    return Point(**own, axes={name: value for name, value in values.items() if name not in POINT_FIELDS})
+    fields = {name: value for name, value in values.items() if name in POINT_FIELDS}
+    return Point(**fields, axes={name: value for name, value in values.items() if name not in POINT_FIELDS})
 
 
 def work(point: Point) -> float:

@@ -96,9 +96,9 @@ def _plan_each(
     refused: dict[str, UnsupportedError] = {}
     default = default_runtime()
     for name in sorted(runtimes, key=lambda name: name != default):
-        wanted = replace(request, runtime=name, device=device)
+        requested = replace(request, runtime=name, device=device)
         try:
-            plan = plan_cell(wanted, session_id, workload=workload, machine=machine)
+            plan = plan_cell(requested, session_id, workload=workload, machine=machine)
         except UnsupportedError as error:
             refused[name] = error
             continue

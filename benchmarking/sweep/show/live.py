@@ -88,8 +88,8 @@ class LiveObserver(Observer):
 
     def launch(self, track: Track, launch: int) -> None:
         self._progress.launch(track, launch)
-        place = f"launch {launch + 1} of {track.plan.settings.launches}"
-        self._now(f"loading {cell_name(track.plan.cell)}, {place}")
+        launch_text = f"launch {launch + 1} of {track.plan.settings.launches}"
+        self._now(f"loading {cell_name(track.plan.cell)}, {launch_text}")
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         self._progress.live(track, launch, point, live)
