@@ -313,7 +313,7 @@ def _performance(one: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, dic
     times, without_mean = latencies(numbers)
     for name in without_mean:
         lost.without_mean[name] = lost.without_mean.get(name, 0) + 1
-    rates = {name: (unit, numbers.first(metrics)) for name, (unit, metrics) in RATES.items()}
+    rates = {name: (unit, numbers.first_of(metrics)) for name, (unit, metrics) in RATES.items()}
     if not (one.result.point.new_tokens or LOOP in one.run.cell.runtime_mode) and not rates["input_token_rate"][1]:
         rates["input_token_rate"] = rates.pop("output_token_rate")  # nothing is generated: the tokens are the input's
     return {
@@ -359,8 +359,8 @@ def _counts(own: list[Requests], name: str) -> Iterator[int | None]:
 def _total(result: Result, numbers: Numbers) -> tuple[int, int]:
     """The number of requests and of failed ones; 0 if an imported file does not state it."""
     if own := _own_requests(result):
-        numbers.first(["requests_sent"])
-        numbers.first(["requests_failed"])
+        numbers.first_of(["requests_sent"])
+        numbers.first_of(["requests_failed"])
         return sum(map(len, own)), sum(error is not None for each in own for error in each.error)
     timed = [one for one in result.samples if one.metric == "latency_wall" and one.phase == "measure"]
     calls = sum(len(one.values) * one.inner_loops for one in timed) or result.iterations

@@ -38,7 +38,7 @@ def _is_aiperf(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    config = top.must(top.fields, "input_config")
+    config = top.required(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
     result = export_result(
         top,
@@ -65,8 +65,8 @@ def _model(config: Fields, endpoint: Fields) -> str:
     """The names of the models: a list of objects with names in newer versions, a list of names in older ones."""
     models = config.fields("models")
     if models is not None:
-        return ", ".join(one.must(one.text, "name") for one in models.must(models.objects, "items"))
-    return model_names(endpoint, "model_names", endpoint.must(endpoint.any, "model_names"))
+        return ", ".join(one.required(one.text, "name") for one in models.required(models.objects, "items"))
+    return model_names(endpoint, "model_names", endpoint.required(endpoint.any, "model_names"))
 
 
 def _load(config: Fields) -> Fields:

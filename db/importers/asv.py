@@ -20,7 +20,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
 from db.importers.support.names import Argument, split_arguments
-from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, short, top_fields
+from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields
 
 VERSION = 2
 SKIPPED = "NaN"
@@ -66,12 +66,12 @@ def _is_results(file: ForeignFile) -> bool:
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top_fields(file)  # refuses anything but an object
     top = Fields(file, file.parsed(str))
-    version = top.must(top.integer, "version")
+    version = top.required(top.integer, "version")
     if version != VERSION:
         top.refuse("version", f"expected {VERSION}, found {version}: convert the file with asv update")
     shared, environment = _shared(top)
     columns = [str(name) for name in top.items("result_columns")]
-    results = top.must(top.fields, "results")
+    results = top.required(top.fields, "results")
     entries = {name: _entry(results, name, columns) for name in results}
     kept = top.rest()
     for name, entry in entries.items():
@@ -80,7 +80,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _shared(top: Fields) -> tuple[dict[str, Any], str]:
     """Fields of the runs about machine, commit and environment, and the environment's name."""
-    params = top.must(top.fields, "params")
+    params = top.required(top.fields, "params")
     requirements = top.fields("requirements")
     cpu, machine, threads = params.text("cpu"), params.text("machine"), parsed_number(str(params.any("num_cpu")))
     python = top.text("python") or params.text("python")
@@ -91,7 +91,7 @@ def _shared(top: Fields) -> tuple[dict[str, Any], str]:
         "device_name": cpu or machine,
         "cpu_model": cpu,
         "cpu_threads": threads if isinstance(threads, int) and 0 < threads <= INT32_MAX else None,
-        "git_commit": top.must(top.text, "commit_hash"),
+        "git_commit": top.required(top.text, "commit_hash"),
         "git_commit_time": _time(top, "date"),
         "versions": {name: str(value) for name, value in {"python": python, **versions}.items() if value},
     }
@@ -114,7 +114,7 @@ def _time(fields: Fields, name: str) -> datetime | None:
     try:
         return datetime(1970, 1, 1) + timedelta(milliseconds=milliseconds)
     except OverflowError:
-        fields.refuse(name, f"expected milliseconds since 1970, found {short(milliseconds)}")
+        fields.refuse(name, f"expected milliseconds since 1970, found {shortened(milliseconds)}")
 
 
 def _runs(
@@ -177,7 +177,7 @@ def _result(case: Case, kind: Kind) -> Result:
         return foreign_result(point, metrics={}, status="failed", error="failed: asv's results do not say why")
     if fields.any("result") == SKIPPED:
         return foreign_result(point, metrics={}, status="skipped", error="skipped by the benchmark's set-up")
-    value = fields.must(fields.number, "result")
+    value = fields.required(fields.number, "result")
     if kind == "time":
         return _timed(point, fields, value * MS_PER_S)
     return foreign_result(

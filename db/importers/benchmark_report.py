@@ -15,7 +15,14 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, yaml_object
-from db.importers.support.serving import engine, latency_columns, load_mode, load_result, named, token_columns
+from db.importers.support.serving import (
+    engine_name,
+    latency_columns,
+    load_mode,
+    load_result,
+    named_statistics,
+    token_columns,
+)
 
 VERSIONS = ("0.2", "0.2.1")
 PARTS = ({"run", "results"}, {"scenario", "metrics"})
@@ -92,7 +99,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         stated_times=(time.text("start"),),
         tool_version=" ".join(word for word in (tool, tool_version) if word) or None,
         **_device(engines),
-        runtime=engine(_joined(one.text("tool") for one in engines)),
+        runtime=engine_name(_joined(one.text("tool") for one in engines)),
         runtime_mode={**_mode(engines, load), **load_mode(result)},
         versions={one.text("tool") or "engine": one.text("tool_version") for one in engines},
         kept={"report": Fields(file, data).rest()},
@@ -173,7 +180,7 @@ def _times(name: str, times: Fields) -> dict[str, float]:
     unit = times.text("units")
     if unit not in TO_MS:
         times.refuse("units", f"expected {', '.join(TO_MS)}, found {unit!r:.40}")
-    return named(name, values, COLUMNS, TO_MS[unit])
+    return named_statistics(name, values, COLUMNS, TO_MS[unit])
 
 
 def _length(found: Fields, planned: Fields) -> tuple[int | None, float | None]:

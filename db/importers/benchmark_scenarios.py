@@ -11,7 +11,7 @@ from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
 from benchmarking.core.records import PRECISIONS, Doubt, Json, Point, Precision, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, middle, negative_times
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, top_fields
 
@@ -124,13 +124,13 @@ def _result(scenario: Fields, config: Fields) -> Result:
     samples: list[Samples] = [block(0, latencies)] if latencies else []
     samples += [measured("time_to_first_token", firsts)] if firsts else []
     samples += [measured("time_per_output_token", means)] if means else []
-    median_ms = middle(latencies) if latencies else _ms(latency, "median")
+    median_ms = median_of(latencies) if latencies else _ms(latency, "median")
     return foreign_result(
         point,
         samples=samples,
         metrics={
-            "time_to_first_token_ms": middle(firsts) if firsts else _ms(first, "median"),
-            "time_per_output_token_ms": middle(means) if means else _ms(each, "median"),
+            "time_to_first_token_ms": median_of(firsts) if firsts else _ms(first, "median"),
+            "time_per_output_token_ms": median_of(means) if means else _ms(each, "median"),
             **_rates(median_ms, point),
             **_gpu(scenario.section("gpu_metrics")),
         },

@@ -44,7 +44,7 @@ def _is_genai_perf(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _of_csv(file) if file.json is None else top_fields(file)
-    config = top.must(top.fields, "input_config")
+    config = top.required(top.fields, "input_config")
     endpoint = config.fields("endpoint") or config
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
@@ -65,7 +65,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _model(config: Fields) -> str:
     name = "model_names" if "model_names" in config else "model"
-    names = config.must(config.any, name)
+    names = config.required(config.any, name)
     return model_names(config, name, names if isinstance(names, list) else [names])
 
 

@@ -70,7 +70,7 @@ def _is_output(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _of_csv(file) if file.json is None else top_fields(file)
-    context = top.must(top.fields, "context")
+    context = top.required(top.fields, "context")
     shared: dict[str, Any] = {**_machine(context), "started_at": context.time("date")}
     entries, complexity = _by_name(top)
     kept = {**context.rest(), **top.rest()}
@@ -156,8 +156,8 @@ def _by_name(top: Fields) -> tuple[dict[str, list[Fields]], dict[str, list[Json]
     """The entries of each benchmark, and the complexity fitted to each function."""
     entries: dict[str, list[Fields]] = {}
     complexity: dict[str, list[Json]] = {}
-    for entry in top.must(top.objects, "benchmarks"):
-        name = entry.text("run_name") or entry.must(entry.text, "name")
+    for entry in top.required(top.objects, "benchmarks"):
+        name = entry.text("run_name") or entry.required(entry.text, "name")
         if entry.text("aggregate_name") in COMPLEXITY:
             complexity.setdefault(name, []).append(_whole(entry))
         else:
@@ -209,7 +209,7 @@ def _ms(entry: Fields, field_name: str) -> float:
     unit = entry.text("time_unit") or "ns"
     if unit not in MS_PER_UNIT:
         entry.refuse("time_unit", f"expected {', '.join(MS_PER_UNIT)}, found {unit!r}")
-    return entry.must(entry.number, field_name) * MS_PER_UNIT[unit]
+    return entry.required(entry.number, field_name) * MS_PER_UNIT[unit]
 
 
 def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
@@ -221,7 +221,7 @@ def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
         values = [entry.any(name) for entry in repetitions]
         if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
             means[COUNTERS.get(name, f"counter_{name}")] = fmean(
-                entry.must(entry.number, name) for entry in repetitions
+                entry.required(entry.number, name) for entry in repetitions
             )
     return means
 

@@ -19,7 +19,7 @@ from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Result, Samples
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, measured, middle
+from db.importers.support.measures import MS_PER_S, measured, median_of
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import (
     Sent,
@@ -91,7 +91,7 @@ def _is_report(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    loads = [_load(top, benchmark) for benchmark in top.must(top.objects, "benchmarks")]
+    loads = [_load(top, benchmark) for benchmark in top.required(top.objects, "benchmarks")]
     metadata = top.section("metadata")
     for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
         own = [load for load in loads if (load.model_id, load.kind) == (model_id, kind)]
@@ -138,14 +138,14 @@ def _model(top: Fields, benchmark: Fields, config: Fields) -> str | None:
 
 
 def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
-    distributions = benchmark.must(benchmark.fields, "metrics")
+    distributions = benchmark.required(benchmark.fields, "metrics")
     totals = distributions.section("request_totals")
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
     samples, stated = _samples(benchmark, succeeded), _metrics(distributions)
     values = {one.metric: one.values for one in samples}
     metrics, missing = _token_times(values.get(TPOT), stated)
     if first := values.get("time_to_first_token"):
-        metrics["time_to_first_token_ms"] = middle(first)
+        metrics["time_to_first_token_ms"] = median_of(first)
     variation = 0.0 if kind == "constant" else 1.0
     result = load_result(
         concurrency=_concurrency(strategy, kind),
@@ -247,7 +247,7 @@ def _token_times(
         return {}, {}
     tails = {column: tail_quantile(values_ms, q) for column, q in TPOT_TAILS.items()}
     found = {column: value for column, value in tails.items() if value is not None}
-    return {f"{TPOT}_ms": middle(values_ms), **found}, dict.fromkeys(tails.keys() - found.keys(), TOO_FEW_SAMPLES)
+    return {f"{TPOT}_ms": median_of(values_ms), **found}, dict.fromkeys(tails.keys() - found.keys(), TOO_FEW_SAMPLES)
 
 
 def _statistics(values: Fields) -> dict[str, float]:

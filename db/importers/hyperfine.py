@@ -11,7 +11,7 @@ from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, middle
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, median_of
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import Fields, parsed_number, top_fields
 
@@ -35,7 +35,7 @@ def _is_export(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     for index, result in enumerate(top_fields(file).objects("results") or ()):
-        command = result.must(result.text, "command")
+        command = result.required(result.text, "command")
         parameters = result.section("parameters")
         axes, variant = split_arguments({name: parsed_number(str(parameters.any(name))) for name in parameters})
         yield ForeignRun(
@@ -56,7 +56,7 @@ def _result(result: Fields, point: Point) -> Result:
     return foreign_result(
         point,
         samples=[block(0, in_ms(seconds))] if seconds else [],
-        metrics={**means, "process_peak_rss_mb": bytes_to_mb(middle(memory)) if memory else None},
+        metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
         stated={column: _ms(result, name) for name, column in STATED.items()},
         doubts=_failures(result.items("exit_codes")),
     )

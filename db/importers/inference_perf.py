@@ -18,14 +18,14 @@ from benchmarking.core.records import Doubt, Json, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, in_ms, measured
-from db.importers.support.reading import Fields, short, top_fields, yaml_object
+from db.importers.support.reading import Fields, shortened, top_fields, yaml_object
 from db.importers.support.serving import (
     STATISTICS,
     Sent,
     latency_columns,
     load_mode,
     load_result,
-    named,
+    named_statistics,
     requests_record,
     token_columns,
     with_requests,
@@ -153,7 +153,7 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     for times, names in ((latency, (*TIMES, *FURTHER_TIMES)), (load, ("schedule_delay",))):
         for name in names:
             values = times.section(name)
-            stated |= named(name, {one: values.number(one) for one in STATISTICS}, COLUMNS, MS_PER_S)
+            stated |= named_statistics(name, {one: values.number(one) for one in STATISTICS}, COLUMNS, MS_PER_S)
     return stated
 
 
@@ -167,7 +167,7 @@ def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, fail
     found = []
     for index, one in enumerate(data):
         if not isinstance(one, dict):
-            listed.refuse(f"request {index + 1}: expected an object, found {short(one)}")
+            listed.refuse(f"request {index + 1}: expected an object, found {shortened(one)}")
         found.append(_request(Fields(listed, one, f"request {index + 1}")))
     errors = sum(one.error is not None for one in found)
     return found if (len(found) - errors, errors) == (succeeded, failed or 0) else []
@@ -175,7 +175,7 @@ def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, fail
 
 def _request(request: Fields) -> Sent:
     """A request, without the intended start, which the file does not have."""
-    start, end = (request.must(request.number, name) for name in ("start_time", "end_time"))
+    start, end = (request.required(request.number, name) for name in ("start_time", "end_time"))
     info, error = request.section("info"), request.section("error")
     response = info.section("response_metrics")
     tokens = response.numbers("output_token_times") or ()

@@ -17,7 +17,7 @@ from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, middle
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
 from db.importers.support.names import family_of, precision_of
 from db.importers.support.reading import Fields, csv_rows
 
@@ -233,9 +233,9 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
     samples = [block(0, values)] if values else []
     if values and not prompt:
         per_token = array("d", (value / generated for value in values))
-        metrics["time_per_output_token_ms"] = middle(per_token)
+        metrics["time_per_output_token_ms"] = median_of(per_token)
         samples.append(measured("time_per_output_token", per_token))
-    metrics |= _speeds(point, middle(values)) if values else _stated(row, point)
+    metrics |= _speeds(point, median_of(values)) if values else _stated(row, point)
     return foreign_result(
         point,
         metrics=metrics,

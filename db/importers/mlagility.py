@@ -17,7 +17,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import MAX_YAML_BYTES, Fields, csv_rows, short, yaml_object
+from db.importers.support.reading import MAX_YAML_BYTES, Fields, csv_rows, shortened, yaml_object
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
@@ -174,7 +174,7 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
     """One result, or one for each prompt."""
     for name, unit in UNITS.items():
         if (stated := evaluation.text(name)) not in (None, unit):
-            evaluation.refuse(name, f"expected {unit}, found {short(stated)}")
+            evaluation.refuse(name, f"expected {unit}, found {shortened(stated)}")
     names = (*NUMBERS, *TOKENS)
     values = {name: evaluation.any(name) for name in names if name in evaluation}
     prompts = max((len(value) for value in values.values() if isinstance(value, list)), default=1)

@@ -199,7 +199,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _of_row(row: Row, division: str | None, submitter: str | None, system: Fields) -> ForeignRun:
     fields = row.fields
-    scenario = fields.must(fields.text, "Scenario").lower()
+    scenario = fields.required(fields.text, "Scenario").lower()
     machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
     return ForeignRun(
         key=fields.path,
@@ -223,7 +223,7 @@ def _row_result(row: Row, scenario: str) -> Result:
     """The result of a row. Its metric depends on the unit, and on model and round if the stated unit is known to be
     wrong."""
     fields = row.fields
-    value, units = fields.must(fields.number, "Result"), fields.must(fields.text, "Units")
+    value, units = fields.required(fields.number, "Result"), fields.required(fields.text, "Units")
     if units.strip().lower() not in UNITS:
         fields.refuse("Units", f"expected {', '.join(UNITS)}, found {units[:60]!r}")
     column, factor = UNITS[units.strip().lower()]
@@ -340,7 +340,9 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
             continue
         power = powers.pop(_table_key(row), None)
         stated = _stated_power(row)
-        yield Row(fields=row, power=stated if power is None else (power.must(power.number, "Result"), _units(power)))
+        yield Row(
+            fields=row, power=stated if power is None else (power.required(power.number, "Result"), _units(power))
+        )
     for row in powers.values():
         row.refuse("Units", "the file has no result for this power measurement")
 

@@ -17,7 +17,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, csv_header, csv_rows, short
+from db.importers.support.reading import Fields, csv_header, csv_rows, shortened
 
 BACKEND = "onnxruntime-genai"
 OWN = "token_generation_latency_ms"
@@ -100,7 +100,7 @@ def _records(file: ForeignFile) -> Iterator[Fields]:
         file.refuse("not a list of records, or truncated")
     for index, record in enumerate(file.json):
         if not isinstance(record, dict):
-            file.refuse(f"record {index + 1}: expected an object, found {short(record)}")
+            file.refuse(f"record {index + 1}: expected an object, found {shortened(record)}")
         yield Fields(file, record, f"record {index + 1}")
 
 
@@ -158,7 +158,7 @@ def _time(record: Fields, text: str) -> datetime:
     try:
         return datetime.strptime(text, DATE)
     except ValueError:
-        record.refuse("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {short(text)}")
+        record.refuse("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {shortened(text)}")
 
 
 def _result(config: Fields, values: Fields) -> Result:

@@ -18,7 +18,7 @@ from benchmarking.core.records import Doubt, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured
-from db.importers.support.reading import parsed_number, short
+from db.importers.support.reading import parsed_number, shortened
 
 ROW = re.compile(
     r"(?P<model>.*?),(?P<seconds>[-+.\deE]+),(?:(?P<second>[-+.\deE]+),)?(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),"
@@ -125,7 +125,7 @@ def _invocations(file: ForeignFile, lines: Iterable[tuple[int, str]]) -> list[In
                 found.append(Invocation(model=row["model"]))
                 expected = 0
             if int(row["index"]) != expected or row["model"] != found[-1].model:
-                file.refuse(f"line {number}: expected call {expected} of {found[-1].model}, found {short(line)}")
+                file.refuse(f"line {number}: expected call {expected} of {found[-1].model}, found {shortened(line)}")
             expected += 1
             found[-1].seconds.append(_number(file, number, row["seconds"]))
             if row["second"] is not None:
@@ -134,14 +134,16 @@ def _invocations(file: ForeignFile, lines: Iterable[tuple[int, str]]) -> list[In
         elif stated is not None and found:
             found[-1].stated_ms[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
         else:
-            file.refuse(f"line {number}: expected model,seconds,bytes,percent,call or a statistic, found {short(line)}")
+            file.refuse(
+                f"line {number}: expected model,seconds,bytes,percent,call or a statistic, found {shortened(line)}"
+            )
     return found
 
 
 def _number(file: ForeignFile, line: int, text: str) -> float:
     number = parsed_number(text)
     if isinstance(number, str) or not math.isfinite(number):  # of a whole number beyond double precision it raises
-        file.refuse(f"line {line}: expected a number, found {short(text)}")
+        file.refuse(f"line {line}: expected a number, found {shortened(text)}")
     return float(number)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarking.core.records import Phase, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, middle
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, top_fields
 
@@ -75,7 +75,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     else:
         top = top_fields(file)
     metadata, performance = top.section("metadata"), top.section("perfdata")
-    iterations = performance.must(performance.objects, "results")
+    iterations = performance.required(performance.objects, "results")
     if iterations and not any(_number(one) for one in iterations):
         file.without_results("only warm-ups were run (-n 0)")
     load = {"load_and_compile_s": performance.number("compile_time", low=0)}
@@ -124,7 +124,7 @@ def _numbers(file: ForeignFile, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(iteration: Fields) -> int:
     """The number of an iteration; 0 is a warm-up."""
-    return iteration.must(iteration.integer, "iteration")
+    return iteration.required(iteration.integer, "iteration")
 
 
 def _by_shape(iterations: Sequence[Fields]) -> list[list[Fields]]:
@@ -142,7 +142,7 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
     tokens_in, tokens_out = (_each(iterations[0], name, batch_size) for name in ("input_size", "output_size"))
     phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
     samples = [
-        block(0, [MS_PER_S * one.must(_positive(one), "generation_time") for one in own], phase=phase)
+        block(0, [MS_PER_S * one.required(_positive(one), "generation_time") for one in own], phase=phase)
         for own, phase in phases
         if own
     ]
@@ -151,11 +151,11 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
         values = _times(timed, name)
         if len(values) == len(timed) and (tokens_out or name not in TOKEN_TIMES):
             found.append(measured(metric, values))
-    metrics = {f"{one.metric}_ms": middle(one.values) for one in found if one.values}
-    metrics |= {metric: middle(values) for name, metric in FURTHER_TIMES.items() if (values := _times(timed, name))}
+    metrics = {f"{one.metric}_ms": median_of(one.values) for one in found if one.values}
+    metrics |= {metric: median_of(values) for name, metric in FURTHER_TIMES.items() if (values := _times(timed, name))}
     rates = [rate for one in timed if (rate := one.number("second_token_throughput", low=0)) is not None]
     if rates and tokens_out:
-        metrics["decode_tokens_per_sec"] = middle(rates)
+        metrics["decode_tokens_per_sec"] = median_of(rates)
     return foreign_result(
         Point(batch_size=batch_size, sequence_length=tokens_in, new_tokens=tokens_out),
         metrics={**metrics, **load},

@@ -54,14 +54,14 @@ def _is_benchmark(file: ForeignFile) -> bool:
     """Whether the file has a configuration, a report, both, or their flat columns."""
     data = file.json
     if data is not None:
-        return optimum.is_whole(data) or optimum.is_config(data) or optimum.is_report(data)
+        return optimum.is_complete(data) or optimum.is_config(data) or optimum.is_report(data)
     return optimum.is_flat(csv_header(file))
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each benchmark. Raises NoResultsError for a configuration alone, or if another file contains it too."""
     found = False
-    for key, benchmark in optimum.whole(file):
+    for key, benchmark in optimum.read_benchmarks(file):
         report = benchmark.fields("report")
         if report is not None and not optimum.is_in_sibling_file(file, report):
             found = True

@@ -17,8 +17,8 @@ from benchmarking.core.metrics import BYTES_PER_MB, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, to_json
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, foreign_result, in_ms, measured, middle
-from db.importers.support.reading import Fields, shifted, short, top_fields
+from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
+from db.importers.support.reading import Fields, shifted, shortened, top_fields
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
@@ -58,11 +58,11 @@ def _is_suite(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    version = top.must(top.text, "version")
+    version = top.required(top.text, "version")
     if version != FORMAT_VERSION:
-        top.refuse("version", f"expected {FORMAT_VERSION}, found {short(version)}")
+        top.refuse("version", f"expected {FORMAT_VERSION}, found {shortened(version)}")
     shared = top.section("metadata")
-    for index, benchmark in enumerate(top.must(top.objects, "benchmarks")):
+    for index, benchmark in enumerate(top.required(top.objects, "benchmarks")):
         yield _run(benchmark, index, _metadata(benchmark, shared))
 
 
@@ -74,8 +74,8 @@ def _metadata(benchmark: Fields, shared: Fields) -> Fields:
 
 
 def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
-    file, name = benchmark.file, metadata.must(metadata.text, "name")
-    processes = [_process(one, metadata) for one in benchmark.must(benchmark.objects, "runs")]
+    file, name = benchmark.file, metadata.required(metadata.text, "name")
+    processes = [_process(one, metadata) for one in benchmark.required(benchmark.objects, "runs")]
     if not any(one.values for one in processes):
         benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
@@ -123,9 +123,9 @@ def _warmups(entry: Fields) -> tuple[tuple[int, float], ...]:
     pairs = entry.any("warmups") or []
     place = entry.place("warmups")
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        entry.file.refuse(f"{place}: expected a list of [loops, value], found {short(pairs)}")
+        entry.file.refuse(f"{place}: expected a list of [loops, value], found {shortened(pairs)}")
     named = [Fields(entry.file, {"loops": loops, "value": value}, place) for loops, value in pairs]
-    return tuple((one.must(one.count, "loops"), one.must(one.number, "value")) for one in named)
+    return tuple((one.required(one.count, "loops"), one.required(one.number, "value")) for one in named)
 
 
 def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
@@ -142,7 +142,7 @@ def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
         samples = [one for launch, each in enumerate(measuring) for one in _samples(launch, each)]
         return foreign_result(Point(batch_size=1), samples=samples, metrics=metrics, **shared)
     if unit not in UNTIMED:
-        metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {short(unit)}")
+        metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {shortened(unit)}")
     metric, sample_unit, scale = UNTIMED[unit]
     untimed = [
         measured(
@@ -156,7 +156,7 @@ def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
     ]
     return foreign_result(
         Point(batch_size=1),
-        metrics={**metrics, metric: median(middle(one.values) for one in untimed)},
+        metrics={**metrics, metric: median(median_of(one.values) for one in untimed)},
         samples=untimed,
         iterations=sum(len(one.values) for one in untimed),
         launches=len(measuring),

@@ -41,8 +41,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     shared = _shared(top)
     groups: dict[tuple[str, str | None], list[Result]] = {}
-    for benchmark in top.must(top.objects, "benchmarks"):
-        name, parameters = benchmark.must(benchmark.text, "fullname"), benchmark.section("params")
+    for benchmark in top.required(top.objects, "benchmarks"):
+        name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
         arguments = {one: _argument(parameters.any(one)) for one in parameters}
         axes, variant = split_arguments(arguments)
         key = (name.partition("[")[0] if arguments else name, variant)
@@ -85,7 +85,7 @@ def _argument(value: Any) -> int | float | str:
 
 
 def _result(benchmark: Fields, point: Point) -> Result:
-    stats = benchmark.must(benchmark.fields, "stats")
+    stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
     stated = {column: stats.number(name) for name, column in STATED.items()}
     return foreign_result(

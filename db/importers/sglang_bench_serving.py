@@ -12,8 +12,8 @@ from benchmarking.core.records import Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, short
-from db.importers.support.serving import client_result, engine, load_mode
+from db.importers.support.reading import Fields, shortened
+from db.importers.support.serving import client_result, engine_name, load_mode
 
 NUMBERS = {
     "input_throughput": "input_tokens_per_sec",
@@ -52,7 +52,7 @@ def _is_load(file: ForeignFile) -> bool:
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     for number, load in enumerate(_loads(file), 1):
         if not isinstance(load, dict):
-            file.refuse(f"line {number}: expected an object, found {short(load)}")
+            file.refuse(f"line {number}: expected an object, found {shortened(load)}")
         yield _run(Fields(file, load, f"line {number}"), str(number))
 
 
@@ -70,7 +70,7 @@ def _run(load: Fields, key: str) -> ForeignRun:
         model_id=server.text(name) or "unknown",
         task="text-generation",
         results=[result],
-        runtime=engine(backend),
+        runtime=engine_name(backend),
         runtime_mode={
             **{word: value for word, value in mode.items() if value},
             **{word: value for word, value in parallel.items() if value > 1},

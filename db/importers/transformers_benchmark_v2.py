@@ -13,9 +13,9 @@ from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, middle, negative_times
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.names import is_amd
-from db.importers.support.reading import Fields, short
+from db.importers.support.reading import Fields, shortened
 
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
@@ -66,7 +66,7 @@ def _is_entry(data: Any) -> bool:
 
 
 def _run(key: str, entry: Fields) -> ForeignRun:
-    metadata = entry.must(entry.fields, "metadata")
+    metadata = entry.required(entry.fields, "metadata")
     config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
     hardware = metadata.section("hardware_info")
     mode = _mode(config)
@@ -161,10 +161,10 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
     metrics: dict[str, float] = {}
     if first:
         samples.append(measured("time_to_first_token", first))
-        metrics["time_to_first_token_ms"] = middle(first)
+        metrics["time_to_first_token_ms"] = median_of(first)
     if means:
         samples.append(measured("time_per_output_token", means))
-        mean = metrics["time_per_output_token_ms"] = middle(means)
+        mean = metrics["time_per_output_token_ms"] = median_of(means)
         if mean > 0:
             metrics["decode_tokens_per_sec"] = point.batch_size / mean * MS_PER_S
     if not gaps:
@@ -177,11 +177,14 @@ def _gap_metrics(gaps: Sequence[float]) -> dict[str, float]:
     from benchmarking.core.sample_statistics import tail_quantile
 
     p99 = tail_quantile(gaps, 0.99)
-    return {"inter_token_latency_p50_ms": middle(gaps), **({} if p99 is None else {"inter_token_latency_p99_ms": p99})}
+    return {
+        "inter_token_latency_p50_ms": median_of(gaps),
+        **({} if p99 is None else {"inter_token_latency_p99_ms": p99}),
+    }
 
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    median_ms = middle(latencies_ms)
+    median_ms = median_of(latencies_ms)
     if median_ms <= 0:
         return {}
     rate = point.batch_size / median_ms * MS_PER_S
@@ -226,7 +229,7 @@ def _token_gaps_ms(times: Times) -> Iterator[float]:
 
 def _requests(fields: Fields, place: str, requests: object) -> Times:
     if not isinstance(requests, list):
-        fields.refuse(place, f"expected a list of requests, found {short(requests)}")
+        fields.refuse(place, f"expected a list of requests, found {shortened(requests)}")
     return tuple(fields.number_list(one, f"{place}[{index}]") for index, one in enumerate(requests))
 
 

@@ -14,14 +14,14 @@ from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Doubt, Json, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, measured, middle
+from db.importers.support.measures import MS_PER_S, measured, median_of
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, short, top_fields
+from db.importers.support.reading import Fields, shortened, top_fields
 from db.importers.support.serving import (
     Sent,
     latency_columns,
     load_result,
-    named,
+    named_statistics,
     requests_record,
     token_columns,
     with_requests,
@@ -128,7 +128,7 @@ def _report(top: Fields) -> Result:
         ("tpot", streaming, "tpot_percentiles"),
     ):
         times = fields.section(name)
-        stated |= named(metric, {one: times.number(one, low=0) for one in STATISTICS}, COLUMNS)
+        stated |= named_statistics(metric, {one: times.number(one, low=0) for one in STATISTICS}, COLUMNS)
     return _load(
         prompt_tokens=_common(dataset.section("isl_stats")),
         prompt_tokens_mean=requests.number("avg_input_length", low=0),
@@ -162,7 +162,7 @@ def _run_of_requests(file: ForeignFile, data: list[Any]) -> ForeignRun:
     requests = []
     for index, one in enumerate(data):
         if not isinstance(one, dict):
-            file.refuse(f"request {index + 1}: expected an object, found {short(one)}")
+            file.refuse(f"request {index + 1}: expected an object, found {shortened(one)}")
         requests.append(Fields(file, one, f"request {index + 1}"))
     return ForeignRun(
         model_id="unknown",
@@ -181,8 +181,8 @@ def _of_requests(requests: list[Fields]) -> Result:
     }
     failed, sent = 0, []
     for one in requests:
-        start, first, end = (one.must(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
-        tokens_in, tokens_out = one.must(one.integer, "num_input_tokens"), one.integer("num_output_tokens") or 0
+        start, first, end = (one.required(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
+        tokens_in, tokens_out = one.required(one.integer, "num_input_tokens"), one.integer("num_output_tokens") or 0
         starts.append(start)
         is_failed = bool(one.integer("error_tokens")) or end < start
         sent.append(
@@ -219,7 +219,7 @@ def _of_requests(requests: list[Fields]) -> Result:
         sent=len(requests),
         metrics={
             **{name: count / seconds for name, count in rates.items() if seconds},
-            **{f"{name}_ms": middle(values) for name, values in times.items() if values and name != "latency_wall"},
+            **{f"{name}_ms": median_of(values) for name, values in times.items() if values and name != "latency_wall"},
         },
         samples=samples,
         kept=kept,

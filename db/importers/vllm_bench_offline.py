@@ -71,7 +71,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _latency(fields: Fields, arguments: Fields) -> Result:
-    seconds = fields.must(fields.numbers, "latencies")
+    seconds = fields.required(fields.numbers, "latencies")
     mean_s, std_s, percentiles = fields.number("avg_latency"), fields.number("std_latency"), fields.any("percentiles")
     batch = arguments.count("batch_size")
     unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})

@@ -22,11 +22,11 @@ from benchmarking.core.records import NOT_APPLICABLE, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import split_arguments
-from db.importers.support.reading import Fields, csv_header, csv_rows, parsed_number, shifted, short
+from db.importers.support.reading import Fields, csv_header, csv_rows, parsed_number, shifted, shortened
 from db.importers.support.serving import (
     Sent,
     client_result,
-    engine,
+    engine_name,
     load_mode,
     merged_records,
     requests_record,
@@ -109,7 +109,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         file.refuse("not JSON, or truncated")
     for index, load in enumerate(loads):
         if not isinstance(load, dict):
-            file.refuse(f"entry {index + 1}: expected an object, found {short(load)}")
+            file.refuse(f"entry {index + 1}: expected an object, found {shortened(load)}")
         yield _run(Fields(file, load, f"entry {index + 1}" if len(loads) > 1 else ""), index, _varied(load))
 
 
@@ -117,7 +117,7 @@ def _check_place(file: ForeignFile) -> None:
     """Raise NoResultsError for a warm-up, a failed run, and a file whose loads are in other files of its folder."""
     path, data = file.path, file.json
     if isinstance(data, dict) and data.keys() >= FAILED_RUN:
-        file.without_results(f"failed run of a sweep: {short(data['error_type'])}: {short(data['error'])}")
+        file.without_results(f"failed run of a sweep: {shortened(data['error_type'])}: {shortened(data['error'])}")
     if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
         file.without_results("warm-up of a sweep")
     if path.name.endswith(".pytorch.json"):
@@ -156,7 +156,7 @@ def _sweep_words(varied: Mapping[str, Any]) -> tuple[dict[str, int | float], dic
 def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
     finished_at = None if date is None else _date(load, date)
-    sent, completed = load.must(load.count, "num_prompts"), load.integer("completed")
+    sent, completed = load.required(load.count, "num_prompts"), load.integer("completed")
     failed = load.number("failed", low=0) if "failed" in load else sent - (sent if completed is None else completed)
     requests = _requests(load)
     axes, mode = _sweep_words(varied)
@@ -173,12 +173,12 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     return ForeignRun(
         key=str(index),
         stated_times=(date,),
-        model_id=load.must(load.text, "model_id"),
+        model_id=load.required(load.text, "model_id"),
         task="feature-extraction" if "input_sequence_throughput" in load else "text-generation",
         results=[result],
         started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
         finished_at=finished_at,
-        runtime=engine(backend),
+        runtime=engine_name(backend),
         runtime_mode={**({"endpoint": backend} if backend else {}), **mode},
         tags={"label": load.text("label")},
         kept=load.rest(),
@@ -225,7 +225,7 @@ def _date(load: Fields, text: str) -> datetime:
     try:
         return datetime.strptime(text, DATE)
     except ValueError:
-        load.refuse("date", f"expected a time such as 20260424-115933, found {short(text)}")
+        load.refuse("date", f"expected a time such as 20260424-115933, found {shortened(text)}")
 
 
 PLUGIN = Format(

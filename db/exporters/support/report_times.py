@@ -84,35 +84,35 @@ class Numbers:
     result: Result
     means_ms: Mapping[str, float]
     """Mean of the raw samples by metric, where samples were compacted."""
-    taken: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
-    def first(self, names: Iterable[str]) -> float | None:
+    def first_of(self, names: Iterable[str]) -> float | None:
         """The value of the first metric that the result has."""
         for name in names:
             if (value := self.result.metrics.get(name)) is not None:
-                self.taken.add(name)
+                self.used.add(name)
                 return value
         return None
 
     @property
     def others(self) -> list[str]:
         """The names of the metrics that were not taken."""
-        return [name for name, value in self.result.metrics.items() if value is not None and name not in self.taken]
+        return [name for name, value in self.result.metrics.items() if value is not None and name not in self.used]
 
 
 def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The latencies of a report by name, and the names of those without a mean, which a report requires."""
-    found: dict[str, dict[str, Any]] = {}
+    times_found: dict[str, dict[str, Any]] = {}
     without_mean: list[str] = []
     for time in _times(numbers.result.metrics):
-        before = set(numbers.taken)
+        before = set(numbers.used)
         stated = _statistics(numbers, time)
         if "mean" in stated:
-            found[time.name] = {"units": time.unit, **{its: ms / MS_PER_S for its, ms in stated.items()}}
+            times_found[time.name] = {"units": time.unit, **{its: ms / MS_PER_S for its, ms in stated.items()}}
         elif stated:
             without_mean.append(time.name)
-            numbers.taken.intersection_update(before)
-    return found, without_mean
+            numbers.used.intersection_update(before)
+    return times_found, without_mean
 
 
 def _times(metrics: Mapping[str, float]) -> Iterator[Time]:
@@ -151,7 +151,7 @@ def _names(time: Time, statistic: str) -> Iterator[str]:
 
 def _statistics(numbers: Numbers, time: Time) -> dict[str, float]:
     """The statistics of a time in ms: those of the result, and those of its raw samples that it does not have."""
-    stated = {its: numbers.first(_names(time, its)) for its in WORDS}
+    stated = {its: numbers.first_of(_names(time, its)) for its in WORDS}
     for its, value in _of_samples(numbers, time).items():
         if stated[its] is None:
             stated[its] = value
@@ -178,17 +178,17 @@ def lengths(numbers: Numbers, fixed: int | None, counts: Iterable[int | None], c
     `fixed` is the length of all requests, `counts` the length of each that succeeded, and `called` the names that
     tools have for it.
     """
-    each = list(counts)
-    if each and None not in each:
-        known = describe([float(one) for one in each if one is not None])
-        found = {its: getattr(known, name) for its, name in OF_SAMPLES.items()}
+    counts_known = list(counts)
+    if counts_known and None not in counts_known:
+        known = describe([float(one) for one in counts_known if one is not None])
+        statistics = {its: getattr(known, name) for its, name in OF_SAMPLES.items()}
     elif fixed is not None:
-        found = {"mean": float(fixed), "min": fixed, "max": fixed}
+        statistics = {"mean": float(fixed), "min": fixed, "max": fixed}
     else:
         names = list(called)
-        found = {
-            its: numbers.first(f"{name}_{word}{end}" for name in names for word in words for end in ("", "_tokens"))
+        statistics = {
+            its: numbers.first_of(f"{name}_{word}{end}" for name in names for word in words for end in ("", "_tokens"))
             for its, words in WORDS.items()
         }
-    stated = {its: value for its, value in found.items() if value is not None}
+    stated = {its: value for its, value in statistics.items() if value is not None}
     return {"units": "count", **stated} if "mean" in stated else {}

@@ -38,7 +38,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from db.importers.support.files import ForeignFile, NoResultsError
-from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name, without_zone
+from db.importers.support.reading import INT32_MAX, INT64_MAX, short_name, shortened, without_zone
 from db.large_samples import MAX_RAW, LargeSamples, large_samples
 
 HASH_VERSION = 1
@@ -305,7 +305,7 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
         file.refuse(f"{where}lists and objects are nested too deeply")
     for name, value, low, high in (*_limits(run), *(each for one in run.results for each in _point_limits(one))):
         if value is not None and not low <= value <= high:
-            file.refuse(f"{where}{name} is {short(value)}, expected {low} to {high}")
+            file.refuse(f"{where}{name} is {shortened(value)}, expected {low} to {high}")
 
 
 def _limits(run: Run) -> tuple[Limit, ...]:

@@ -18,7 +18,7 @@ from benchmarking.core.records import Json, Phase, Point, Result, Status
 from db.connection import Config, connect, translate_errors
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result, measured, supported_tails
-from db.importers.support.reading import Fields, short
+from db.importers.support.reading import Fields, shortened
 
 if TYPE_CHECKING:
     from db.connection import DuckDB
@@ -323,7 +323,7 @@ def raw_values(fields: Fields) -> RawValues | None:
     stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
     if stated is None:
         fields.refuse(column, "no unit: expected one in the column's name or in a column unit")
-    values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
+    values = fields.numbers(column) if listed else (fields.required(fields.number, column),)
     order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
     launched, ordered, phase = launch and fields.integer(launch), order and fields.number(order), _phase(fields)
     return RawValues(
@@ -343,7 +343,7 @@ def _phase(fields: Fields) -> Phase:
     stated = (fields.text("phase") or "measure").lower()
     found = next((phase for phase in PHASES if stated.startswith(phase)), None)
     if found is None:
-        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {short(stated)}")
+        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {shortened(stated)}")
     return found
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
 from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
-from db.importers.support.number_lists import PLACEHOLDER, Numbers, take_out
+from db.importers.support.number_lists import PLACEHOLDER, Numbers, extract_lists
 
 if TYPE_CHECKING:
     from db.importers.support.building import Format
@@ -179,7 +179,7 @@ def read_file(path: Path) -> ForeignFile:
 
 def _with_arrays(file: ForeignFile) -> ForeignFile:
     """Large JSON with its long lists of numbers in arrays; any other file unchanged."""
-    rest, lists = take_out(file.content)
+    rest, lists = extract_lists(file.content)
     taken = replace(file, content=rest, number_lists=lists)
     return taken if lists and (taken.json is not None or taken.json_lines) else file
 

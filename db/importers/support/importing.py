@@ -70,8 +70,8 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
     """
     try:
         file = read_file(path)
-        if is_own(file):
-            return Imported(path=path, state="refused" if is_named else "unknown", reason=own_reason(path))
+        if is_run_file(file):
+            return Imported(path=path, state="refused" if is_named else "unknown", reason=run_file_advice(path))
         if format_name is None and not is_named and not recognising(file):
             is_broken = file.json_problem is not None and path.suffix == ".json"
             reason = file.json_problem or file.description
@@ -80,7 +80,7 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
     except (FormatError, UnreadableError) as error:
         return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))
     try:
-        runs = [given.on(run) for run in importer.runs(file)]
+        runs = [given.applied_to(run) for run in importer.runs(file)]
         file = file.without_content()  # frees memory for storing
         new_runs = store(runs, file) if runs else 0
     except NoResultsError as error:
@@ -90,12 +90,12 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
     return _imported(path, importer.name, runs, new_runs)
 
 
-def is_own(file: ForeignFile) -> bool:
+def is_run_file(file: ForeignFile) -> bool:
     """Whether the file is one of our own run files."""
     return isinstance(file.json, dict) and file.json.get("format") == FORMAT
 
 
-def own_reason(path: Path) -> str:
+def run_file_advice(path: Path) -> str:
     """What to do with one of our own run files."""
     return f"{path}: a run file of this program: load it with setup_benchmark_db --ingest"
 
@@ -137,7 +137,7 @@ class GivenValues:
     tags: Mapping[str, str] = field(default_factory=dict)
     """Added to the tags of the file. The id of a run does not depend on tags."""
 
-    def on(self, run: Run) -> Run:
+    def applied_to(self, run: Run) -> Run:
         """The run with these values, on which its ids and hardware_id then depend."""
         tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
         values = self._values()
@@ -186,24 +186,24 @@ class GivenValues:
         )
 
     def _origin(self, run: Run, origin: Origin) -> Origin:
-        found: dict[str, Json] = {
+        file_values: dict[str, Json] = {
             "model_id": run.cell.workload.model_id,
             "device": run.cell.device.selector,
             "device_name": run.cell.device.name,
             "precision": run.cell.precision,
             "started_at": run.started_at,
         }
-        replaced = {name: found[name] for name, value in self._values().items() if found[name] != value}
+        replaced = {name: file_values[name] for name, value in self._values().items() if file_values[name] != value}
         return replace(origin, kept={**origin.kept, "replaced": replaced}) if replaced else origin
 
 
 def _at(run: Run, time: datetime) -> Run:
     """The run moved to that time, with the same duration, and without the doubt about its date."""
-    lasted = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
+    duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
     try:
-        finished = time + lasted
+        finished = time + duration
     except OverflowError as error:
-        raise FormatError(f"a run of {lasted} cannot start at {iso(time)}: choose another date") from error
+        raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
     results = tuple(_result_at(result, iso(time)) for result in run.results)
     return replace(run, started_at=iso(time), finished_at=iso(finished), results=results)
 

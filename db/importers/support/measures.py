@@ -33,12 +33,12 @@ MS_PER_S = 1e3
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 LARGE = 10_000
 """Minimum raw values of a launch that are kept in an array; fewer are a tuple."""
-NOT_STATED = "not_stated: the file does not say"
+MEDIAN_NOT_STATED = "not_stated: the file does not say"
 OF_CALLS = ("latency", "time_to_first_token", "time_per_output_token")
 """Metrics with one value per call or request."""
 TAIL_COLUMNS = {f"{name}_p{round(100 * q)}_ms": least for name in OF_CALLS for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> minimum number of values behind it."""
-NO_SAMPLES = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
+NO_STATISTICS = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 
 
 def foreign_result(
@@ -66,24 +66,30 @@ def foreign_result(
     """
     if status != "ok":
         metrics, stated, samples = {}, {}, ()
-    walls = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall" and one.values]
-    counted = sum(len(one.values) for one in walls) or int(iterations or 0)
-    over = latency_metrics([one.values for one in walls]) if walls else NO_SAMPLES
-    hidden = OF_SINGLE_CALLS if any(one.inner_loops > 1 for one in walls) else ()
-    computed = {column: over.values[name] for column, name in LATENCY.items() if name in over.values}
+    wall_samples = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall" and one.values]
+    sample_count = sum(len(one.values) for one in wall_samples) or int(iterations or 0)
+    statistics_of_samples = latency_metrics([one.values for one in wall_samples]) if wall_samples else NO_STATISTICS
+    hidden = OF_SINGLE_CALLS if any(one.inner_loops > 1 for one in wall_samples) else ()
+    computed = {
+        column: statistics_of_samples.values[name]
+        for column, name in LATENCY.items()
+        if name in statistics_of_samples.values
+    }
     computed = {column: value for column, value in computed.items() if column not in hidden}
-    reasons = {column: TOO_FEW_SAMPLES for column in LATENCY if walls and column not in computed}
+    reasons = {column: TOO_FEW_SAMPLES for column in LATENCY if wall_samples and column not in computed}
     reasons |= dict.fromkeys(hidden, HIDDEN)
-    measured_here = {*computed, *(name for name, value in metrics.items() if value is not None)}
-    replaced = {name: value for name, value in (stated or {}).items() if name in measured_here and value is not None}
-    given = {name: value for name, value in (stated or {}).items() if name not in replaced and value is not None}
-    given, unsupported = supported_tails(given, counted or None)
-    found = {**given, **computed, **{name: value for name, value in metrics.items() if value is not None}}
+    computed_names = {*computed, *(name for name, value in metrics.items() if value is not None)}
+    replaced = {name: value for name, value in (stated or {}).items() if name in computed_names and value is not None}
+    stated_values = {
+        name: value for name, value in (stated or {}).items() if name not in replaced and value is not None
+    }
+    stated_values, unsupported = supported_tails(stated_values, sample_count or None)
+    all_metrics = {**stated_values, **computed, **{name: value for name, value in metrics.items() if value is not None}}
     reasons |= unsupported | dict(missing or {})
-    if status == "ok" and not found and not samples:
+    if status == "ok" and not all_metrics and not samples:
         status, error = "failed", error or "the file has no number of this result"
-    if "latency_median_ms" not in found:
-        reasons.setdefault("latency_median_ms", NOT_STATED)
+    if "latency_median_ms" not in all_metrics:
+        reasons.setdefault("latency_median_ms", MEDIAN_NOT_STATED)
     return Result(
         result_id="",
         point=point,
@@ -91,16 +97,18 @@ def foreign_result(
         error=error,
         validity=validity(doubts) if status == "ok" else None,
         doubts=tuple(doubts) if status == "ok" else (),
-        launches=0 if status != "ok" else len(walls) or launches,
-        iterations=counted,
+        launches=0 if status != "ok" else len(wall_samples) or launches,
+        iterations=sample_count,
         warmup_iterations=warmup_iterations or 0,
-        metrics=found,
-        missing={column: why for column, why in reasons.items() if column not in found},
+        metrics=all_metrics,
+        missing={column: reason for column, reason in reasons.items() if column not in all_metrics},
         samples=tuple(samples),
         extra={"kept": {**(kept or {}), **({"stated": dict[str, Json](replaced)} if replaced else {})}},
-        ci_scope=over.scope,
+        ci_scope=statistics_of_samples.scope,
         pooled_quantiles=tuple(
-            column for column in computed if LATENCY[column] in over.pooled and metrics.get(column) is None
+            column
+            for column in computed
+            if LATENCY[column] in statistics_of_samples.pooled and metrics.get(column) is None
         ),
     )
 
@@ -112,12 +120,12 @@ def latency_metrics(launches: Sequence[Sequence[float]]) -> LaunchStatistics:
     """
     import numpy as np
 
-    plain = [_plain(values) for values in launches]
+    arrays = [_plain(values) for values in launches]
     with np.errstate(over="ignore", invalid="ignore"):
-        found = over_launches(plain, [describe(values) for values in plain])
-    if not all(math.isfinite(value) for value in found.values.values()):
-        raise FormatError(f"latencies up to {found.values['max']:g} ms are too large to describe")
-    return found
+        statistics_found = over_launches(arrays, [describe(values) for values in arrays])
+    if not all(math.isfinite(value) for value in statistics_found.values.values()):
+        raise FormatError(f"latencies up to {statistics_found.values['max']:g} ms are too large to describe")
+    return statistics_found
 
 
 def _plain(values: Sequence[float]) -> Any:
@@ -134,7 +142,7 @@ def _array(values: Sequence[float]) -> array[float]:
     return values if isinstance(values, array) else array("d", values)
 
 
-def middle(values: Sequence[float]) -> float:
+def median_of(values: Sequence[float]) -> float:
     """The median. Python's own would convert an array into a list of objects."""
     if not isinstance(values, array | LargeSamples):
         return statistics.median(values)
@@ -148,11 +156,13 @@ def supported_tails(metrics: Mapping[str, float], values: float | None) -> tuple
 
     `values` is the number of values; None if the file does not state it, and then the tails stay.
     """
-    few = [
-        column for column, least in TAIL_COLUMNS.items() if column in metrics and values is not None and values < least
+    unsupported = [
+        column
+        for column, minimum in TAIL_COLUMNS.items()
+        if column in metrics and values is not None and values < minimum
     ]
-    kept = {f"stated_{name}" if name in few else name: value for name, value in metrics.items()}
-    return kept, dict.fromkeys(few, TOO_FEW_SAMPLES)
+    renamed = {f"stated_{name}" if name in unsupported else name: value for name, value in metrics.items()}
+    return renamed, dict.fromkeys(unsupported, TOO_FEW_SAMPLES)
 
 
 def block(launch: int, values_ms: Sequence[float], *, phase: Phase = "measure", inner_loops: int = 1) -> Samples:

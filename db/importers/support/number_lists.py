@@ -30,25 +30,25 @@ Numbers: TypeAlias = "array[Any]"
 """Arrays of type "q" (whole numbers) or "d"."""
 
 
-def take_out(content: bytes) -> tuple[bytes, tuple[Numbers, ...]]:
+def extract_lists(content: bytes) -> tuple[bytes, tuple[Numbers, ...]]:
     """The JSON text with a placeholder for each long list of numbers, and the lists in the order of the text.
 
     Lists that do not fit into an array (numbers beyond its range, not JSON) stay in the text, and so do all lists of a
     text that contains the placeholder itself.
     """
     token = re.compile(rb"%b|-Infinity|\[[-+0-9.eE,\s]{%d,}+\]" % (STRING, MIN_BYTES), re.DOTALL)
-    rest, lists, taken, count = bytearray(), list[Numbers](), 0, 0
-    for found in token.finditer(content):
-        if content[found.start()] == ord("-"):
+    rest, lists, position, count = bytearray(), list[Numbers](), 0, 0
+    for match in token.finditer(content):
+        if content[match.start()] == ord("-"):
             return content, ()
-        values = _values(content, found.start() + 1, found.end() - 1) if content[found.start()] == ord("[") else None
+        values = _values(content, match.start() + 1, match.end() - 1) if content[match.start()] == ord("[") else None
         if values is None or count + len(values) > MAX_NUMBERS:
             continue
-        rest += content[taken : found.start()] + PLACEHOLDER.encode()
-        taken = found.end()
+        rest += content[position : match.start()] + PLACEHOLDER.encode()
+        position = match.end()
         count += len(values)
         lists.append(values)
-    return (bytes(rest + content[taken:]), tuple(lists)) if lists else (content, ())
+    return (bytes(rest + content[position:]), tuple(lists)) if lists else (content, ())
 
 
 def _values(content: bytes, start: int, end: int) -> Numbers | None:
@@ -56,16 +56,16 @@ def _values(content: bytes, start: int, end: int) -> Numbers | None:
     values: Numbers = array("q")
     try:
         for piece in _pieces(content, start, end):
-            found = json.loads(b"[%b]" % piece)
-            if not found:  # nothing between two commas
+            numbers = json.loads(b"[%b]" % piece)
+            if not numbers:  # nothing between two commas
                 return None
-            kinds = set(map(type, found))
+            kinds = set(map(type, numbers))
             if values.typecode == "q" and kinds != {int}:
                 values = array("d", _exact(values))
-            if kinds == {float} and all(map(math.isfinite, found)):  # nearly always
-                values.extend(array("d", found))
+            if kinds == {float} and all(map(math.isfinite, numbers)):  # nearly always
+                values.extend(array("d", numbers))
             else:
-                values.extend(array(values.typecode, found if values.typecode == "q" else _exact(found)))
+                values.extend(array(values.typecode, numbers if values.typecode == "q" else _exact(numbers)))
     except (ValueError, OverflowError):
         return None
     return values

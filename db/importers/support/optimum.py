@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, middle, negative_times
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.reading import Fields, csv_rows, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
@@ -48,7 +48,7 @@ def is_report(data: Any) -> bool:
     )
 
 
-def is_whole(data: Any) -> bool:
+def is_complete(data: Any) -> bool:
     """Whether the data has a configuration and a report."""
     return isinstance(data, dict) and is_config(data.get("config")) and is_report(data.get("report"))
 
@@ -63,14 +63,14 @@ def is_flat(header: list[str]) -> bool:
     )
 
 
-def whole(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
+def read_benchmarks(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
     """Each benchmark in the file with a key: an object with config and report, either of which may be missing."""
     if isinstance(file.json, dict):
-        yield "", Fields(file, _of_json(file.json))
+        yield "", Fields(file, _current_form(file.json))
         return
     for row in csv_rows(file):
         cells = {name: cell for name in row if (cell := row.text(name)) is not None}
-        yield row.path, Fields(file, _of_flat(file, cells), row.path, numbers_are_text=True)
+        yield row.path, Fields(file, _from_flat_columns(file, cells), row.path, numbers_are_text=True)
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
@@ -87,43 +87,43 @@ def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
     """Whether another file in the folder has the same latencies: the whole benchmark's, or the JSON of a CSV."""
     stem = file.path.stem
     names = {f"{stem.removesuffix('_report')}.json", f"{stem}.json"} - {file.path.name}
-    others = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
-    mine = _latencies({name: report.peek(name) for name in report}) if others else {}
-    return bool(mine) and any(_latencies(_report_of(_json_of(path))) == mine for path in others)
+    siblings = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
+    latencies = _latencies({name: report.peek(name) for name in report}) if siblings else {}
+    return bool(latencies) and any(_latencies(_report_of(_json_of(path))) == latencies for path in siblings)
 
 
 def _report_of(data: Any) -> Any:
-    return data["report"] if is_whole(data) else data if is_report(data) else None
+    return data["report"] if is_complete(data) else data if is_report(data) else None
 
 
 def _latencies(report: Any) -> dict[str, array[float]]:
     """The latencies of each target that has a list of them."""
-    found = {}
-    for target, found_there in report.items() if isinstance(report, dict) else ():
-        latency = found_there.get("latency") if isinstance(found_there, dict) else None
+    latencies = {}
+    for target, measurements in report.items() if isinstance(report, dict) else ():
+        latency = measurements.get("latency") if isinstance(measurements, dict) else None
         values = latency.get("values") if isinstance(latency, dict) else None
         if isinstance(values, list | array) and all(isinstance(value, float | int) for value in values):
-            found[target] = array("d", values)
-    return found
+            latencies[target] = array("d", values)
+    return latencies
 
 
 def _json_of(path: Path) -> Any:
     return read_file(path).json if path.is_file() else None
 
 
-def _of_json(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    if is_whole(data):
+def _current_form(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    if is_complete(data):
         return data
     if is_config(data):
         return {"config": data}
-    return _of_old(data) if "batch_size" in data else {"report": data}
+    return _from_old_form(data) if "batch_size" in data else {"report": data}
 
 
-def _of_old(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _from_old_form(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """A report with its sizes among the targets and units in the names: "list[s]", "mean(s)"."""
     shapes = {name: data[old] for name, old in OLD_SIZES.items() if old in data}
     generate = {"max_new_tokens": data[OLD_NEW_TOKENS]} if OLD_NEW_TOKENS in data else {}
-    targets = {name: _of_old_target(value) for name, value in data.items() if isinstance(value, dict)}
+    targets = {name: _from_old_target(value) for name, value in data.items() if isinstance(value, dict)}
     others = {name: value for name, value in data.items() if name not in (*shapes, *targets, OLD_NEW_TOKENS)}
     return {
         "config": {"scenario": {"input_shapes": shapes, "generate_kwargs": generate}},
@@ -132,7 +132,7 @@ def _of_old(data: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _of_old_target(target: Mapping[str, Any]) -> dict[str, Any]:
+def _from_old_target(target: Mapping[str, Any]) -> dict[str, Any]:
     latency = target.get("latency")
     if not isinstance(latency, dict) or "list[s]" not in latency:
         return dict(target)
@@ -140,7 +140,7 @@ def _of_old_target(target: Mapping[str, Any]) -> dict[str, Any]:
     return {**target, "latency": {"unit": "s", "values": latency["list[s]"], **others}}
 
 
-def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
+def _from_flat_columns(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
     """Nested objects from dotted names; a report without a configuration is put under "report"."""
     nested: dict[str, Any] = {}
     is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
@@ -281,18 +281,18 @@ def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[li
     point = sizes.point
     if prefill := latencies.get("prefill"):
         samples.append(measured("time_to_first_token", prefill))
-        first_ms = middle(prefill)
+        first_ms = median_of(prefill)
         metrics |= {"time_to_first_token_ms": first_ms, "prefill_ms": first_ms}
         if point.sequence_length and first_ms > 0:
             tokens = point.batch_size * point.sequence_length
             metrics["prefill_tokens_per_sec"] = tokens / first_ms * MS_PER_S
     if decode := latencies.get("decode"):
-        decode_ms = metrics["decode_ms"] = middle(decode)
+        decode_ms = metrics["decode_ms"] = median_of(decode)
         steps = (point.new_tokens or 1) - 1
         if steps:
             per_token = array("d", (value / steps for value in decode))
             samples.append(measured("time_per_output_token", per_token))
-            metrics["time_per_output_token_ms"] = middle(per_token)
+            metrics["time_per_output_token_ms"] = median_of(per_token)
             if decode_ms > 0:
                 metrics["decode_tokens_per_sec"] = sizes.sequences * steps / decode_ms * MS_PER_S
     return samples, metrics
@@ -300,7 +300,7 @@ def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[li
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
     """Throughput at the median latency: of sequences, and of generated (or else input) tokens."""
-    median_ms = middle(latencies_ms)
+    median_ms = median_of(latencies_ms)
     tokens = point.new_tokens or point.sequence_length
     if median_ms <= 0:
         return {}
@@ -334,7 +334,7 @@ def _others(targets: Mapping[str, Fields], latencies: Mapping[str, array[float]]
     if first := latencies.get("first_forward") or latencies.get("first_call"):
         metrics["first_call_ms"] = first[0]
     if "per_step" in targets and (steps := latencies.get("per_step")):
-        metrics["step_ms"] = middle(steps)
+        metrics["step_ms"] = median_of(steps)
     return metrics
 
 

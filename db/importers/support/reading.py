@@ -43,7 +43,7 @@ def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
     return value  # type: ignore[no-any-return]
 
 
-def short(value: Any) -> str:
+def shortened(value: Any) -> str:
     """The value, shortened for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -105,7 +105,7 @@ class Fields:
         """A text, unchanged; it may be empty."""
         value = self._take(name)
         if value is not None and not isinstance(value, str):
-            self.refuse(name, f"expected text, found {short(value)}")
+            self.refuse(name, f"expected text, found {shortened(value)}")
         return None if value is None else str(storable(self.file, value, self.place(name)))
 
     def number(self, name: str, *, low: float = -math.inf) -> float | None:
@@ -120,7 +120,7 @@ class Fields:
             return None
         exact = self._values[name] if type(self._values[name]) is int else value
         if not (low <= exact <= high and float(exact).is_integer()):
-            self.refuse(name, f"expected a whole number from {low} to {high}, found {short(self._values[name])}")
+            self.refuse(name, f"expected a whole number from {low} to {high}, found {shortened(self._values[name])}")
         return int(exact)
 
     def count(self, name: str) -> int | None:
@@ -134,7 +134,7 @@ class Fields:
             return value
         word = value.strip().lower() if isinstance(value, str) and self._numbers_are_text else None
         if word not in (*TRUE, *FALSE):
-            self.refuse(name, f"expected true or false, found {short(value)}")
+            self.refuse(name, f"expected true or false, found {shortened(value)}")
         return word in TRUE
 
     def time(self, name: str) -> datetime | None:
@@ -145,7 +145,7 @@ class Fields:
         try:
             return naive_utc(datetime.fromisoformat(text.strip()))
         except (ValueError, OverflowError):
-            self.refuse(name, f"expected a time in ISO 8601, found {short(text)}")
+            self.refuse(name, f"expected a time in ISO 8601, found {shortened(text)}")
 
     def unix_time(self, name: str) -> datetime | None:
         """A time in seconds since 1970 as naive UTC."""
@@ -155,7 +155,7 @@ class Fields:
         try:
             return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
         except (ValueError, OverflowError, OSError):
-            self.refuse(name, f"expected a time in seconds since 1970, found {short(seconds)}")
+            self.refuse(name, f"expected a time in seconds since 1970, found {shortened(seconds)}")
 
     def numbers(self, name: str, *, low: float = -math.inf) -> Sequence[float] | None:
         """A list of finite numbers, none below `low`: a tuple, or an array if there are many."""
@@ -163,7 +163,7 @@ class Fields:
         if values is None:
             return None
         if not isinstance(values, list | array):
-            self.refuse(name, f"expected a list of numbers, found {short(values)}")
+            self.refuse(name, f"expected a list of numbers, found {shortened(values)}")
         place = self.place(name)
         if isinstance(values, array):
             return self._array(values, place, low)
@@ -175,14 +175,14 @@ class Fields:
         """A list of anything, unchanged; empty if absent."""
         value = self.any(name)
         if value is not None and not isinstance(value, list):
-            self.refuse(name, f"expected a list, found {short(value)}")
+            self.refuse(name, f"expected a list, found {shortened(value)}")
         return value or []
 
     def each(self, name: str) -> Sequence[Any]:
         """A list of anything, whose values the caller checks; empty if absent."""
         value = self._take(name)
         if value is not None and not isinstance(value, list | array):
-            self.refuse(name, f"expected a list, found {short(value)}")
+            self.refuse(name, f"expected a list, found {shortened(value)}")
         return () if value is None else value
 
     def number_list(self, value: Any, place: str) -> Sequence[float]:
@@ -194,14 +194,14 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return None
-        found = self._object(value, self.place(name))
-        self._read[name] = found.rest
-        return found
+        nested = self._object(value, self.place(name))
+        self._read[name] = nested.rest
+        return nested
 
     def section(self, name: str) -> Fields:
         """An object; empty if absent."""
-        found = self.fields(name)
-        return Fields(self.file, {}, self.place(name)) if found is None else found
+        nested = self.fields(name)
+        return Fields(self.file, {}, self.place(name)) if nested is None else nested
 
     def objects(self, name: str) -> tuple[Fields, ...] | None:
         """A list of objects. Their unread fields stay in the rest, under its name, as a list."""
@@ -209,10 +209,12 @@ class Fields:
         if values is None:
             return None
         if not isinstance(values, list):
-            self.refuse(name, f"expected a list of objects, found {short(values)}")
-        found = tuple(self._object(value, f"{self.place(name)}[{index}]") for index, value in enumerate(values))
-        self._read[name] = lambda: [one.rest() for one in found] if any(one.rest() for one in found) else None
-        return found
+            self.refuse(name, f"expected a list of objects, found {shortened(values)}")
+        nested = tuple(self._object(value, f"{self.place(name)}[{index}]") for index, value in enumerate(values))
+        self._read[name] = lambda: (
+            [fields.rest() for fields in nested] if any(fields.rest() for fields in nested) else None
+        )
+        return nested
 
     def peek(self, name: str) -> Any:
         """The value, which still counts as unread."""
@@ -226,7 +228,7 @@ class Fields:
         """The value, unchanged."""
         return storable(self.file, self._take(name), self.place(name))
 
-    def must(self, getter: Callable[[str], Value | None], name: str) -> Value:
+    def required(self, getter: Callable[[str], Value | None], name: str) -> Value:
         """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent."""
         value = getter(name)
         if value is None:
@@ -236,12 +238,12 @@ class Fields:
     def rest(self) -> dict[str, Json]:
         """The unread fields, and the unread parts of the objects in it. Raises FormatError for values that cannot be
         stored."""
-        kept: dict[str, Json] = {}
+        unread: dict[str, Json] = {}
         for name, value in self._values.items():
-            left = self._read[name]() if name in self._read else storable(self.file, value, self.place(name))
-            if name not in self._read or left:
-                kept[str(storable(self.file, name, self.path or "a name"))] = left
-        return kept
+            rest = self._read[name]() if name in self._read else storable(self.file, value, self.place(name))
+            if name not in self._read or rest:
+                unread[str(storable(self.file, name, self.path or "a name"))] = rest
+        return unread
 
     def refuse(self, name: str, problem: str) -> NoReturn:
         """Raise FormatError with the file, the field's path and the problem."""
@@ -260,14 +262,14 @@ class Fields:
         if isinstance(value, str) and self._numbers_are_text:
             value = parsed_number(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.file.refuse(f"{place}: expected a number, found {short(value)}")
+            self.file.refuse(f"{place}: expected a number, found {shortened(value)}")
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         if not (math.isfinite(number) and number >= low):
             at_least = "" if low == -math.inf else f" from {low:g}"
-            self.file.refuse(f"{place}: expected a number{at_least}, found {short(value)}")
+            self.file.refuse(f"{place}: expected a number{at_least}, found {shortened(value)}")
         return number
 
     def _array(self, values: Numbers, place: str, low: float) -> array[float]:
@@ -282,7 +284,7 @@ class Fields:
 
     def _object(self, value: Any, place: str) -> Fields:
         if not isinstance(value, dict):
-            self.file.refuse(f"{place}: expected an object, found {short(value)}")
+            self.file.refuse(f"{place}: expected an object, found {shortened(value)}")
         return Fields(self.file, value, place, numbers_are_text=self._numbers_are_text)
 
 

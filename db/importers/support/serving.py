@@ -39,7 +39,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import quantile
 from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, measured
-from db.importers.support.reading import Fields, short
+from db.importers.support.reading import Fields, shortened
 
 Value = TypeVar("Value")
 Columns = Mapping[tuple[str, str], str]
@@ -81,7 +81,7 @@ def load_result(
     variation: float = 1.0,
     axes: Mapping[str, int | float] | None = None,
     doubts: Sequence[Doubt] = (),
-    **others: Any,
+    **arguments: Any,
 ) -> Result:
     """The result of one load; `others` are arguments of `foreign_result`.
 
@@ -94,17 +94,17 @@ def load_result(
     than intended, each None if the file does not state it. `variation` is the coefficient of variation of the gaps
     between arrivals, 0 for constant gaps.
     """
-    found = dict(axes or {})
+    point_axes = dict(axes or {})
     if prompt_tokens is None and prompt_tokens_mean:
-        found["input_tokens_mean"] = round(prompt_tokens_mean)
+        point_axes["input_tokens_mean"] = round(prompt_tokens_mean)
     if request_rate is not None:
-        found[REQUEST_RATE] = request_rate
-    own = list(doubts)
+        point_axes[REQUEST_RATE] = request_rate
+    load_doubts = list(doubts)
     if concurrency is None:
-        own.append(unlimited)
+        load_doubts.append(unlimited)
     if failed:
         share = 1.0 if requests is None else failed / (failed + requests)
-        own.append(failed_requests(share, failed_requests=failed))
+        load_doubts.append(failed_requests(share, failed_requests=failed))
     outcome: dict[str, Any] = {}
     if requests == 0:
         outcome = {
@@ -116,12 +116,12 @@ def load_result(
         sequence_length=prompt_tokens,
         new_tokens=new_tokens,
         concurrency=concurrency or 1,
-        axes=found,
+        axes=point_axes,
     )
-    made = foreign_result(point, iterations=requests, doubts=own, **{**others, **outcome})
+    result = foreign_result(point, iterations=requests, doubts=load_doubts, **{**arguments, **outcome})
     if request_rate is None:
-        return made
-    return _with_doubts(made, _of_statistics(made, failed or 0, achieved_per_s, lateness_p95_ms, variation))
+        return result
+    return _with_doubts(result, _of_statistics(result, failed or 0, achieved_per_s, lateness_p95_ms, variation))
 
 
 def _of_statistics(
@@ -130,14 +130,14 @@ def _of_statistics(
     """The doubts about a load at a rate that follow from its statistics."""
     metrics, rate = result.metrics, float(result.point.axes[REQUEST_RATE])
     first_ms = metrics.get("time_to_first_token_ms", metrics.get("latency_median_ms"))
-    found: list[Doubt] = []
+    doubts: list[Doubt] = []
     if lateness_p95_ms is not None and first_ms is not None:
-        found += late_generator(lateness_p95_ms, first_ms)
+        doubts += late_generator(lateness_p95_ms, first_ms)
     sent = achieved_per_s if achieved_per_s is not None or failed else _most_sent_per_s(result)
     if sent is not None and rate > 0:
         by_chance = drawn_shortfall(round(result.iterations + failed), variation)
-        found += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
-    return found
+        doubts += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
+    return doubts
 
 
 def _most_sent_per_s(result: Result) -> float | None:
@@ -158,18 +158,18 @@ def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: 
     """
     if result.status != "ok":
         return result
-    made = replace(result, requests=requests)
+    updated = replace(result, requests=requests)
     rate = float(result.point.axes.get(REQUEST_RATE, 0))
     if not requests or rate <= 0:
-        return made
-    (one,) = requests
+        return updated
+    (measured_requests,) = requests
     first_ms = result.metrics.get("time_to_first_token_ms", result.metrics.get("latency_median_ms"))
-    found: list[Doubt] = []
-    if first_ms is not None and (late := lateness(one)):
-        found += late_generator(quantile(late, 0.95), first_ms)
-    if (sent := sent_per_s(one)) is not None:
-        found += rate_not_achieved(rate, sent / rate, by_chance=drawn_shortfall(len(one), variation))
-    return _with_doubts(made, [*found, *over_saturated(one)])
+    doubts: list[Doubt] = []
+    if first_ms is not None and (late := lateness(measured_requests)):
+        doubts += late_generator(quantile(late, 0.95), first_ms)
+    if (sent := sent_per_s(measured_requests)) is not None:
+        doubts += rate_not_achieved(rate, sent / rate, by_chance=drawn_shortfall(len(measured_requests), variation))
+    return _with_doubts(updated, [*doubts, *over_saturated(measured_requests)])
 
 
 def _with_doubts(result: Result, found: Sequence[Doubt]) -> Result:
@@ -223,7 +223,7 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
         return None if value_s is None else (value_s - zero) * MS_PER_S
 
     absent = (None,) * len(ordered)
-    found = Requests(
+    requests = Requests(
         launch=0,
         phase="measure",
         started_at="",
@@ -243,7 +243,7 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
         conversation=absent,
         turn=absent,
     )
-    return (found,)
+    return (requests,)
 
 
 def common_length(total: float | None, requests: int | None) -> int | None:
@@ -251,7 +251,9 @@ def common_length(total: float | None, requests: int | None) -> int | None:
     return int(total // requests) if total and requests and not total % requests else None
 
 
-def named(metric: str, values: Mapping[str, float | None], columns: Columns, factor: float = 1.0) -> dict[str, float]:
+def named_statistics(
+    metric: str, values: Mapping[str, float | None], columns: Columns, factor: float = 1.0
+) -> dict[str, float]:
     """The statistics of a time in ms, under their column, or as METRIC_STATISTIC_ms."""
     return {
         columns.get((metric, statistic), f"{metric}_{statistic}_ms"): value * factor
@@ -363,7 +365,7 @@ def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Valu
 ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
 
 
-def engine(backend: str | None) -> str:
+def engine_name(backend: str | None) -> str:
     """The server's runtime, from the client's name for its interface; "unknown" if it names none."""
     first = (backend or "").partition("-")[0].lower()
     return first if first in ENGINES else "unknown"
@@ -438,7 +440,7 @@ def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
     METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
     metrics: dict[str, float] = {}
     for name in [name for name in top if _is_metric(top.peek(name))]:
-        metrics |= _exported(top.must(top.fields, name), name, columns)
+        metrics |= _exported(top.required(top.fields, name), name, columns)
     return metrics
 
 
@@ -467,7 +469,7 @@ def _exported(metric: Fields, name: str, columns: Columns) -> dict[str, float]:
     found = {statistic: metric.number(statistic) for statistic in wanted}
     values = {statistic: value * factor for statistic, value in found.items() if value is not None}
     if name in NAMES[:1] and word != "ms":
-        metric.refuse("unit", f"expected a time, found {short(unit)}")
+        metric.refuse("unit", f"expected a time, found {shortened(unit)}")
     one = len(values) == 1
     return {
         columns.get((name, statistic), "_".join(part for part in (name, "" if one else statistic, word) if part)): value

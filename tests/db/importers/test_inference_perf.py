@@ -9,7 +9,7 @@ import pytest
 
 from db.importers.inference_perf import PLUGIN
 from db.importers.support.files import NoResultsError, importer_for, read_file
-from db.importers.support.measures import middle
+from db.importers.support.measures import median_of
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/inference_perf"
@@ -106,8 +106,8 @@ def test_the_times_of_each_request_are_those_in_the_folders_list(folder):
     assert (len(samples["latency_wall"]), len(samples["inter_token_latency"])) == (18, 18 * 7)
     stated = result.extra["kept"]["stated"]
     assert {name: result.metrics[name] for name in stated} == pytest.approx(stated)
-    assert middle(samples["time_to_first_token"]) == pytest.approx(result.metrics["time_to_first_token_ms"])
-    assert middle(samples["time_per_output_token"]) == pytest.approx(result.metrics["time_per_output_token_ms"])
+    assert median_of(samples["time_to_first_token"]) == pytest.approx(result.metrics["time_to_first_token_ms"])
+    assert median_of(samples["time_per_output_token"]) == pytest.approx(result.metrics["time_per_output_token_ms"])
     assert (result.point.label, run.cell.workload.model_id) == ("b1 s16 n8 request_rate=10.0", "tiny")
     assert run.started_at == "2026-11-23T07:46:19.334875+00:00"
     assert result.metrics["request_goodput_per_sec"] == pytest.approx(9.744155066)

@@ -8,7 +8,7 @@ import pytest
 
 from db.importers.sglang_bench_serving import PLUGIN
 from db.importers.support.files import read_file
-from db.importers.support.measures import middle
+from db.importers.support.measures import median_of
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/sglang_bench_serving"
@@ -73,7 +73,7 @@ def test_a_file_of_the_tool_itself_has_its_goodput_and_counts_what_failed():
     (result,) = run.results
     samples = {one.metric: one.values for one in result.samples}
     assert (result.iterations, len(samples["time_to_first_token"])) == (18, 18)
-    assert middle(samples["time_to_first_token"]) == pytest.approx(result.metrics["time_to_first_token_ms"])
+    assert median_of(samples["time_to_first_token"]) == pytest.approx(result.metrics["time_to_first_token_ms"])
     assert (result.metrics["request_goodput_per_sec"], result.metrics["slo_attainment_share"]) == (
         pytest.approx(17.334929165),
         0.9,

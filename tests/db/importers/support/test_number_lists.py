@@ -18,7 +18,7 @@ from benchmarking.core import plugins
 from db.commands.import_results import main
 from db.importers.support import building, files, measures, number_lists
 from db.importers.support.files import NoResultsError, importer_for, read_file
-from db.importers.support.number_lists import take_out
+from db.importers.support.number_lists import extract_lists
 from db.large_samples import LargeSamples
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
@@ -89,7 +89,7 @@ def test_any_json_is_the_same_with_its_lists_taken_out_and_put_back(value, inden
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(number_lists, "MIN_BYTES", 1)
         patched.setattr(number_lists, "PIECE_BYTES", 50)
-        rest, lists = take_out(text)
+        rest, lists = extract_lists(text)
     remaining = iter(lists)
     assert plain(json.loads(rest, parse_constant=lambda _: next(remaining))) == value
     assert next(remaining, None) is None
@@ -100,7 +100,7 @@ def test_any_json_is_the_same_with_its_lists_taken_out_and_put_back(value, inden
     [([1, 2] * 60, "q"), ([0.5, 2] * 60, "d"), ([1] * 100 + [0.5], "d"), ([-(2**63)] * 20, "q")],
 )
 def test_whole_numbers_stay_whole_unless_others_are_among_them(numbers, kind):
-    _, (found,) = take_out(json.dumps(numbers).encode())
+    _, (found,) = extract_lists(json.dumps(numbers).encode())
     assert found.typecode == kind
     assert found.tolist() == numbers
 
@@ -121,7 +121,7 @@ def test_whole_numbers_stay_whole_unless_others_are_among_them(numbers, kind):
     ids=["beyond 64 bits", "inexact", "infinite", "empty", "not JSON", "long", "the placeholder", "a text", "short"],
 )
 def test_numbers_that_do_not_fit_into_an_array_stay_in_the_text(text):
-    assert take_out(text.encode()) == (text.encode(), ())
+    assert extract_lists(text.encode()) == (text.encode(), ())
 
 
 def test_every_recorded_file_gives_the_same_runs_with_its_lists_in_arrays(every_list):

@@ -71,7 +71,7 @@ def test_an_error_in_a_list_names_its_index():
 def test_a_missing_required_field_is_refused():
     found = fields({})
     with pytest.raises(FormatError, match=r"top\.x: is missing"):
-        found.must(found.text, "x")
+        found.required(found.text, "x")
 
 
 def test_numbers_may_be_text_where_the_format_writes_them_so():
