@@ -160,16 +160,16 @@ def _access(arguments: argparse.Namespace, token: str | None) -> Access:
 def _listening(host: str, port: int) -> socket.socket:
     """A listening socket. Raises StorageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":  # on Windows the option would share the port
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(128)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
     except OSError as error:
-        made.close()
+        listening.close()
         raise StorageError(f"cannot listen on {host} port {port}: {error.strerror}: choose another --port") from error
-    return made
+    return listening
 
 
 def _address(host: str, port: int, token: str | None) -> str:

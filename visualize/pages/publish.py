@@ -54,14 +54,14 @@ def _run(argv: Sequence[str]) -> int:
         with snapshots.reading() as source:
             chosen = selection.resolved(source.path)
             with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
-                made = write_site(data, folder, runs=arguments.runs)
+                site = write_site(data, folder, runs=arguments.runs)
     finally:
         snapshots.close()
     print(folder / FIRST)
     left_out = (
-        f"; {made.runs_left_out:,} older runs have no page: raise --runs to include them" if made.runs_left_out else ""
+        f"; {site.runs_left_out:,} older runs have no page: raise --runs to include them" if site.runs_left_out else ""
     )
-    note(f"{NAME}: {made.pages:,} pages, {made.runs:,} of them of runs, {size_text(made.size_bytes)}{left_out}")
+    note(f"{NAME}: {site.pages:,} pages, {site.runs:,} of them of runs, {size_text(site.size_bytes)}{left_out}")
     return EXIT_OK
 
 

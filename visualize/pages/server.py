@@ -103,8 +103,8 @@ class Access:
     """Whether changes to the database are refused."""
 
 
-def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSnapshot]) -> ASGIApp:
-    """The server's application; `look` returns the commands running on this machine."""
+def application(snapshots: Snapshots, access: Access, live_snapshot: Callable[[], LiveSnapshot]) -> ASGIApp:
+    """The server's application; `live_snapshot` returns the commands running on this machine."""
     app = Starlette(
         routes=[
             Route("/static/{name:path}", _static),
@@ -125,7 +125,7 @@ def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSna
     )
     app.state.snapshots = snapshots
     app.state.site = LiveSite(None if access.is_read_only else secrets.token_urlsafe(24))
-    app.state.look = look
+    app.state.live_snapshot = live_snapshot
     app.state.limiter = CapacityLimiter(AT_ONCE)
     return Guard(app, access)
 
@@ -239,7 +239,7 @@ def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
 
 def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
     with _snapshots(request).reading(renewed=view.reads_warehouse) as data:
-        return render(_site(request), view, replace(data, look=request.app.state.look), parameters)
+        return render(_site(request), view, replace(data, live_snapshot=request.app.state.live_snapshot), parameters)
 
 
 def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:

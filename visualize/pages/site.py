@@ -185,15 +185,15 @@ def environment() -> Environment:
     """Jinja2 with escaping, in which unknown names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["navigation"] = [view for view in views().values() if view.is_in_navigation]
-    return made
+    jinja.globals["navigation"] = [view for view in views().values() if view.is_in_navigation]
+    return jinja
 
 
 def render(site: Site, view: View[Any], data: Data, parameters: DataclassInstance) -> str:

@@ -51,7 +51,7 @@ class Data:
     """Time of the copy, UTC."""
     trouble: str | None = None
     """Why the copy could not be renewed; None if it is current."""
-    look: Callable[[], LiveSnapshot] | None = None
+    live_snapshot: Callable[[], LiveSnapshot] | None = None
     """Returns the commands running on this machine; None without a server."""
     kept: dict[str, Any] = field(default_factory=dict)
     """Cached values that depend on no filter; they live as long as the copy."""

@@ -147,13 +147,13 @@ def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
     check_folder(folder)
     try:
         with temporary_folder(f".{folder.name}", folder.parent) as place:
-            made = _write(data, place / "new", runs)
+            written = _write(data, place / "new", runs)
             check_folder(folder)  # again, since writing takes time
             _replace(folder, place / "new", place / "old")
     except OSError as error:
         place = error.filename or folder
         raise StorageError(f"cannot write {place}: {error.strerror}: choose another folder") from error
-    return made
+    return written
 
 
 def check_folder(folder: Path) -> None:

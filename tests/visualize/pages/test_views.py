@@ -307,7 +307,7 @@ def test_every_page_works_with_an_empty_warehouse(tmp_path):
     snapshots = Snapshots(tmp_path / "empty.duckdb")
     nothing = LiveSnapshot(at_s=0.0, running=(), ended=(), ignored=())
     with snapshots.reading() as empty:
-        seen = dataclasses.replace(empty, look=lambda: nothing)
+        seen = dataclasses.replace(empty, live_snapshot=lambda: nothing)
         for view in views().values():
             if view.is_in_navigation:
                 assert "<h1>" in render(LiveSite(), view, seen, view.parameters())

@@ -212,14 +212,14 @@ Parts = Callable[[str, str], AbstractContextManager[Iterator[str | bytes]]]
 def _file(name: str, media_type: str, parts: Parts) -> Download[Statement]:
     """A download of the whole answer."""
 
-    def made(data: Data, parameters: Statement) -> File:
+    def answer_file(data: Data, parameters: Statement) -> File:
         if parameters.sql is None:
             raise UsageError("sql is missing: give the statement")
         found = _read(parts, data.path, parameters.sql)
         first = next(found, "")  # an invalid statement gives an error page, not a truncated file
         return File(name=f"answer.{name}", media_type=media_type, parts=chain([first], found))
 
-    return Download(name=f"console_{name}", path=f"/sql.{name}", parameters=Statement, file=made)
+    return Download(name=f"console_{name}", path=f"/sql.{name}", parameters=Statement, file=answer_file)
 
 
 def _read(parts: Parts, database: str, sql: str) -> Iterator[str | bytes]:

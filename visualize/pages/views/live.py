@@ -93,9 +93,9 @@ class LivePage:
 
 def page(data: Data, parameters: LiveParameters) -> LivePage:
     """The page. Raises StorageError if the status folder is unusable."""
-    if data.look is None:
+    if data.live_snapshot is None:
         raise NotFoundError("benchhouse dashboard and benchhouse top show running sweeps, on the machine that measures")
-    snapshot = data.look()
+    snapshot = data.live_snapshot()
     return LivePage(
         running=tuple(_sweep(one, snapshot.at_s) for one in snapshot.running),
         ended=tuple(_sweep(one, snapshot.at_s) for one in snapshot.ended),
