@@ -72,7 +72,7 @@ class Block:
 class ArchitectureComparison(ChartPlugin):
     name = "architecture_comparison"
     title = "Models by architecture family"
-    needs = "two models or more on the same device, runtime and precision, with the same kind of weights"
+    needs = "two or more models on the same device, runtime and precision, with the same kind of weights"
     scope = "models"
     sql = SQL
 
