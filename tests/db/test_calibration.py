@@ -91,7 +91,7 @@ def test_a_failed_or_invalid_calibration_is_ignored(warehouse, calibration, usel
     assert calibrated(warehouse) == (None, None, None, None)
 
 
-def test_a_model_that_reports_such_a_number_does_not_calibrate(warehouse, make_run):
+def test_a_model_metric_named_like_a_peak_does_not_calibrate(warehouse, make_run):
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     metrics = {**run.results[0].metrics, **READINGS}
     warehouse.ingest(replace(run, results=(replace(run.results[0], metrics=metrics),)))
@@ -107,7 +107,7 @@ def test_another_device_is_left_unchanged(warehouse, make_run, calibration):
     assert [row["peak_flops"] for row in rows] == [None, {"float32": 2e12}]
 
 
-def test_a_calibration_that_cannot_be_stored_leaves_the_device_unchanged(warehouse, calibration):
+def test_a_failed_calibration_leaves_the_device_unchanged(warehouse, calibration):
     first = calibration(day=1)
     warehouse.ingest(first)
     before = calibrated(warehouse)

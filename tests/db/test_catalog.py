@@ -106,7 +106,7 @@ def test_a_views_name_is_not_run_as_sql_on_any_way_in(way, plant, tmp_path, spoo
         ('CREATE VIEW "a\x1b[31m\nb" AS SELECT 1', 'the view "a\\x1b[31m\\nb"'),
     ],
 )
-def test_an_object_that_no_warehouse_has_is_refused_by_name(statements, what, plant):
+def test_foreign_database_objects_are_refused_by_name(statements, what, plant):
     path = plant(statements)
     for options in ({}, {"read_only": True}, {"for_questions": True}):
         with pytest.raises(FormatError, match=r"benchmark warehouse|refused before reading") as caught:
@@ -178,7 +178,7 @@ OUTSIDE = (
 
 
 @pytest.mark.parametrize("options", [{}, {"read_only": True}, {"for_questions": True}])
-def test_every_connection_reaches_its_own_file_alone(options, database, secret, tmp_path):
+def test_every_connection_reaches_only_its_own_file(options, database, secret, tmp_path):
     with Warehouse.open(database, **options) as warehouse:
         for statement in OUTSIDE:
             with pytest.raises(StorageError, match=r"disabled|locked|read-only"), warehouse.cursor() as cursor:
@@ -209,7 +209,7 @@ def test_the_tables_and_views_of_this_version_are_recognised_at_once(rewritten, 
     assert views in catalog.VIEWS_SHA256
 
 
-def test_comments_are_written_for_the_views_of_the_schema_alone():
+def test_comments_are_written_only_for_views_of_the_schema():
     class Recorded:
         """A connection whose catalog has a column with a foreign name."""
 
@@ -228,7 +228,7 @@ def test_comments_are_written_for_the_views_of_the_schema_alone():
     assert recorded.statements == [migrate.COMMENTS]
 
 
-def test_a_file_in_memory_is_a_warehouse_of_ours():
+def test_a_database_in_memory_is_a_warehouse():
     with Warehouse.open(MEMORY) as warehouse:
         assert warehouse.has_own_views
 

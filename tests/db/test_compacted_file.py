@@ -129,14 +129,14 @@ def test_concurrent_storing_loses_nothing(filled, spool_run):
     assert len(stored) == 6 + 12
 
 
-def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(database, monkeypatch):
+def test_a_file_replaced_before_locking_is_opened_again(database, monkeypatch):
     seen = iter([(1, 1), (1, 2), (1, 2), (1, 2)])
     monkeypatch.setattr(db.connection, "file_id", lambda path: next(seen))
     Warehouse.open(database).close()
     assert list(seen) == []
 
 
-def test_a_file_that_another_process_replaced_meanwhile_is_not_replaced_again(database, monkeypatch):
+def test_a_file_replaced_by_another_process_is_not_replaced_again(database, monkeypatch):
     copy_to = Warehouse._copy_to
 
     def while_it_is_rebuilt(warehouse, part):

@@ -25,7 +25,7 @@ NAMELESS = 'IO Error: Could not set lock on file "/net/a.duckdb": No locks avail
         (NAMELESS, "another process"),
     ],
 )
-def test_a_locked_file_names_who_holds_it(text, holder):
+def test_a_locked_file_error_names_the_process(text, holder):
     error = storage_error(text, "a.duckdb", 2.5)
     assert is_locked(text)
     assert isinstance(error, LockedError)
@@ -64,7 +64,7 @@ def test_an_invalidated_connection_is_not_closed(tmp_path):
 
 
 @pytest.mark.parametrize(("sql", "parameters"), [("SELECT ?", ["\udcff"]), ("SELECT $x", {"x\udcff": 1, "x": 1})])
-def test_a_bound_text_that_is_not_unicode_is_a_usage_error(sql, parameters):
+def test_bound_text_must_be_unicode(sql, parameters):
     with (
         pytest.raises(UsageError, match="an argument contains bytes that are not UTF-8"),
         translate_errors("a.duckdb"),

@@ -94,7 +94,7 @@ def test_an_impossible_path_is_one_clear_error(tmp_path):
 
 @posix_only
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_one_clear_error(tmp_path):
+def test_a_read_only_folder_is_one_clear_error(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="Permission denied"):
         Warehouse.open(tmp_path / "a.duckdb")
@@ -156,7 +156,7 @@ def test_a_locked_database_is_waited_for(database, make_run, holding):
 
 
 @posix_only
-def test_a_forked_child_cannot_lose_what_it_writes(database, make_run):
+def test_a_forked_child_may_not_write(database, make_run):
     with Warehouse.open(database) as warehouse:
         child = os.fork()
         if child == 0:

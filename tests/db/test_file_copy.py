@@ -92,7 +92,7 @@ def test_who_reads_a_copy_does_not_make_a_writer_wait(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["appends", "checkpoints"])
-def test_copies_of_a_file_that_is_written_all_the_time_are_consistent(path: Path, tmp_path: Path, how: str) -> None:
+def test_copies_of_a_busy_file_are_consistent(path: Path, tmp_path: Path, how: str) -> None:
     (one,) = [counts(warehouse) for warehouse in [Warehouse.open(path, read_only=True)]]
     done = tmp_path / "done"
     command = [sys.executable, "-c", WRITE, str(path), str(done), how]
@@ -167,9 +167,7 @@ def test_the_log_of_a_file_behind_a_link_is_next_to_the_file(path: Path, tmp_pat
         assert counts(other)["runs"] == 2
 
 
-def test_a_copy_of_a_file_that_a_checkpoint_changed_meanwhile_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_is_repeated_if_a_checkpoint_changed_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog, folder = tmp_path / "a.ducklake", tmp_path / "copies"
     catalog.write_bytes(b"before")
     folder.mkdir()
@@ -185,7 +183,7 @@ def test_a_copy_of_a_file_that_a_checkpoint_changed_meanwhile_is_made_again(
     assert list(folder.iterdir()) == [copy]
 
 
-def test_a_block_that_was_read_while_it_was_written_is_read_again(tmp_path: Path) -> None:
+def test_torn_blocks_are_read_again(tmp_path: Path) -> None:
     size = 3 * file_copy.CHUNK_BYTES + 5
     path, copy = tmp_path / "a.duckdb", tmp_path / "copy.duckdb"
     path.write_bytes(bytes(size) + b"appended later")
@@ -194,7 +192,7 @@ def test_a_block_that_was_read_while_it_was_written_is_read_again(tmp_path: Path
     assert copy.read_bytes() == bytes(size)
 
 
-def test_a_file_that_changes_all_the_time_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constantly_changing_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, numbers = tmp_path / "a.duckdb", iter(range(1000))
     path.touch()
     monkeypatch.setattr(file_copy, "_state", lambda path: (0, next(numbers), b""))

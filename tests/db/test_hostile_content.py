@@ -179,7 +179,7 @@ def change_of(run, part, **fields):
         ("hardware", {"memory_bytes": -1}),
     ],
 )
-def test_impossible_numbers_are_refused_with_their_whole_run(warehouse, make_run, part, fields):
+def test_a_run_with_impossible_numbers_is_refused(warehouse, make_run, part, fields):
     run = make_run(**ONE)
     with pytest.raises(StorageError) as caught:
         warehouse.ingest(change_of(run, part, **fields))
@@ -222,7 +222,7 @@ def test_a_different_run_with_a_stored_id_is_refused_and_the_difference_named(wa
         b"1e400",
     ],
 )
-def test_a_file_that_is_not_a_run_is_one_line_and_the_others_are_loaded(tmp_path, make_run, capsys, content):
+def test_a_non_run_file_is_reported_and_the_others_are_loaded(tmp_path, make_run, capsys, content):
     (tmp_path / "bad.json").write_bytes(content)
     (tmp_path / "good.json").write_text(dumps(make_run(**ONE)))
     database = tmp_path / "a.duckdb"

@@ -62,7 +62,7 @@ def stored(path):
 
 
 @pytest.mark.parametrize("number", ENDINGS)
-def test_an_interrupted_ingest_keeps_what_was_stored_and_the_same_command_goes_on(tmp_path, spool_run, number):
+def test_an_interrupted_ingest_keeps_stored_runs_and_can_be_continued(tmp_path, spool_run, number):
     runs = [spool_run(str(count))[1].run_id for count in range(4)]
     command = ["--ingest", "runs", "--db-path", "a.duckdb"]
     done = run(INGEST, int(number), 2, *command)

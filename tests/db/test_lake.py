@@ -159,7 +159,7 @@ def opened_counts(place):
 
 
 @pytest.mark.parametrize(("way", "said"), [("close", "closed"), ("interrupt", "interrupted")])
-def test_a_transaction_is_left_as_it_is_asked_for_when_its_server_has_crashed(server, written, way, said):
+def test_a_transaction_ends_cleanly_after_its_server_crashed(server, written, way, said):
     command = [sys.executable, "-c", LEAVER, written[0], way]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, text=True, **pipes) as process:
@@ -170,7 +170,7 @@ def test_a_transaction_is_left_as_it_is_asked_for_when_its_server_has_crashed(se
     assert (process.returncode, errors) == (1, f"{said}\n"), "DuckDB aborts where it rolls back by itself"
 
 
-def test_a_connection_that_duckdb_gives_up_is_replaced_by_another_that_ends_it_and_its_lock(written, monkeypatch):
+def test_an_invalidated_connection_is_replaced_and_its_session_and_lock_ended(written, monkeypatch):
     place, runs = written
     ingest, tries = Warehouse._ingest_all, []
 
@@ -369,7 +369,7 @@ def test_a_macro_in_a_strangers_lake_is_refused(place):
 
 
 @needs_extension
-def test_a_server_that_goes_while_a_writer_opens_the_lake_is_waited_for(place, monkeypatch):
+def test_a_writer_waits_for_a_server_that_restarts(place, monkeypatch):
     tries = []
 
     def prepare(connection, of_lake):
@@ -432,7 +432,7 @@ def test_the_digest_of_the_columns_is_that_of_the_newest_tables():
         assert found == catalog.COLUMNS_SHA256, "after a change of the tables, put this digest into db/catalog.py"
 
 
-def test_an_older_lake_gets_the_tables_and_columns_that_it_lacks_with_their_comments():
+def test_an_older_lake_gets_missing_tables_columns_and_comments():
     with lake.model() as model:
         present = {}
         for table, column, *_ in model.execute(lake.COLUMNS, [migrate.table_list(model)]).fetchall():
@@ -506,7 +506,7 @@ def test_an_object_store_without_credentials_is_refused_before_anything_is_made(
 
 
 @pytest.mark.parametrize("scheme", lake.STORES)
-def test_an_object_store_without_credentials_says_which_it_takes(scheme, monkeypatch):
+def test_missing_object_store_credentials_are_named(scheme, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
         monkeypatch.delenv(name)
     _, kind = lake.STORES[scheme]
@@ -518,7 +518,7 @@ def test_an_object_store_without_credentials_says_which_it_takes(scheme, monkeyp
 
 
 @needs_extension
-def test_a_lake_in_a_file_is_found_without_the_folder_that_it_was_made_with(empty_lake, tmp_path, make_run):
+def test_a_lake_opens_without_its_original_data_folder(empty_lake, tmp_path, make_run):
     place = f"ducklake:{shutil.copy(empty_lake, tmp_path / 'other.ducklake')}"
     with Warehouse.open(place) as warehouse:
         warehouse.ingest(make_run(batch_sizes=range(1, 13), iterations=5))
@@ -529,7 +529,7 @@ def test_a_lake_in_a_file_is_found_without_the_folder_that_it_was_made_with(empt
 
 
 @needs_extension
-def test_a_catalog_in_a_file_leads_to_no_object_store_that_the_command_does_not_name(tmp_path, monkeypatch):
+def test_a_catalog_file_may_not_name_an_object_store_missing_from_the_command(tmp_path, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "hunter2")
     path = tmp_path / "a.ducklake"

@@ -51,7 +51,7 @@ def streamed(monkeypatch):
 
 @pytest.mark.parametrize("block_bytes", [7, 64, 1000, 1 << 20])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_run_read_block_by_block_is_the_run_that_was_written(spool_run, streamed, block_bytes, indent):
+def test_reading_block_by_block_gives_the_written_run(spool_run, streamed, block_bytes, indent):
     path, run = spool_run(launches=2, iterations=50)
     data = to_json(run)
     data["provenance"]["description"] = 'a "values": [1, 2] \\ in text'
@@ -180,7 +180,7 @@ def long_run(make_run, path, megabytes):
     return path
 
 
-def test_memory_does_not_grow_with_a_run_file_beyond_the_samples_that_are_stored(tmp_path, database, make_run):
+def test_memory_is_bounded_by_the_stored_samples(tmp_path, database, make_run):
     """Read at once, 40 MB more of samples took 200 MB more."""
     peaks_mb = []
     for megabytes in (20, 60):

@@ -55,7 +55,7 @@ def test_six_processes_saving_at_once_lose_nothing(tmp_path, spool_run):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_process_leaves_a_whole_run_or_nothing(tmp_path, spool_run):
+def test_a_killed_process_leaves_a_complete_run_or_nothing(tmp_path, spool_run):
     path = tmp_path / "a.duckdb"
     spooled = {f"{i}": spool_run(f"{i}", iterations=1000) for i in range(12)}
     ids = {name: run.run_id for name, (_, run) in spooled.items()}

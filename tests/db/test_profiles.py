@@ -78,7 +78,7 @@ def test_verify_finds_exclusive_times_that_do_not_sum_to_the_call_and_lost_parts
     assert "refers to profile_id gone" in found["orphan"]
 
 
-def test_merging_brings_profiles_once_and_names_those_that_contradict(warehouse, database):
+def test_merging_adds_profiles_once_and_names_conflicts(warehouse, database):
     profile = make_profile()
     with Warehouse.open(database) as other:
         other.ingest_profile(profile)

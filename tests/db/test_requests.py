@@ -17,7 +17,7 @@ from db.warehouse import Warehouse
 from tests.helpers.load import make_load, make_requests
 
 
-def test_a_load_on_a_server_of_any_name_is_stored_whole_and_without_findings(warehouse):
+def test_a_load_on_any_server_is_stored_completely_and_verifies(warehouse):
     load = make_load(engine="tomorrows-engine")
     assert list(faults(load)) == []
     assert warehouse.ingest(load)

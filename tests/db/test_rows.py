@@ -87,7 +87,7 @@ def test_load_times_are_medians_over_launches(make_run):
     assert row["load_weights_read_s"] is None
 
 
-def test_a_run_that_never_loaded_has_no_load_time(make_run):
+def test_a_run_without_loads_has_no_load_time(make_run):
     (row,) = rows_of(dataclasses.replace(make_run(), loads=()))["benchmark_runs"]
     assert row["load_time_s"] is None
     assert row["loads"] == "[]"
@@ -117,14 +117,14 @@ def test_a_build_with_invalid_values_is_stored_as_json_only(make_run):
         ({"parameter_dtypes": ["float32", "float16"]}, {"float32": None, "float16": None}),
     ],
 )
-def test_dtypes_of_the_weights_are_those_that_were_read_back(make_run, verified, dtypes):
+def test_weight_dtypes_are_the_verified_ones(make_run, verified, dtypes):
     run = make_run()
     loads = (dataclasses.replace(run.loads[0], verified=verified), *run.loads[1:])
     (row,) = rows_of(dataclasses.replace(run, loads=loads))["benchmark_runs"]
     assert json.loads(row["weight_dtypes"]) == dtypes
 
 
-def test_a_run_that_read_nothing_back_has_no_dtypes(make_run):
+def test_a_run_without_verified_properties_has_no_dtypes(make_run):
     (row,) = rows_of(dataclasses.replace(make_run(), loads=()))["benchmark_runs"]
     assert (row["weight_dtypes"], row["is_simulated"]) == (None, False)
 

@@ -74,7 +74,7 @@ def test_a_run_from_rows_is_the_run(warehouse, peculiar):
     assert dumps(stored.run)
 
 
-def test_runs_are_read_in_groups_and_none_is_lost(asked_database, monkeypatch):
+def test_runs_are_read_in_groups_without_loss(asked_database, monkeypatch):
     monkeypatch.setattr("db.run_records.GROUP_SIZE", 3)
     with Warehouse.open(asked_database, read_only=True) as warehouse:
         ids = [row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()]

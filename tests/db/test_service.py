@@ -46,7 +46,7 @@ def test_a_run_file_is_stored_once(tmp_path, run_file):
         assert warehouse.query("select count(*) as n from benchmark_runs").df().n[0] == 1
 
 
-def test_tasks_and_commands_that_ask_import_no_pandas(tmp_path, run_file):
+def test_tasks_and_query_commands_import_no_pandas(tmp_path, run_file):
     """DuckDB imports it for the first value that is bound, which takes longer than the task."""
     path = tmp_path / "new.duckdb"
     for command in (
@@ -61,14 +61,14 @@ def test_tasks_and_commands_that_ask_import_no_pandas(tmp_path, run_file):
     assert "bert" in done.stdout
 
 
-def test_a_file_that_is_no_run_is_refused_with_its_reason(tmp_path, capsys):
+def test_non_run_files_are_refused_with_the_reason(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text("{")
     assert main(["store", str(tmp_path / "new.duckdb"), str(path)]) == 1
     assert capsys.readouterr().err.startswith(f"refused {path}: not JSON, or truncated")
 
 
-def test_runs_of_a_selection_are_given_with_what_they_were_measured_with(tmp_path, run_file, make_run, capsys):
+def test_selected_runs_come_with_their_settings(tmp_path, run_file, make_run, capsys):
     path = tmp_path / "new.duckdb"
     assert main(["store", str(path), str(run_file)]) == 0
     assert main(["runs", str(path), "latest"]) == 0

@@ -18,7 +18,7 @@ def test_a_run_file_is_read_with_its_digest(spool_run):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_file_that_was_cut_off_is_refused_by_name(spool_run, share):
+def test_a_truncated_file_is_refused_by_name(spool_run, share):
     path, _ = spool_run()
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
@@ -38,7 +38,7 @@ def test_a_file_that_was_cut_off_is_refused_by_name(spool_run, share):
         (b'{"format": "benchhouse-run", "format_version": 1}', "missing field 'cell'"),
     ],
 )
-def test_a_file_that_is_no_run_is_refused_by_name(tmp_path, content, words):
+def test_non_run_files_are_refused_by_name(tmp_path, content, words):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=words) as caught:
@@ -46,7 +46,7 @@ def test_a_file_that_is_no_run_is_refused_by_name(tmp_path, content, words):
     assert "x.json" in str(caught.value)
 
 
-def test_a_file_that_is_gone_is_one_clear_error(tmp_path):
+def test_a_missing_file_is_one_clear_error(tmp_path):
     with pytest.raises(StorageError, match=r"cannot read .*gone\.json: No such file"):
         spool.read_run(tmp_path / "gone.json")
 

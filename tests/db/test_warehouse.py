@@ -73,7 +73,7 @@ def test_hardware_and_series_are_shared_by_runs(warehouse, make_run):
     assert counts == {"hardware": 1, "series": 6, "results": 8}
 
 
-def test_a_run_that_cannot_be_stored_leaves_nothing(warehouse, make_run, row_counts):
+def test_an_unstorable_run_leaves_nothing(warehouse, make_run, row_counts):
     run = make_run()
     bad = dataclasses.replace(run.results[-1], metrics={"latency_median_ms": math.nan})
     with pytest.raises(FormatError, match="latency_median_ms is nan"):
@@ -82,7 +82,7 @@ def test_a_run_that_cannot_be_stored_leaves_nothing(warehouse, make_run, row_cou
     assert warehouse.ingest(run)
 
 
-def test_a_result_of_another_run_is_refused_with_its_whole_run(warehouse, make_run, row_counts):
+def test_a_run_with_a_result_of_another_run_is_refused(warehouse, make_run, row_counts):
     run = make_run()
     warehouse.ingest(run)
     before = row_counts(warehouse)

@@ -43,7 +43,7 @@ def test_what_a_command_may_not_do_is_found(tmp_path, monkeypatch, kind):
     assert [one.kind for one in problems] == [kind], problems
 
 
-def test_a_command_that_does_nothing_wrong_has_no_problem(tmp_path):
+def test_a_clean_command_has_no_problem(tmp_path):
     assert Scratch(tmp_path / "scratch").run(Command(words=("--help",))) == []
 
 

@@ -116,7 +116,7 @@ def test_invalid_words_are_one_clear_line(words, problem):
         "TRUE) UNION ALL (SELECT content FROM read_text('{secret}')",
     ],
 )
-def test_sql_in_a_selection_reads_the_warehouse_alone(chosen, tmp_path, sql):
+def test_sql_in_a_selection_reads_only_the_warehouse(chosen, tmp_path, sql):
     target, secret = tmp_path / "written.csv", tmp_path / "secret.txt"
     secret.write_text("secret")
     with pytest.raises(UsageError, match=r"expected one statement|Cannot access file|syntax error") as refused:

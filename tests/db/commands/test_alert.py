@@ -65,7 +65,7 @@ def test_a_selection_and_a_triage_choose(listed):
     assert len(listed("--triage", "new")) == 2
 
 
-def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys):
+def test_triage_is_set_by_prefix_and_keeps_its_note(listed, raised, capsys):
     assert alert.main(["set", "a1fe5c1", "noise", "--note", "a | backup", "--db-path", raised]) == 0
     assert capsys.readouterr().out == "a1fe5c1: noise\n"
     assert alert.main(["set", "a1fe5c1", "hardware", "--db-path", raised]) == 0

@@ -304,7 +304,7 @@ def test_an_empty_database_has_not_enough_data(database, capsys):
     assert "has no results" in capsys.readouterr().err
 
 
-def test_an_older_run_is_judged_against_what_was_before_it(checked, history):
+def test_an_older_run_is_judged_by_the_runs_before_it(checked, history):
     with Warehouse.open(history, read_only=True) as warehouse:
         run = warehouse.query("SELECT run_id FROM history WHERE batch_size = 1 AND position = 11").dicts()[0]["run_id"]
 

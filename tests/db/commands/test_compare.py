@@ -68,7 +68,7 @@ def test_only_changes_leaves_the_other_rows_out_and_counts_them(capsys, stored):
     assert "1 slower, 1 equivalent" in out
 
 
-def test_json_holds_every_number(capsys, stored):
+def test_json_has_every_number(capsys, stored):
     assert main(["tag.side=a", "tag.side=b", "--json", *stored]) == 0
     document = json.loads(capsys.readouterr().out)
     worst = document["findings"][0]

@@ -22,7 +22,7 @@ def command(asked_database, capsys, monkeypatch):
     return run
 
 
-def test_results_go_to_stdout_or_to_a_file_that_is_named(command, tmp_path):
+def test_results_go_to_stdout_or_a_named_file(command, tmp_path):
     code, out, err = command("model=vit", "--format", "csv")
     assert (code, err, len(out.splitlines())) == (0, "", 5)
     path = tmp_path / "vit.csv"

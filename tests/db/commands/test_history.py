@@ -85,7 +85,7 @@ def test_on_a_terminal_a_history_is_never_folded_and_no_number_is_lost(asked, mo
     assert "+20" in table
 
 
-def test_history_shows_what_is_selected_but_looks_for_changes_in_all_of_it(asked):
+def test_history_shows_the_selection_but_detects_changes_in_the_whole_series(asked):
     _, out, _ = asked("history", "model=bert,since=2026-01-13", "--json")
     (history,) = json.loads(out)
     assert [point["value"] for point in history["points"]] == pytest.approx(WORSE)
@@ -220,7 +220,7 @@ def test_custom_metrics_are_gated_listed_and_alerted_in_their_direction(own, dat
     assert own("alert", "raise", "--metric", "score") == (0, "0 alerts stored, 1 already known\n")
 
 
-def test_the_view_knows_the_metrics_as_the_program_does(filled):
+def test_the_view_lists_the_metrics_of_the_program(filled):
     with Warehouse.open(filled) as warehouse:
         (row,) = warehouse.query("SELECT sql FROM duckdb_views() WHERE view_name = 'regressions'").dicts()
     named = re.findall(r"'(\w+)', '([^']+)', '(lower|higher)'", row["sql"])

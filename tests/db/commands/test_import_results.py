@@ -111,7 +111,7 @@ def test_the_database_in_a_folder_is_not_read(database, capsys):
     assert "files: 1 imported; new: 1 run" in capsys.readouterr().out
 
 
-def test_formats_are_listed_with_what_they_read(capsys):
+def test_formats_are_listed_with_a_summary(capsys):
     assert import_results.main(["--list-formats"]) == 0
     assert "llama.cpp's llama-bench: -o json, jsonl, csv, sql and md" in capsys.readouterr().out
 

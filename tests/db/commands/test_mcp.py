@@ -65,13 +65,13 @@ def test_tools_are_marked_read_only_and_described(answers):
     assert all(tool.annotations.read_only_hint and len(tool.description) > 40 for tool in tools)
 
 
-def test_contents_list_what_was_measured(answers):
+def test_contents_list_the_measured_models(answers):
     rows = document(answers[0]["contents"])["answer"]
     found = {(row["model_id"], row["runtime"]) for row in rows}
     assert found == {("bert-base-uncased", "eager"), ("gpt2", "eager"), ("gpt2", "onnxruntime"), ("vit", "eager")}
 
 
-def test_answers_are_those_of_the_command(answers, asked_database, capsys):
+def test_answers_equal_the_command_output(answers, asked_database, capsys):
     query_main([f"--db-path={asked_database}", "--format=json", "SELECT count(*) AS n FROM benchmark_runs"])
     expected = json.loads(capsys.readouterr().out)
     assert document(answers[0]["query"]) == {"answer": expected, "notes": []}
@@ -82,7 +82,7 @@ def test_columns_are_explained(answers):
     assert any("device_name" in row.values() for row in rows)
 
 
-def test_a_comparison_has_its_verdicts_and_says_why_there_are_none(answers):
+def test_comparison_has_verdicts_or_the_reason_without_one(answers):
     found = document(answers[0]["compare"])
     assert {finding["judgement"]["verdict"] for finding in found["answer"]["findings"]} == {"not judged"}
     assert any("no point has a verdict" in note for note in found["notes"])
@@ -92,7 +92,7 @@ def test_a_history_has_its_points(answers):
     assert [len(series["points"]) for series in document(answers[0]["history"])["answer"]] == [1, 1]
 
 
-def test_a_recommendation_that_nothing_meets_is_an_answer(answers):
+def test_a_recommendation_without_a_fitting_option_is_an_answer(answers):
     (workload,) = document(answers[0]["recommend"])["answer"]["workloads"]
     assert workload["recommended"] is None
     assert workload["options"]
@@ -118,7 +118,7 @@ def test_faulty_questions_have_the_commands_error(answers, question, words):
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-def test_messages_that_are_not_of_the_protocol_get_an_error(asked_database):
+def test_non_protocol_messages_get_an_error(asked_database):
     """Half of a surrogate pair, which JSON can spell but no text can contain; and a line that is not JSON."""
     query = {"name": "query", "arguments": {"sql": "SELECT '\ud800'"}}
     lines = [
@@ -146,7 +146,7 @@ def test_an_endless_question_ends_at_the_time_limit(asked_database):
     assert "no answer within 2 s" in text
 
 
-def test_a_warehouse_that_cannot_be_read_is_an_error(tmp_path, capsys):
+def test_an_unreadable_warehouse_is_an_error(tmp_path, capsys):
     assert command.main(["--db-path", str(tmp_path / "none.duckdb")]) == EXIT_USAGE
     assert "none.duckdb does not exist" in capsys.readouterr().err
     assert command.main(["--db-path", str(tmp_path)]) == EXIT_FAILED

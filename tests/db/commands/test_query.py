@@ -47,7 +47,7 @@ def test_the_statement_may_come_from_stdin_or_a_file(command, tmp_path):
     assert command("query", "-", "--format", "csv", stdin="SELECT 2 AS x")[:2] == (0, "x\n2\n")
 
 
-def test_a_file_that_is_no_statement_is_refused(command, tmp_path):
+def test_a_file_without_a_statement_is_refused(command, tmp_path):
     path = tmp_path / "large.sql"
     with path.open("wb") as opened:
         opened.truncate(2_000_000_000)

@@ -96,7 +96,7 @@ def test_invalid_loads_and_closed_loops_are_no_answer_to_a_rate(asked):
 
 
 @pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
-def test_the_cheapest_machines_that_serve_the_rate_come_first(asked, served, rate, machines, cheapest):
+def test_the_cheapest_sufficient_machines_come_first(asked, served, rate, machines, cheapest):
     prices = str(served.parent / "prices.yaml")
     _, servers = asked("--request-rate", rate, *ASKED, "--price", prices)
     by_device = {one["device"]: one for one in servers}

@@ -30,7 +30,7 @@ def test_each_series_is_a_row_the_newest_first(show, asked_database):
     assert [row["model_id"] for row in json.loads(out)] == [*["vit"] * 4, "gpt2", "gpt2", *["bert-base-uncased"] * 5]
 
 
-def test_numbers_are_those_of_the_newest_result(show, asked_database):
+def test_numbers_come_from_the_newest_result(show, asked_database):
     _, out, _ = show(asked_database, "--json")
     rows = {row["result_id"]: row for row in json.loads(out)}
     columns = ("latency_median_ms", "throughput_samples_per_sec", "validity", "status", "model_id")

@@ -33,7 +33,7 @@ def test_run_files_load_again_with_equal_rows(export, asked_warehouse, empty_dat
             assert found == expected, name
 
 
-def test_a_run_is_exported_whole(export, asked_warehouse, capsys):
+def test_a_run_is_exported_completely(export, asked_warehouse, capsys):
     export("json", selection="model=bert-base-uncased,batch=1,sequence=32")
     (line,) = capsys.readouterr().out.splitlines()
     assert len(json.loads(line)["results"]) == 5

@@ -152,13 +152,13 @@ def test_failed_requests_are_a_doubt(written):
 
 
 @pytest.mark.parametrize(("rate", "is_short"), [(28, False), (40, True)])
-def test_a_rate_that_the_requests_cannot_have_been_sent_at_is_a_doubt(written, rate, is_short):
+def test_an_impossible_request_rate_is_a_doubt(written, rate, is_short):
     """1657 requests ended in 61.6 s, of which the longest took 3.6 s: at most 28.6 were sent a second."""
     (result,) = run_of(written(changed(load={"rate_qps": rate}))).results
     assert ("rate_not_achieved" in {doubt.kind for doubt in result.doubts}) == is_short
 
 
-def test_our_results_are_reports_that_are_read_and_written_again_the_same(make_run, exported, written):
+def test_own_reports_round_trip(make_run, exported, written):
     run = make_run(family="decoder-only", batch_sizes=(2,), sequence_lengths=(32, 128))
     reports = exported(run, output="reports")
     assert sorted(reports) == sorted(f"benchmark_report_v0.2_{one.result_id}.yaml" for one in run.results)
@@ -174,7 +174,7 @@ def test_our_results_are_reports_that_are_read_and_written_again_the_same(make_r
     assert exported(again, output="again.yaml") == {"again.yaml": first}
 
 
-def test_a_number_of_requests_that_a_file_did_not_state_is_left_out(exported, written):
+def test_an_unstated_number_of_requests_is_omitted(exported, written):
     run = run_of(FIXTURES / "imports/onnxruntime_genai_benchmark/records.json")
     assert {result.iterations for result in run.results} == {0}
     for report in exported(run, output="reports").values():

@@ -25,7 +25,7 @@ def only_run(plugin, path):
 
 @pytest.fixture
 def changed(tmp_path):
-    """A function that lets another one change an export's JSON, and gives the file."""
+    """Applies a function to the JSON of an export; returns the file."""
 
     def write(export, change):
         data = json.loads(export.read_text())

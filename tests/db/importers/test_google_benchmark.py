@@ -22,7 +22,7 @@ def runs():
 
 @pytest.fixture
 def changed(tmp_path):
-    """A function that lets another one change the file's JSON, and gives the runs of what comes out."""
+    """Applies a function to the JSON of the file; returns the runs of the result."""
 
     def write(change):
         data = json.loads(FILE.read_text())

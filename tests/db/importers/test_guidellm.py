@@ -26,7 +26,7 @@ def runs():
 
 @pytest.fixture
 def changed(tmp_path):
-    """A function that lets another one change the report's JSON, and gives the runs of what comes out."""
+    """Applies a function to the JSON of the report; returns the runs of the result."""
 
     def write(change):
         data = json.loads(REPORT.read_text())

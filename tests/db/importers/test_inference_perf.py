@@ -143,7 +143,7 @@ def test_a_stage_at_a_concurrency_has_no_rate():
         ("inference-perf.partial.stage_0.yaml", r"all its numbers are in stage_0_lifecycle_metrics\.json"),
     ],
 )
-def test_files_that_repeat_a_stage_have_no_results_of_their_own(folder, name, reason):
+def test_files_repeating_a_stage_have_no_results(folder, name, reason):
     file = read_file(folder / name)
     with pytest.raises(NoResultsError, match=reason):
         list(importer_for(file).runs(file))

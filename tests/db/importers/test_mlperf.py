@@ -252,7 +252,7 @@ def test_three_files_of_one_test_are_one_result(tmp_path):
         assert without_results(tmp_path / name)
 
 
-def test_precision_is_that_of_the_tests_own_description_or_the_systems(tmp_path):
+def test_precision_comes_from_the_test_description_or_the_system(tmp_path):
     models = ("3d-unet-99", "3d-unet-99.9")
     assert [runs(ROUND / model / LOG)[0].cell.precision for model in models] == ["int8", "unknown"]
     shutil.copytree(FOLDER / "closed/MLCommons", tmp_path / "closed/MLCommons")

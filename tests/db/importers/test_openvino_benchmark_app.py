@@ -110,7 +110,7 @@ def test_an_error_is_a_failed_result(tmp_path):
     assert (run.status, run.results[0].status, run.results[0].error) == ("failed", "failed", "out of memory")
 
 
-def test_a_value_that_is_not_a_number_is_refused_with_its_path(tmp_path):
+def test_a_non_numeric_value_is_refused_with_its_path(tmp_path):
     path = Path(shutil.copy(FOLDER / "benchmark_report.csv", tmp_path / "r.csv"))
     path.write_text(path.read_text().replace("avg latency;9.08", "avg latency;fast"))
     with pytest.raises(FormatError, match=r"r\.csv: execution_results\.latency_avg: expected a number, found 'fast'"):

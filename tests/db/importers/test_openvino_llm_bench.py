@@ -84,12 +84,12 @@ def test_a_step_of_an_image_is_not_a_token(changed):
     assert (result.point.label, result.metrics["latency_median_ms"]) == ("b2", pytest.approx(1050.0))
 
 
-def test_a_report_of_warm_ups_alone_has_no_results(changed):
+def test_a_report_with_only_warm_ups_has_no_results(changed):
     with pytest.raises(NoResultsError, match=r"only warm-ups were run"):
         only_run(changed(lambda one: {**one, "iteration": 0}))
 
 
-def test_a_time_that_is_not_a_number_is_named_with_its_position(changed):
+def test_an_invalid_time_is_reported_with_its_position(changed):
     with pytest.raises(FormatError, match=r"results\[0\]\.generation_time: expected a number, found 'fast'"):
         only_run(changed(lambda one: {**one, "generation_time": "fast"}))
 

@@ -23,7 +23,7 @@ def suite():
 
 @pytest.fixture
 def changed(tmp_path):
-    """A function that lets another one change the suite's JSON, and gives the runs of what comes out."""
+    """Applies a function to the JSON of the suite; returns the runs of the result."""
 
     def write(change):
         data = json.loads((FOLDER / "suite.json").read_text())

@@ -28,7 +28,7 @@ def test_a_round_is_a_raw_value_and_a_numeric_parameter_an_axis():
     assert join.results[0].metrics["latency_median_ms"] == pytest.approx(5.878331042670956e-4)
 
 
-def test_statistics_alone_are_the_tools_own_in_milliseconds():
+def test_stated_statistics_are_converted_to_milliseconds():
     (run,) = runs("statistics.json")
     result = run.results[0]
     assert result.samples == ()

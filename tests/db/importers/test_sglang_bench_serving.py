@@ -42,7 +42,7 @@ def test_each_line_is_a_load_with_its_own_statistics():
     assert result.missing["latency_p99_ms"] == "too_few_samples"
 
 
-def test_model_precision_and_device_are_those_of_the_server():
+def test_model_precision_and_device_come_from_the_server():
     run, other = runs("appended.jsonl")
     assert run.cell.workload.model_id == "meta-llama/Llama-3.1-8B-Instruct"
     assert (run.cell.precision, run.cell.device.type, run.cell.runtime) == ("bfloat16", "cuda", "sglang")
@@ -68,7 +68,7 @@ def test_a_load_in_which_no_request_succeeded_failed(tmp_path):
     assert (run.status, run.results[0].error) == ("failed", "no request succeeded")
 
 
-def test_a_file_of_the_tool_itself_has_its_goodput_and_counts_what_failed():
+def test_a_native_file_has_goodput_and_failures():
     (run,) = runs("detailed.jsonl")
     (result,) = run.results
     samples = {one.metric: one.values for one in result.samples}

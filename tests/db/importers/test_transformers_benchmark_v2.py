@@ -47,7 +47,7 @@ def test_the_run_has_the_scenarios_settings():
     assert [doubt.kind for doubt in run.results[0].doubts] == ["not_stated"]
 
 
-def test_a_scenario_that_could_not_be_run_is_a_failed_result():
+def test_a_failed_scenario_is_a_failed_result():
     _, run = runs(FOLDER / "benchmark.json")
     assert (run.status, run.cell.runtime) == ("failed", "compiled")
     assert run.results[0].error == "the tool could not run it"

@@ -42,7 +42,7 @@ def test_wide_characters_take_two_columns():
     assert text.splitlines()[2:] == ["日本  1", "x     2"]
 
 
-def test_only_the_first_rows_are_read_and_a_remark_says_there_are_more():
+def test_only_the_first_rows_are_read_with_a_remark():
     def endless():
         while True:
             yield ("x", 1, 1.0)
@@ -119,7 +119,7 @@ def test_vertical_truncates_nothing():
     assert text == f"── row 1\nmodel  {'x' * 200}\nn      1\nms     -\n"
 
 
-def test_csv_has_no_cell_that_a_spreadsheet_would_execute():
+def test_csv_cells_are_safe_for_spreadsheets():
     columns = (("=name()", "VARCHAR"), ("ms", "DOUBLE"))
     text = written(write_csv, answer(columns, ("=HYPERLINK(1)", -1.5), ("-2", 1.0)))
     assert list(csv.reader(io.StringIO(text))) == [["'=name()", "ms"], ["'=HYPERLINK(1)", "-1.5"], ["-2", "1.0"]]

@@ -92,7 +92,7 @@ def test_an_error_in_the_data_is_not_a_usage_error(ask):
         ask("SELECT 'x'::INTEGER")
 
 
-def test_a_time_with_a_zone_is_an_error_that_suggests_a_cast(ask):
+def test_timestamps_with_a_zone_suggest_a_cast(ask):
     try:
         import pytz  # noqa: F401
     except ImportError:
@@ -155,7 +155,7 @@ def test_a_function_that_takes_all_memory_ends_at_the_memory_limit(ask):
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 5 * 1024**2)  # in KiB
 
 
-def test_no_more_of_an_answer_is_read_than_the_limit_of_the_reader(asked_database):
+def test_an_answer_is_read_only_up_to_the_limit(asked_database):
     limit = AnswerLimit(rows=3, bytes=1000)
     with answering(asked_database, "SELECT repeat('x', 100) FROM range(20_000)", limit=limit) as answer:
         assert list(answer.rows) == 3 * [(100 * "x",)]

@@ -90,7 +90,7 @@ def test_a_later_migration_keeps_the_rows_and_reaches_the_views(tmp_path, make_r
         assert applied(connection)[-1] == (NEXT, "column")
 
 
-def test_a_migration_that_fails_leaves_nothing_of_itself(connection):
+def test_a_failed_migration_leaves_no_trace(connection):
     with pytest.raises(Exception, match="nowhere"):
         migrate.migrate(connection, "x", [*migrate.migrations(), COLUMN, BROKEN])
     assert "half" not in tables(connection)
@@ -128,7 +128,7 @@ def test_every_table_view_and_column_has_a_comment(warehouse):
     assert silent.dicts() == []
 
 
-def test_newer_comments_replace_those_of_the_migrations(connection):
+def test_newer_comments_replace_migration_comments(connection):
     make_version(connection, migrate.latest_version())
     assert migrate.migrate(connection, "a")
     tables = "SELECT 'TABLE ' || table_name, comment FROM duckdb_tables()"

@@ -206,7 +206,7 @@ def efficient(run, **counted):
 EFFICIENCY = "share_of_peak, arithmetic_intensity, balance_intensity, achieved_bytes_per_sec"
 
 
-def test_device_efficiency_is_the_share_of_what_was_calibrated(warehouse, make_run):
+def test_device_efficiency_is_the_share_of_the_calibrated_peak(warehouse, make_run):
     warehouse.ingest(efficient(make_run(**ONE), bytes_accessed=2e8))
     warehouse.query("UPDATE hardware_info SET peak_flops = MAP {'float32': 2e12}, peak_copy_bytes_per_sec = 1e11")
     # 5e11 of 2e12 FLOP/s; 4e9 FLOP / 2e8 B; 2e12 / 1e11; 2e8 B in 8 ms

@@ -168,7 +168,7 @@ def test_a_log_of_another_file_is_named(stored, capsys):
     assert "its log a.duckdb.wal cannot be read, or belongs to another file" in capsys.readouterr().err
 
 
-def test_a_log_that_duckdb_silently_ignores_is_a_finding(stored, capsys):
+def test_an_ignored_log_is_a_finding(stored, capsys):
     Path("a.duckdb.wal").write_bytes(b"nothing that is a log")
     assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
     assert capsys.readouterr().out == (
@@ -210,7 +210,7 @@ def test_rebuilding_into_a_new_file_keeps_nothing(stored):
     assert list(Path().glob("new.before-*")) == []
 
 
-def test_rebuilding_a_file_that_cannot_be_opened_lists_what_is_lost(stored, capsys):
+def test_rebuilding_an_unreadable_file_lists_the_losses(stored, capsys):
     damaged = stored.read_bytes()[:60_000]
     stored.write_bytes(damaged)
     Path("a.duckdb.wal").write_bytes(b"its log")

@@ -188,7 +188,7 @@ def test_one_fault_is_reported_once(filled):
     assert launch.problem.endswith("launch 0, measure latency_wall are 29, but sample_count is 30")
 
 
-def test_a_run_file_that_was_changed_is_found_and_one_that_is_gone_is_not(warehouse, spool_run):
+def test_changed_run_files_are_findings_and_missing_ones_are_not(warehouse, spool_run):
     first, _ = spool_run("1", **ONE)
     second, run = spool_run("2", **ONE)
     third, _ = spool_run("3", **ONE)
@@ -215,7 +215,7 @@ def test_an_imported_file_is_compared_as_it_was_read_packed_or_not(warehouse, sp
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "x" * 5000, "a\0b", "pipe", "."])
-def test_a_path_in_the_database_that_is_not_a_file_is_not_opened(warehouse, make_run, tmp_path, monkeypatch, name):
+def test_stored_paths_of_non_files_are_not_opened(warehouse, make_run, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     warehouse.ingest(make_run(**ONE), source=name, source_sha256="0" * 64)

@@ -74,7 +74,7 @@ def test_each_look_doubles_p_and_the_error_of_the_interval():
     assert thrice.detectable > once.detectable
 
 
-def test_detectable_is_what_would_be_found_four_times_in_five():
+def test_detectable_is_the_change_found_four_times_in_five():
     judged = in_turns(values(0, 0, 0, 0, 0), values(-0.02, -0.01, 0.0, 0.01, 0.02))
     error = math.sqrt(0.00025 / 5)
     assert judged.detectable == pytest.approx(math.expm1((stats.t.ppf(0.998, 4) + stats.t.ppf(0.8, 4)) * error))
@@ -155,7 +155,7 @@ def test_without_variation_the_change_is_exact():
     assert (same.verdict, same.change, same.p_value, same.low, same.high) == ("equivalent", 0.0, 1.0, 0.0, 0.0)
 
 
-def test_results_that_are_not_comparable_have_a_reason_and_no_numbers():
+def test_incomparable_results_have_a_reason_and_no_numbers():
     judged = alone(why_not_comparable="A: invalid (wrong_output)")
     assert (judged.verdict, judged.reason, judged.change) == ("not comparable", "A: invalid (wrong_output)", None)
     assert in_turns((0.0, 1.0, 1.0), SLOWER).verdict == "not comparable"

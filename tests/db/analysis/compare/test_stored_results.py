@@ -58,7 +58,7 @@ def test_an_unmeasured_metric_has_no_values(warehouse, result, column):
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize(("column", "share"), [("latency_p90_ms", 0.9), ("latency_p95_ms", 0.95)])
-def test_percentiles_are_those_of_the_launches_with_enough_samples(warehouse, make_run, column, share, is_compacted):
+def test_percentiles_need_launches_with_enough_samples(warehouse, make_run, column, share, is_compacted):
     least = TAIL_MIN_SAMPLES[share]
     run = make_run(batch_sizes=(4,), sequence_lengths=(32,), launches=3, iterations=5)
     (one,) = run.results

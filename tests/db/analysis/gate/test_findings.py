@@ -96,7 +96,7 @@ def test_worst_comes_first():
         ({}, "not enough data", "no latency_median_ms: not measured"),
     ],
 )
-def test_a_candidate_without_a_value_has_a_verdict_and_a_reason(fields, verdict, reason):
+def test_a_candidate_without_a_value_has_a_reason(fields, verdict, reason):
     (finding,) = judge_candidates([candidate(None, **fields)])
 
     assert (finding.verdict, finding.reason) == (verdict, reason)
@@ -109,7 +109,7 @@ def test_a_very_noisy_result_is_judged_like_others():
     assert finding.verdict == "regressed"
 
 
-def test_only_a_repeated_regression_is_confirmed():
+def test_only_a_reproduced_regression_is_confirmed():
     (finding,) = judge_candidates([candidate(11.0)])
 
     again = with_confirmation(finding, candidate(11.1, result_id="again"), None, DEFAULTS)
@@ -127,7 +127,7 @@ def test_only_a_repeated_regression_is_confirmed():
         (candidate(11.0, validity="throttled", doubts=("heat",)), None, "throttled: heat"),
     ],
 )
-def test_a_regression_that_cannot_be_measured_again_stays_with_the_reason(again, why_not, reason):
+def test_an_unmeasurable_regression_stays_with_the_reason(again, why_not, reason):
     (finding,) = judge_candidates([candidate(11.0)])
 
     after = with_confirmation(finding, again, why_not, DEFAULTS)

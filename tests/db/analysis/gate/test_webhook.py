@@ -99,12 +99,12 @@ def test_permanent_failures_are_not_retried(serving, answers, attempts, said):
     assert (len(server.received), len(other.received)) == (attempts, 0)
 
 
-def test_a_server_that_asks_to_wait_for_long_is_not_waited_for(serving):
+def test_a_long_retry_after_is_not_waited_for(serving):
     server = serving(429, headers={"Retry-After": "3600"})
     assert sent(server) == "the server answered 429"
 
 
-def test_a_server_that_answers_byte_by_byte_is_left_at_the_limit(serving):
+def test_a_slow_server_is_abandoned_at_the_limit(serving):
     server, begun = serving("drips"), time.monotonic()
     assert sent(server, limit_s=0.3) == "no answer within 0.3 s"
     assert time.monotonic() - begun < 2
@@ -130,7 +130,7 @@ def test_a_failure_is_reported_without_the_address(serving, capsys):
         (f"https://example.org/{SECRET}\r\nX: y", "contains a user name or a space"),
     ],
 )
-def test_an_address_that_would_leak_is_refused(monkeypatch, capsys, address, said):
+def test_an_unsafe_address_is_refused(monkeypatch, capsys, address, said):
     monkeypatch.setenv(webhook.ADDRESS, address)
     monkeypatch.setattr(webhook, "send", None)
     webhook.notify("benchhouse check", [ROW])

@@ -43,7 +43,7 @@ def test_a_change_is_suspected_until_the_next_run_confirms_it(warehouse, write_h
     assert stored(warehouse, "result_id, state") == [(results[12], "confirmed")]
 
 
-def test_a_change_that_later_runs_contradict_is_withdrawn_and_can_return(warehouse, write_history):
+def test_contradicted_changes_are_withdrawn_and_can_return(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP[:2]])
     update_changes(warehouse, MEDIAN)
     write_history(warehouse, QUIET, first=14)

@@ -20,7 +20,7 @@ def report():
     return run
 
 
-def test_given_values_replace_those_of_the_file_which_are_kept():
+def test_given_values_replace_file_values_which_are_kept():
     run = GivenValues(model_id="bert-tiny", device_name="Xeon 8480", precision="float32").applied_to(report())
     assert (run.cell.workload.model_id, run.cell.precision, run.hardware.device.name) == (
         "bert-tiny",
@@ -109,7 +109,7 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     assert (done.state, done.reason) == ("refused", f"cannot read {tmp_path / 'pipe'}: not a regular file")
 
 
-def test_a_page_that_shows_a_result_file_is_not_a_result_file(tmp_path):
+def test_a_page_about_a_result_file_is_not_a_result_file(tmp_path):
     shown = (FIXTURES / "imports/mlagility/turnkey_stats.yaml").read_text()
     (tmp_path / "page.md").write_text(f"# Results\n\nThe file of a build looks so:\n\n```yaml\n{shown}\n```\n")
     assert recognising(read_file(tmp_path / "page.md")) == ()

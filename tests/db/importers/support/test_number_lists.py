@@ -120,7 +120,7 @@ def test_whole_numbers_stay_whole_unless_others_are_among_them(numbers, kind):
     ],
     ids=["beyond 64 bits", "inexact", "infinite", "empty", "not JSON", "long", "the placeholder", "a text", "short"],
 )
-def test_numbers_that_do_not_fit_into_an_array_stay_in_the_text(text):
+def test_numbers_too_large_for_an_array_stay_in_the_text(text):
     assert extract_lists(text.encode()) == (text.encode(), ())
 
 

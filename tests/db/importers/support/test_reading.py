@@ -128,7 +128,7 @@ def a_run(point, **others):
         (Point(batch_size=1), {"host": "\ud800"}, "an unpaired surrogate"),
     ],
 )
-def test_a_run_that_cannot_be_stored_is_refused(point, others, message):
+def test_an_unstorable_run_is_refused(point, others, message):
     with pytest.raises(FormatError, match=message):
         a_run(point, **others)
 
