@@ -22,16 +22,9 @@ def runs():
 
 
 @pytest.fixture
-def changed(tmp_path):
+def changed(edited):
     """Applies a function to the JSON of the file; returns the runs of the result."""
-
-    def write(change):
-        data = json.loads(FILE.read_text())
-        change(data)
-        (tmp_path / "changed.json").write_text(json.dumps(data))
-        return list(PLUGIN.runs(read_file(tmp_path / "changed.json")))
-
-    return write
+    return lambda change: list(PLUGIN.runs(read_file(edited(FILE, change))))
 
 
 def stored(name, column):

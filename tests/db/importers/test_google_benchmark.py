@@ -21,16 +21,9 @@ def runs():
 
 
 @pytest.fixture
-def changed(tmp_path):
+def changed(edited):
     """Applies a function to the JSON of the file; returns the runs of the result."""
-
-    def write(change):
-        data = json.loads(FILE.read_text())
-        change(data)
-        (tmp_path / "changed.json").write_text(json.dumps(data))
-        return {run.cell.subject: run for run in PLUGIN.runs(read_file(tmp_path / "changed.json"))}
-
-    return write
+    return lambda change: {run.cell.subject: run for run in PLUGIN.runs(read_file(edited(FILE, change)))}
 
 
 def test_a_function_is_a_run_and_each_set_of_arguments_a_result(runs):

@@ -25,16 +25,9 @@ def runs():
 
 
 @pytest.fixture
-def changed(tmp_path):
+def changed(edited):
     """Applies a function to the JSON of the report; returns the runs of the result."""
-
-    def write(change):
-        data = json.loads(REPORT.read_text())
-        change(data)
-        (tmp_path / "changed.json").write_text(json.dumps(data))
-        return runs_of(tmp_path / "changed.json")
-
-    return write
+    return lambda change: runs_of(edited(REPORT, change))
 
 
 def test_each_kind_of_load_is_a_run_with_its_own_point(runs):

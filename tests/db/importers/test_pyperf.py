@@ -22,16 +22,9 @@ def suite():
 
 
 @pytest.fixture
-def changed(tmp_path):
+def changed(edited):
     """Applies a function to the JSON of the suite; returns the runs of the result."""
-
-    def write(change):
-        data = json.loads((FOLDER / "suite.json").read_text())
-        change(data)
-        (tmp_path / "changed.json").write_text(json.dumps(data))
-        return list(PLUGIN.runs(read_file(tmp_path / "changed.json")))
-
-    return write
+    return lambda change: list(PLUGIN.runs(read_file(edited(FOLDER / "suite.json", change))))
 
 
 def processes(index):
