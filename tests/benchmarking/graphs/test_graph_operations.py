@@ -30,7 +30,7 @@ POINT = Point(batch_size=2, sequence_length=2, new_tokens=3)
 
 class Counting(GraphRunner):
     """Its decoder's next token is the sum of all tokens so far, modulo the vocabulary; logits are one-hot. Every output
-    is one buffer, written anew in each call, as a runtime may do it."""
+    is one buffer, overwritten in each call, as a runtime may do it."""
 
     def __init__(self, add=0, bad=None):
         self.calls = []

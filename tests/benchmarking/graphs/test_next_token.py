@@ -134,7 +134,7 @@ def test_io_mode_flag_sets_the_memory_of_inputs(build_cache, monkeypatch, capsys
     from benchmarking.run_hardware_benchmark import main
 
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
-    told = {}
+    records = {}
     for io_mode in ("host", "device"):
         grid = ["--batch-sizes", "2", "--sequence-lengths", "8", "--new-tokens", "4", "--io-mode", io_mode]
         calls = ["--iterations", "3", "--warmup-iterations", "1", "--launches", "1", "--quiet", "--json"]
@@ -143,6 +143,6 @@ def test_io_mode_flag_sets_the_memory_of_inputs(build_cache, monkeypatch, capsys
         (record,) = json.loads(capsys.readouterr().out)
         (result,) = record["results"]
         assert result["metrics"]["output_equal_token_share"] == 1.0
-        told[io_mode] = json.dumps(record)
-    assert '"tokens_chosen_on": "host"' in told["host"]
-    assert '"tokens_chosen_on": "device"' in told["device"]
+        records[io_mode] = json.dumps(record)
+    assert '"tokens_chosen_on": "host"' in records["host"]
+    assert '"tokens_chosen_on": "device"' in records["device"]

@@ -33,16 +33,16 @@ from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.operations import operation_of
 from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings, session_facts
 from benchmarking.runtimes.support.onnxruntime.session import GraphSource, load_graphs, runner_of
-told = json.loads(sys.argv[1])
-bundle = read_bundle(Path(told["folder"]))
+request = json.loads(sys.argv[1])
+bundle = read_bundle(Path(request["folder"]))
 settings = SessionSettings(
     provider=cuda.ORT_PROVIDER, precision="float32", num_threads=1,
-    is_replayed=told["is_replayed"], dimensions=told["dimensions"],
+    is_replayed=request["is_replayed"], dimensions=request["dimensions"],
 )
-next_token = Path(told["next_token"]) if told["next_token"] else None
-source = GraphSource(folder=Path(told["folder"]), bundle=bundle, settings=settings, next_token=next_token)
+next_token = Path(request["next_token"]) if request["next_token"] else None
+source = GraphSource(folder=Path(request["folder"]), bundle=bundle, settings=settings, next_token=next_token)
 loaded = load_graphs(source)
-workload, point = from_json(Workload, told["workload"], "w"), from_json(Point, told["point"], "p")
+workload, point = from_json(Workload, request["workload"], "w"), from_json(Point, request["point"], "p")
 arrays = {"input_ids": np.ones((point.batch_size, point.sequence_length), dtype=np.int64)}
 replay = lambda other: operation_of(bundle, other, workload, point, arrays).run(lambda name: None)
 operation = operation_of(bundle, runner_of(loaded, "device", replay), workload, point, arrays)
@@ -74,7 +74,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(stubs, found, point, *, next_token=None, is_replayed=False, dimensions=None):
-    told = {
+    request = {
         "folder": str(found.folder),
         "workload": to_json(found.cell.workload),
         "point": to_json(point),
@@ -83,7 +83,7 @@ def run(stubs, found, point, *, next_token=None, is_replayed=False, dimensions=N
         "dimensions": dimensions or {},
     }
     only = environment({"LD_LIBRARY_PATH": str(stubs)})
-    return run_program((*OWN_PYTHON, "-c", RUN, json.dumps(told)), env=only, limit_s=120)
+    return run_program((*OWN_PYTHON, "-c", RUN, json.dumps(request)), env=only, limit_s=120)
 
 
 def answer(done):
@@ -120,21 +120,21 @@ def test_generation_on_cuda_copies_only_tokens_to_the_host(stubs, exported, tmp_
 def test_a_forward_pass_is_captured_once_and_replayed_at_the_same_addresses(stubs, exported):
     found = exported("tiny-bert")
     point = to_point(found, batch_size=2)
-    told = answer(run(stubs, found, point, is_replayed=True, dimensions={"batch": 2, "sequence": 8}))
-    calls = told["calls"]
+    report = answer(run(stubs, found, point, is_replayed=True, dimensions={"batch": 2, "sequence": 8}))
+    calls = report["calls"]
     assert [call["captured"] for call in calls] == [1, 1, 1, 1]
     launched = [call["launched"] for call in calls]
     assert [later - earlier for earlier, later in itertools.pairwise(launched)] == [1, 1, 1]
     assert len({tuple(call["addresses"]) for call in calls}) == 1
-    assert set(told["nodes"]["model"]) == {CUDA}
-    assert told["options"]["model"]["enable_cuda_graph"] == "1"
-    assert set(told["verified"]["nodes_by_provider"]) == {CUDA}
+    assert set(report["nodes"]["model"]) == {CUDA}
+    assert report["options"]["model"]["enable_cuda_graph"] == "1"
+    assert set(report["verified"]["nodes_by_provider"]) == {CUDA}
 
 
 def test_graphs_are_not_captured_without_the_option(stubs, exported):
-    told = answer(run(stubs, exported("tiny-bert"), to_point(exported("tiny-bert"), batch_size=2)))
-    assert [call["captured"] for call in told["calls"]] == [0, 0, 0, 0]
-    assert told["options"]["model"]["enable_cuda_graph"] == "0"
+    report = answer(run(stubs, exported("tiny-bert"), to_point(exported("tiny-bert"), batch_size=2)))
+    assert [call["captured"] for call in report["calls"]] == [0, 0, 0, 0]
+    assert report["options"]["model"]["enable_cuda_graph"] == "0"
 
 
 def test_free_sizes_leave_nodes_on_the_cpu(stubs, exported):

@@ -46,8 +46,8 @@ def test_mode_is_complete_with_its_defaults():
         "compile_mode": "default",
         "dynamic": "auto",
     }
-    asked = {"attention": "eager", "compile_mode": "max-autotune", "dynamic": "true"}
-    assert PLUGIN.mode(device(), resolve("tiny-bert"), asked) == asked
+    options = {"attention": "eager", "compile_mode": "max-autotune", "dynamic": "true"}
+    assert PLUGIN.mode(device(), resolve("tiny-bert"), options) == options
     offered = [option.name for option in PLUGIN.options(resolve("tiny-bert"))]
     assert offered == ["attention", "compile_mode", "dynamic", "quantization"]
 
@@ -68,9 +68,9 @@ def test_silently_replaced_modes_are_refused(kind, options, error, message):
 
 
 def test_cuda_graphs_need_a_static_cache_or_none():
-    asked = {"compile_mode": "reduce-overhead"}
-    assert PLUGIN.mode(device("cuda"), resolve("tiny-gpt2"), {**asked, "cache": "static"})["cache"] == "static"
-    assert PLUGIN.mode(device("cuda"), resolve("tiny-bert"), asked)["compile_mode"] == "reduce-overhead"
+    options = {"compile_mode": "reduce-overhead"}
+    assert PLUGIN.mode(device("cuda"), resolve("tiny-gpt2"), {**options, "cache": "static"})["cache"] == "static"
+    assert PLUGIN.mode(device("cuda"), resolve("tiny-bert"), options)["compile_mode"] == "reduce-overhead"
 
 
 def test_every_point_has_its_own_process():
@@ -129,20 +129,20 @@ def test_compiled_encoder_decoder_has_eagers_tokens_flops_and_readings(open_torc
     np.testing.assert_array_equal(operation.arrays(output)["tokens"], expected["tokens"])
     assert operation.count().values == plain.count().values
     assert operation.readings(output).values == plain.readings(None).values
-    told = operation.verified()
-    assert told["compiled_modules"] == ["encoder", "T5ForConditionalGeneration"]
-    assert told["graph_count"] == told["recompile_count"] + 2
-    assert told["graph_break_count"] == 0
-    assert told["compile_s"] > 0
+    verified = operation.verified()
+    assert verified["compiled_modules"] == ["encoder", "T5ForConditionalGeneration"]
+    assert verified["graph_count"] == verified["recompile_count"] + 2
+    assert verified["graph_break_count"] == 0
+    assert verified["compile_s"] > 0
 
 
 def test_expert_readings_use_an_uncompiled_call(open_torch, traced_only):
     operation = open_torch(PLUGIN, "tiny-mixtral").operation(GENERATE)
     plain = open_torch(EAGER, "tiny-mixtral").operation(GENERATE)
     before = open_torch(EAGER, "tiny-mixtral").operation(GENERATE)
-    told = operation.readings(operation.run(lambda name: None)).values
-    assert told == plain.readings(before.run(lambda name: None)).values
-    assert told["expert_load_imbalance"] >= 1
+    values = operation.readings(operation.run(lambda name: None)).values
+    assert values == plain.readings(before.run(lambda name: None)).values
+    assert values["expert_load_imbalance"] >= 1
 
 
 @pytest.mark.parametrize("made", [torch.nn.ReLU, lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())])
@@ -196,11 +196,11 @@ def test_each_call_of_cuda_graphs_begins_a_step(monkeypatch):
 
 
 def test_a_cuda_graph_mode_without_a_graph_is_reported():
-    told = operation_with(2, 2, []).verified()
-    assert told["not_as_requested"] == "no graph became a CUDA graph: mutated inputs"
-    told = operation_with(1, 2, []).verified()
-    assert (told["cuda_graph_skips"], told["cuda_graph_skip_reasons"]) == (1, ["mutated inputs"])
-    assert "not_as_requested" not in told
+    verified = operation_with(2, 2, []).verified()
+    assert verified["not_as_requested"] == "no graph became a CUDA graph: mutated inputs"
+    verified = operation_with(1, 2, []).verified()
+    assert (verified["cuda_graph_skips"], verified["cuda_graph_skip_reasons"]) == (1, ["mutated inputs"])
+    assert "not_as_requested" not in verified
 
 
 def test_calls_of_cuda_graphs_are_checked_as_replays():

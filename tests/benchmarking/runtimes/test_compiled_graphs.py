@@ -60,13 +60,13 @@ class Sessions:
     """Replaces `open_graph`: records the request and writes a compiler's files."""
 
     def __init__(self, monkeypatch, writes=None, nodes=(("X", 3),)):
-        self.asked = []
+        self.opened = []
         self._writes = writes
         self._nodes = nodes
         monkeypatch.setattr(ort_runtime, "open_graph", self)
 
     def __call__(self, path, settings, profile=None):
-        self.asked.append((path, settings))
+        self.opened.append((path, settings))
         if self._writes is not None:
             self._writes(settings).write_bytes(b"compiled")
         parts = [
@@ -135,10 +135,14 @@ def test_context_is_compiled_without_cpu_fallback(monkeypatch, tmp_path):
     sessions = Sessions(monkeypatch, lambda settings: Path(settings.entries["ep.context_file_path"]))
     settings = qnn._settings(cell_of("qnn", NPU, **BURST), qnn_handle())
     facts = qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
-    ((path, asked),) = sessions.asked
+    ((path, session_settings),) = sessions.opened
     assert path == Path("/bundle/model.onnx")
-    assert asked.entries["session.disable_cpu_ep_fallback"] == asked.entries["ep.context_enable"] == "1"
-    assert asked.provider_options == {"backend_path": "/qnn/htp.so", "htp_performance_mode": "burst"}
+    assert (
+        session_settings.entries["session.disable_cpu_ep_fallback"]
+        == session_settings.entries["ep.context_enable"]
+        == "1"
+    )
+    assert session_settings.provider_options == {"backend_path": "/qnn/htp.so", "htp_performance_mode": "burst"}
     assert facts == {"assigned_nodes": {"model": {"X": 3}}, "dimensions": {}}
 
 
@@ -170,7 +174,7 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
     points = (POINT, Point(batch_size=4, sequence_length=16))
     first = engines.ensure(points, store, "if_needed", compiled_into)
     again = engines.ensure(points, store, "if_needed", compiled_into)
-    assert [asked.dimensions["batch"] for _, asked in sessions.asked] == [2, 4]
+    assert [session_settings.dimensions["batch"] for _, session_settings in sessions.opened] == [2, 4]
     assert [build["is_new"] for build in first["tensorrt"]] == [True, True]
     assert [build["is_new"] for build in again["tensorrt"]] == [False, False]
     assert again["tensorrt_build_s"] == first["tensorrt_build_s"]
@@ -268,8 +272,8 @@ def test_gpu_without_torch_is_the_only_visible_one(monkeypatch, unwatched):
 
 def test_amd_gpu_is_selected_by_unique_id_only(monkeypatch, unwatched):
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
-    told = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
-    rocm.PLUGIN.watch(told)
+    identified = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
+    rocm.PLUGIN.watch(identified)
     assert os.environ["ROCR_VISIBLE_DEVICES"] == "GPU-77ab"
     with pytest.raises(UnsupportedError, match="make it the only visible GPU with ROCR_VISIBLE_DEVICES"):
         rocm.PLUGIN.watch(Device(type="rocm", selector="rocm:1", found=True))

@@ -17,16 +17,16 @@ def test_second_launch_reuses_compiled_code(open_torch, open_eager, tmp_path, mo
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
     plain = open_eager("tiny-bert").operation(POINT)
     expected = plain.arrays(plain.run(lambda name: None))["last_hidden_state"]
-    told = []
+    launches = []
     for launch in (0, 1):
         monkeypatch.setenv("BENCHHOUSE_LAUNCH", str(launch))
         session = open_torch(PLUGIN, "tiny-bert", points=(POINT,))
         operation = session.operation(POINT)
         output = operation.run(lambda name: None)
         np.testing.assert_allclose(operation.arrays(output)["last_hidden_state"], expected, atol=1e-5)
-        told.append({**operation.verified(), "missing": operation.readings(output).missing})
+        launches.append({**operation.verified(), "missing": operation.readings(output).missing})
         session.close()
-    cold, warm = told
+    cold, warm = launches
     kind, digest = cold["made_build"].split("/")
     build = BuildStore().find_digest(kind, digest)
     assert warm["made_build"] == cold["made_build"]
@@ -36,6 +36,6 @@ def test_second_launch_reuses_compiled_code(open_torch, open_eager, tmp_path, mo
     assert (warm["compile_cache_hits"], warm["compile_cache_misses"]) == (1, 0)
     assert 0 < warm["compile_s"] < cold["compile_s"]
     assert cold["missing"]["compile_warm_s"] == "not_run: needs a second launch"
-    for one in told:
+    for one in launches:
         assert (one["graph_count"], one["graph_break_count"], one["recompile_count"]) == (1, 0, 0)
         assert one["attention_kernels"] == {"flash": 2}

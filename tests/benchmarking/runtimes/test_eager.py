@@ -61,8 +61,8 @@ def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
 def test_mode_is_complete_with_its_defaults():
     assert PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {}) == {"attention": "sdpa"}
     assert PLUGIN.mode(device("cpu"), resolve("tiny-gpt2"), {}) == {"attention": "sdpa", "cache": "dynamic"}
-    asked = {"attention": "eager", "cache": "static"}
-    assert PLUGIN.mode(device("cpu"), resolve("tiny-t5"), asked) == asked
+    options = {"attention": "eager", "cache": "static"}
+    assert PLUGIN.mode(device("cpu"), resolve("tiny-t5"), options) == options
     features = resolve("tiny-gpt2", task="feature-extraction")
     assert PLUGIN.mode(device("cpu"), features, {}) == {"attention": "sdpa"}
 

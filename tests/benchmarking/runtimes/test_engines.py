@@ -292,14 +292,14 @@ def server_tokens(xllamacpp: Any, file: Path, prompt: list[int], count: int) -> 
     parameters.n_ctx, parameters.n_parallel, parameters.warmup, parameters.verbosity = 256, 1, False, -1
     parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     texts: list[str] = []
-    asked = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "stream": True}
+    request = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "stream": True}
 
     def take(chunk: Any) -> bool:
         if chunk:
             texts.append(chunk["choices"][0]["text"])
         return False
 
-    xllamacpp.Server(parameters).handle_completions(asked, take)
+    xllamacpp.Server(parameters).handle_completions(request, take)
     return [int(text[1:]) for text in texts if text]
 
 
@@ -547,7 +547,7 @@ def test_tokens_arriving_together_are_marked_individually() -> None:
     arrived(1, (1,))
     assert len(marks) == 1
     arrived(1, (2, 3, 4))
-    assert len(marks) == 3  # not a fourth: three were asked for
+    assert len(marks) == 3  # not a fourth: three were requested
 
 
 def test_other_runtimes_refuse_an_engine_s_file(given: Path) -> None:

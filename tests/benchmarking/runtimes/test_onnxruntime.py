@@ -199,17 +199,17 @@ from contextlib import nullcontext
 import benchmarking.sweep.run.worker
 from benchmarking.core import plugins
 from benchmarking.core.records import Cell, Point, from_json
-cell, point = (from_json(kind, told, "argument") for kind, told in zip((Cell, Point), json.loads(sys.argv[1])))
+cell, point = (from_json(kind, fields, "argument") for kind, fields in zip((Cell, Point), json.loads(sys.argv[1])))
 runtime = plugins.load("benchmarking.runtimes", cell.runtime)
 runtime.import_libraries()
 handle = plugins.load("benchmarking.devices", "cpu").open(cell.device)
 session = runtime.open(cell, handle, lambda name: nullcontext(), (point,))
 operation = session.operation(point)
 output = operation.run(lambda name: None)
-told = {"problem": operation.problem(output), "output": operation.arrays(output)["last_hidden_state"].tolist()}
-told |= {"session": dict(session.verified), "operation": dict(operation.verified())}
-told["heavy"] = sorted({"torch", "transformers", "onnx"} & set(sys.modules))
-print(json.dumps(told))
+report = {"problem": operation.problem(output), "output": operation.arrays(output)["last_hidden_state"].tolist()}
+report |= {"session": dict(session.verified), "operation": dict(operation.verified())}
+report["heavy"] = sorted({"torch", "transformers", "onnx"} & set(sys.modules))
+print(json.dumps(report))
 """
 
 
@@ -241,15 +241,15 @@ def test_measuring_process_imports_no_torch(measured):
 
 
 def test_the_settings_and_nodes_of_a_session_are_read_back(measured):
-    facts, told = measured
-    session = told["session"]
+    facts, report = measured
+    session = report["session"]
     assert facts["kind"] == "onnx"
     assert session["providers"] == ["CPUExecutionProvider"]
     assert (session["num_threads"], session["io_mode"]) == (2, "host")
     assert session["parameters_by_dtype"]["float32"] > 200_000
     assert session["model_size_bytes"] > 4 * session["parameters_by_dtype"]["float32"]
-    assert told["operation"]["nodes_on_cpu_unasked"] == 0
-    assert told["operation"]["compute_types"].keys() == {"float"}
+    assert report["operation"]["nodes_on_cpu_unasked"] == 0
+    assert report["operation"]["compute_types"].keys() == {"float"}
 
 
 def test_the_output_is_the_eager_models(measured, open_eager):

@@ -152,9 +152,9 @@ def test_outputs_equal_eagers_and_the_facts_are_stored(latency):
     assert load["verified"]["inference_precision"] == "f32"
     assert load["verified"]["parameter_dtypes"] == ["float32"]
     assert load["memory_bytes"]["weights_bytes"] >= 4 * 200_000
-    told = result["extra"]["launches"][0]["verified"]
-    assert set(told["matrix_nodes_by_precision"]) == {"f32"}
-    assert told["requests"] == 1
+    verified = result["extra"]["launches"][0]["verified"]
+    assert set(verified["matrix_nodes_by_precision"]) == {"f32"}
+    assert verified["requests"] == 1
 
 
 def test_the_time_of_openvinos_clock_is_kept_in_addition_to_the_wall_time(latency):

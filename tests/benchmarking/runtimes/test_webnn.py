@@ -30,9 +30,9 @@ WEIGHT = np.array([[1.0, -1.0], [2.0, 0.5], [0.0, 3.0]], dtype=np.float32)
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that sets the browser's answer; by default it has a context for the requested device."""
 
-    def answers(told):
+    def answers(report):
         monkeypatch.setattr(
-            webnn, "query_browser", lambda kind: {"accelerated": kind == "gpu"} if told is None else told
+            webnn, "query_browser", lambda kind: {"accelerated": kind == "gpu"} if report is None else report
         )
 
     answers(None)
@@ -90,7 +90,7 @@ def test_an_unsuitable_browser_is_refused_before_planning(bert, answer):
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "report"),
     [
         ("import sys; print('{}')", {}),
         ("import sys; sys.exit('first\\nlast')", {"whyNot": "last"}),
@@ -98,13 +98,13 @@ def test_an_unsuitable_browser_is_refused_before_planning(bert, answer):
         ("import time; time.sleep(9)", {"whyNot": "the browser did not answer within 0.2 s"}),
     ],
 )
-def test_unresponsive_browser_is_reported(monkeypatch, program, told):
+def test_unresponsive_browser_is_reported(monkeypatch, program, report):
     def run(module, kind, *, limit_s):
         return run_program([sys.executable, "-c", program], limit_s=limit_s)
 
     monkeypatch.setattr(runtime, "run_module", run)
     monkeypatch.setattr(runtime, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
-    assert runtime.query_browser.__wrapped__("cpu") == told
+    assert runtime.query_browser.__wrapped__("cpu") == report
 
 
 def test_runtime_has_no_options(bert):
@@ -154,10 +154,10 @@ def forward(folder):
 def test_page_runs_a_graph_on_webnn_or_has_a_reason(open_page, tmp_path):
     page = open_page("webnn")
     try:
-        told = page.browser.call("contextReport")
-        if "whyNot" in told:
+        report = page.browser.call("contextReport")
+        if "whyNot" in report:
             with pytest.raises(BenchhouseError, match="runs no neural networks on cpu"):
-                check_context(told, CPU)
+                check_context(report, CPU)
             return
         bundle = forward(tmp_path)
         page.fetch(tmp_path, bundle)

@@ -149,7 +149,7 @@ def library_tokens(loaded, count):
         min_new_tokens=count,
         max_new_tokens=count,
         pad_token_id=0,
-        eos_token_id=1025,  # a token that never comes: no stop, and none suppressed
+        eos_token_id=1025,  # a token never generated: no stop, none suppressed
     )
     return tuple(tuple(row) for row in output[:, -count:].tolist())
 

@@ -110,7 +110,7 @@ def test_generated_tokens_equal_those_of_transformers_generate(attention):
             n_docs=4,
             do_sample=False,
             num_beams=1,
-            eos_token_id=9999,  # a token that never comes: no stop, and none suppressed
+            eos_token_id=9999,  # a token never generated: no stop, none suppressed
         )
     expected = output[:, 1:10].tolist()
     assert len({token for row in expected for token in row}) > 5, "a model that repeats itself proves nothing"

@@ -90,7 +90,7 @@ def test_transcriptions_equal_those_of_transformers_generate(whisper, cache, sec
         max_new_tokens=9,
         suppress_tokens=None,
         begin_suppress_tokens=None,
-        eos_token_id=1025,  # a token that never comes: no stop, and none suppressed
+        eos_token_id=1025,  # a token never generated: no stop, none suppressed
     )
     tokens = np.array(output.tokens)
     assert len(np.unique(tokens)) > 5, "a model that repeats itself proves nothing"

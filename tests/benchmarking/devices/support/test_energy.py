@@ -23,7 +23,7 @@ from benchmarking.devices.support.reading import UnreadableError
 FIELDS = ("cpu_total_mj", "dram_mj", "gpu_mj", "gpu_sram_mj", "ane_mj")
 
 
-def apple(error=None, **told):
+def apple(error=None, **fields):
     """The module: a monitor whose metrics are the given ones, all others None, as on a chip without them."""
 
     def monitor():
@@ -34,7 +34,7 @@ def apple(error=None, **told):
     def read():
         if error == "read":
             raise RuntimeError("Unsupported or invalid energy unit provided: eV")
-        return SimpleNamespace(**{**dict.fromkeys(FIELDS), **told})
+        return SimpleNamespace(**{**dict.fromkeys(FIELDS), **fields})
 
     return SimpleNamespace(AppleEnergyMonitor=monitor)
 

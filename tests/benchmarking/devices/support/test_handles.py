@@ -36,14 +36,14 @@ class Handle:
 
     def __init__(self, name, *, state=None, gpu_j=None, host=None, peak=None, events_ns=None):
         self.torch_name = name
-        self.asked = []
+        self.calls = []
         self._state = state or Readings()
         self._energy = Readings(values={} if gpu_j is None else {"gpu": gpu_j}) | (host or Readings())
         self._peak = peak or Readings()
         self._events_ns = events_ns
 
     def __getattr__(self, name):
-        return lambda: self.asked.append(name)
+        return lambda: self.calls.append(name)
 
     def timer(self):
         if self._events_ns is None:
@@ -125,18 +125,18 @@ def test_state_is_the_slowest_clock_the_hottest_chip_and_all_foreign_processes()
 
 
 def test_value_missing_on_one_device_is_missing_for_all_with_its_name():
-    told = Readings(values={"device_allocated_peak_bytes": 5})
+    peak_reading = Readings(values={"device_allocated_peak_bytes": 5})
     why = Readings(missing={"device_allocated_peak_bytes": "no_permission: nvml"})
-    peak = SeveralHandle({"a": Handle("cuda:0", peak=told), "b": Handle("cuda:1", peak=why)}).peak_memory()
+    peak = SeveralHandle({"a": Handle("cuda:0", peak=peak_reading), "b": Handle("cuda:1", peak=why)}).peak_memory()
     assert "device_allocated_peak_bytes" not in peak.values
     assert peak.missing["device_allocated_peak_bytes"] == "no_permission: b: nvml"
 
 
 def test_peak_memory_is_summed():
-    told = [Readings(values={"device_allocated_peak_bytes": size, "device_reserved_peak_bytes": 9}) for size in (5, 7)]
-    peak = SeveralHandle({str(i): Handle(f"cuda:{i}", peak=one) for i, one in enumerate(told)}).peak_memory()
+    peaks = [Readings(values={"device_allocated_peak_bytes": size, "device_reserved_peak_bytes": 9}) for size in (5, 7)]
+    peak = SeveralHandle({str(i): Handle(f"cuda:{i}", peak=one) for i, one in enumerate(peaks)}).peak_memory()
     assert peak.values["device_allocated_peak_bytes"] == 12
-    assert peak.values["by_device"] == {"0": told[0].values, "1": told[1].values}
+    assert peak.values["by_device"] == {"0": peaks[0].values, "1": peaks[1].values}
 
 
 def test_gpu_energies_are_summed_and_the_hosts_counts_once():
@@ -155,7 +155,7 @@ def test_device_time_is_the_longest_of_all_devices():
     timer.start()
     timer.stop()
     assert timer.elapsed_ns() == 5_000
-    assert [handle.asked for handle in handles.values()] == [["start", "stop"]] * 2
+    assert [handle.calls for handle in handles.values()] == [["start", "stop"]] * 2
     assert SeveralHandle({"0": handles["0"], "1": Handle("cuda:1")}).timer() is None
 
 
@@ -168,7 +168,7 @@ def test_all_devices_are_synchronized_reset_and_closed():
     several.reset_peak_memory()
     several.close()
     expected = ["synchronize", "empty_cache", "reset_peak_memory", "close"]
-    assert [handle.asked for handle in handles.values()] == [expected, expected]
+    assert [handle.calls for handle in handles.values()] == [expected, expected]
 
 
 def test_failed_open_closes_the_other_devices(gpus):
@@ -182,7 +182,7 @@ def test_failed_open_closes_the_other_devices(gpus):
 
     with pytest.raises(BenchhouseError, match="cuda:0 is gone"):
         open_several(gpus, open_one)
-    assert [handle.asked for handle in opened] == [["close"]]
+    assert [handle.calls for handle in opened] == [["close"]]
     assert SEPARATOR.join(device.selector for device in gpus) == "cuda:0,cuda:1"
 
 

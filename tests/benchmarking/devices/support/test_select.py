@@ -206,11 +206,11 @@ def test_auto_skips_absent_and_emulated_devices(machine):
 
 def test_auto_never_takes_the_null_device_nor_openvinos_auto(machine):
     machine({})
-    asked = []
+    candidates = []
     with pytest.raises(UnsupportedError):
-        select("auto", lambda d: asked.append(d.selector) or "no")
-    assert "null" not in asked
-    assert "openvino:AUTO" not in asked
+        select("auto", lambda d: candidates.append(d.selector) or "no")
+    assert "null" not in candidates
+    assert "openvino:AUTO" not in candidates
 
 
 def test_auto_without_a_device_lists_every_reason(machine):

@@ -186,17 +186,17 @@ def test_a_modified_export_folder_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("options", "why"),
     [
         ({"task": "fill-mask"}, "was exported for task text2text-generation, not fill-mask"),
         ({"weights": "pretrained"}, "was exported with random weights, not pretrained: omit"),
     ],
 )
 def test_another_task_or_other_weights_than_the_folder_has_are_refused(
-    written: Path, asked: dict[str, Any], why: str
+    written: Path, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(UsageError, match=why):
-        resolve(str(written), **asked)
+        resolve(str(written), **options)
 
 
 LISTED = {"size_bytes": 1, "sha256": canonical_hash("x")}

@@ -211,10 +211,10 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
     pytest.importorskip("openvino")
     code, out, err = command("tiny-gpt2", "--format", "openvino", "--output-dir", tmp_path / "ir", "--json", "--quiet")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert set(told["files"]) == {"config.json", "decode.xml", "decode.bin", "bundle.json"}
-    assert told["agreement"]["equal_token_share"] == 1.0
-    assert told["agreement"]["relative_l2"] < 1e-4
+    report = json.loads(out)
+    assert set(report["files"]) == {"config.json", "decode.xml", "decode.bin", "bundle.json"}
+    assert report["agreement"]["equal_token_share"] == 1.0
+    assert report["agreement"]["relative_l2"] < 1e-4
     workload = resolve(str(tmp_path / "ir"))
     assert (workload.family, workload.weights) == ("decoder-only", "random")
     assert why_not(workload, "float16", ("onnx", "openvino"), ("float16",)) is None

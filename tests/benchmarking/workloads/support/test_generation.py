@@ -52,7 +52,7 @@ def library_tokens(loaded, point, **options):
         min_new_tokens=count,
         max_new_tokens=count,
         pad_token_id=0,
-        eos_token_id=loaded.model.config.vocab_size + 1,  # a token that never comes: no stop, and none suppressed
+        eos_token_id=loaded.model.config.vocab_size + 1,  # a token never generated: no stop, none suppressed
         **options,
     )
     return tuple(tuple(row) for row in output[:, -count:].tolist())

@@ -224,9 +224,9 @@ def test_code_in_a_folder_is_never_run(folder, tmp_path, capsys):
     (folder / "config.json").write_text(json.dumps(hostile))
     (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": names, "tokenizer_class": "Own"}))
     (folder / "generation_config.json").write_text(json.dumps({"custom_generate": "someone/code", "auto_map": names}))
-    asked = ["--batch-sizes", "1", "--sequence-lengths", "8", "--profile", "quick", "--iterations", "2", "--quiet"]
-    asked += ["--warmup-iterations", "0", "--launches", "1", "--device", "cpu", "--weights", "random"]
-    assert main(["--model-id", str(folder), *asked]) == 0
+    options = ["--batch-sizes", "1", "--sequence-lengths", "8", "--profile", "quick", "--iterations", "2", "--quiet"]
+    options += ["--warmup-iterations", "0", "--launches", "1", "--device", "cpu", "--weights", "random"]
+    assert main(["--model-id", str(folder), *options]) == 0
     capsys.readouterr()
     assert not ran.exists()
 

@@ -54,7 +54,7 @@ def test_pretrained_fails_where_auto_falls_back():
 
 
 def test_tiny_models_are_never_looked_for_on_the_hub(monkeypatch):
-    monkeypatch.setattr(hub_module, "look_up", lambda name: pytest.fail("asked the hub"))
+    monkeypatch.setattr(hub_module, "look_up", lambda name: pytest.fail("queried the hub"))
     assert resolve("tiny-t5").weights_reason == "the catalog has only configurations, and this model is not on the hub"
     with pytest.raises(UsageError, match="no weights of tiny-t5 were found"):
         resolve("tiny-t5", weights="pretrained")

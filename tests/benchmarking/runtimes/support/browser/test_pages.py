@@ -47,7 +47,7 @@ def workload() -> Workload:
     return resolve("tiny-bert")
 
 
-def graph(folder, name, nodes, inputs, outputs, **told):
+def graph(folder, name, nodes, inputs, outputs, **fields):
     """A graph file and its description: `inputs` and `outputs` are names; ids are integers, all else floats."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -75,7 +75,7 @@ def graph(folder, name, nodes, inputs, outputs, **told):
         file=f"{name}.onnx",
         inputs=tuple(tensors[one] for one in inputs),
         outputs=tuple(tensors[one] for one in outputs),
-        **told,
+        **fields,
     )
 
 
@@ -85,9 +85,9 @@ PAST = State(input="past", output="present", first=("batch", 0, WIDTH))
 
 def forward(folder):
     nodes = [EMBED, ("MatMul", ("embedded", "head"), "scores", {}), ("Tanh", ("scores",), "out", {})]
-    told = {"feeds": {"ids": "inputs.input_ids"}, "result": "out", "result_name": "logits"}
+    fields = {"feeds": {"ids": "inputs.input_ids"}, "result": "out", "result_name": "logits"}
     return Bundle(
-        kind="forward", exporter="by hand", graphs={"model": graph(folder, "model", nodes, ["ids"], ["out"], **told)}
+        kind="forward", exporter="by hand", graphs={"model": graph(folder, "model", nodes, ["ids"], ["out"], **fields)}
     )
 
 
@@ -100,8 +100,8 @@ def decode(folder, *more, feeds, states=(PAST,)):
         ("ReduceMean", ("all",), "mean", {"axes": [1], "keepdims": 1}),
         ("MatMul", ("mean", "head"), "logits", {}),
     ]
-    told = {"feeds": {"ids": "tokens", **feeds}, "states": states, "result": "logits"}
-    return graph(folder, "decode", nodes, ["ids", "past", *more], ["logits", "present"], **told)
+    fields = {"feeds": {"ids": "tokens", **feeds}, "states": states, "result": "logits"}
+    return graph(folder, "decode", nodes, ["ids", "past", *more], ["logits", "present"], **fields)
 
 
 def decoder(folder):
@@ -154,9 +154,9 @@ def denoiser(folder):
         ("Tanh", ("x",), "bent", {}),
         ("Mul", ("bent", "column"), "noise", {}),
     ]
-    told = {"feeds": {"x": "latents", "t": "timestep"}, "result": "noise"}
+    fields = {"feeds": {"x": "latents", "t": "timestep"}, "result": "noise"}
     facts = {"latents": "latents", "schedule": {"alphas": [0.9, 0.8, 0.7, 0.6], "last": 1.0, "offset": 1}}
-    graphs = {"model": graph(folder, "model", nodes, ["x", "t"], ["noise"], **told)}
+    graphs = {"model": graph(folder, "model", nodes, ["x", "t"], ["noise"], **fields)}
     return Bundle(kind="denoiser", exporter="by hand", graphs=graphs, facts=facts)
 
 
@@ -233,11 +233,11 @@ def test_denoising_loop_matches_the_other_runtimes(page, workload, tmp_path):
 def test_the_page_reports_where_nodes_ran_and_computes_as_before(page, workload, tmp_path):
     bundle = decoder(tmp_path)
     operation = loaded(page, bundle, tmp_path, workload)
-    told = profile_of(page)
+    facts = profile_of(page)
     provider = "CPUExecutionProvider" if page.settings.provider["name"] == "wasm" else "WebGpuExecutionProvider"
-    assert told["nodes_by_provider"][provider] >= 3
-    assert told["nodes_on_cpu_unasked"] == 0
-    assert told["compute_types"] == {"float": 1}
+    assert facts["nodes_by_provider"][provider] >= 3
+    assert facts["nodes_on_cpu_unasked"] == 0
+    assert facts["compute_types"] == {"float": 1}
     assert np.array_equal(operation.arrays(operation.run(None))["tokens"], expected(bundle)["tokens"])
 
 
@@ -254,7 +254,7 @@ def test_software_adapters_are_marked_as_simulated(page):
     if page.settings.provider["name"] != "webgpu":
         assert page.open()["adapter"] is None
         return
-    shown, used = (Adapter.from_page(told) for told in (page.browser.call("adapter"), page.open()["adapter"]))
+    shown, used = (Adapter.from_page(adapter) for adapter in (page.browser.call("adapter"), page.open()["adapter"]))
     assert shown.is_software
     assert replace(shown, features=()) == replace(used, features=())
     assert set(used.features) <= set(shown.features)

@@ -12,9 +12,9 @@ WEBGPU, CPU = "WebGpuExecutionProvider", "CPUExecutionProvider"
 
 def line(name, operator, provider, *outputs, inputs=({"float": [1, 2]},), dur=10):
     """An event as ONNX Runtime Web 1.30 writes it: one per line, with a comma after all but the last."""
-    told = {"op_name": operator, "provider": provider, "node_index": name, "input_type_shape": list(inputs)}
-    told["output_type_shape"] = list(outputs)
-    event = {"cat": "Node", "dur": dur, "ts": 1, "ph": "X", "name": f"{name}_kernel_time", "args": told}
+    args = {"op_name": operator, "provider": provider, "node_index": name, "input_type_shape": list(inputs)}
+    args["output_type_shape"] = list(outputs)
+    event = {"cat": "Node", "dur": dur, "ts": 1, "ph": "X", "name": f"{name}_kernel_time", "args": args}
     return json.dumps(event).replace('"cat":', '"cat" :') + ","
 
 
@@ -35,8 +35,8 @@ CONSOLE = [
 
 
 def test_kernels_of_every_graph_are_read_and_other_lines_ignored():
-    told = read_kernels(CONSOLE)
-    assert [(kernel.name, kernel.operator, kernel.provider) for kernel in told] == [
+    kernels = read_kernels(CONSOLE)
+    assert [(kernel.name, kernel.operator, kernel.provider) for kernel in kernels] == [
         ("encoder/1/1", "MatMul", WEBGPU),
         ("encoder/2/2", "Shape", CPU),
         ("encoder/3/3", "GreaterOrEqual", CPU),
@@ -51,8 +51,8 @@ def test_a_console_without_a_profile_is_an_error():
 
 
 def test_float_nodes_on_the_cpu_are_fallback_but_masks_and_shapes_are_not():
-    told = page_placement(read_kernels(CONSOLE), WEBGPU)
-    assert told == {
+    facts = page_placement(read_kernels(CONSOLE), WEBGPU)
+    assert facts == {
         "nodes": 4,
         "nodes_by_provider": {CPU: 3, WEBGPU: 1},
         "time_share_by_provider": {CPU: 0.4, WEBGPU: 0.6},
@@ -65,11 +65,11 @@ def test_float_nodes_on_the_cpu_are_fallback_but_masks_and_shapes_are_not():
 
 
 def test_on_a_requested_processor_no_node_counts_as_fallback():
-    told = page_placement(read_kernels(CONSOLE), CPU)
-    assert (told["nodes_on_cpu_unasked"], told["nodes_of_whole_numbers_on_cpu"]) == (0, 0)
+    facts = page_placement(read_kernels(CONSOLE), CPU)
+    assert (facts["nodes_on_cpu_unasked"], facts["nodes_of_whole_numbers_on_cpu"]) == (0, 0)
 
 
 def test_integer_matrix_product_on_the_cpu_is_fallback():
     product = line("1", "MatMulInteger", CPU, {"int32": [1, 2, 3]}, inputs=({"uint8": [1, 2]},))
-    told = page_placement(read_kernels(["profile of model", product]), WEBGPU)
-    assert told["operators_on_cpu_unasked"] == {"MatMulInteger": 1}
+    facts = page_placement(read_kernels(["profile of model", product]), WEBGPU)
+    assert facts["operators_on_cpu_unasked"] == {"MatMulInteger": 1}

@@ -240,11 +240,14 @@ def test_denoiser_is_fed_latents_and_timesteps():
 
 
 def test_only_results_are_fetched_and_outputs_for_other_graphs_stay_in_the_page():
-    told = graphs_description(WITH_ENCODER, on_device=True)
-    assert (told["encoder"]["fetched"], told["encoder"]["on_device"]) == (["hidden"], ["hidden"])
-    assert (told["decode"]["fetched"], told["decode"]["on_device"]) == (["logits", "present"], ["present"])
-    told = graphs_description(FORWARD, on_device=True)
-    assert (told["model"]["fetched"], told["model"]["on_device"]) == (["out"], ["out"])
+    description = graphs_description(WITH_ENCODER, on_device=True)
+    assert (description["encoder"]["fetched"], description["encoder"]["on_device"]) == (["hidden"], ["hidden"])
+    assert (description["decode"]["fetched"], description["decode"]["on_device"]) == (
+        ["logits", "present"],
+        ["present"],
+    )
+    description = graphs_description(FORWARD, on_device=True)
+    assert (description["model"]["fetched"], description["model"]["on_device"]) == (["out"], ["out"])
     assert graphs_description(WITH_ENCODER, on_device=False)["decode"]["on_device"] == []
 
 

@@ -111,16 +111,16 @@ class Options:
     """The used part of onnxruntime.SessionOptions."""
 
     def __init__(self):
-        self.told = {}
+        self.entries = {}
 
     def add_session_config_entry(self, key, value):
-        self.told[key] = value
+        self.entries[key] = value
 
     def get_session_config_entry(self, key):
-        return self.told[key]
+        return self.entries[key]
 
     def add_provider_for_devices(self, devices, options):
-        self.told["devices"] = (devices, options)
+        self.entries["devices"] = (devices, options)
 
 
 class Session:
@@ -156,11 +156,11 @@ def session_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
 
 def test_sessions_are_sequential_without_a_memory_pattern_on_that_adapter(session_of):
     session, settings = session_of(directml.PROVIDER, plugin_devices=(NVIDIA_ENTRY,))
-    assert session.options.told["devices"] == ([NVIDIA_ENTRY], {})
+    assert session.options.entries["devices"] == ([NVIDIA_ENTRY], {})
     assert session.more == {"enable_fallback": 0}
-    told = ort_runtime.session_facts(session, settings)
-    assert (told["execution_mode"], told["memory_pattern"]) == ("sequential", False)
-    assert told["provider_devices"] == [{"Description": GEFORCE, "DxgiAdapterNumber": "1"}]
+    facts = ort_runtime.session_facts(session, settings)
+    assert (facts["execution_mode"], facts["memory_pattern"]) == ("sequential", False)
+    assert facts["provider_devices"] == [{"Description": GEFORCE, "DxgiAdapterNumber": "1"}]
 
 
 def test_session_that_fell_back_to_the_cpu_is_refused(session_of, monkeypatch):
@@ -172,6 +172,6 @@ def test_session_that_fell_back_to_the_cpu_is_refused(session_of, monkeypatch):
 def test_other_providers_keep_their_memory_pattern(session_of, monkeypatch):
     monkeypatch.setattr(Session, "runs_on", ("CPUExecutionProvider",))
     session, settings = session_of(CPU_PROVIDER)
-    told = ort_runtime.session_facts(session, settings)
-    assert told["memory_pattern"] is True
-    assert "provider_devices" not in told
+    facts = ort_runtime.session_facts(session, settings)
+    assert facts["memory_pattern"] is True
+    assert "provider_devices" not in facts

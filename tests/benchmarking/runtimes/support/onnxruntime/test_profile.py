@@ -71,30 +71,30 @@ def test_a_profile_that_lost_events_is_refused(tmp_path, monkeypatch):
 
 
 def test_graph_on_the_cpu_is_detected_although_the_session_lists_qnn_first():
-    told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), QNN)
-    assert told["nodes_by_provider"] == {CPU: 3}
-    assert told["time_share_by_provider"] == {CPU: 1.0}
-    assert told["operators_on_cpu_unasked"] == {"MatMul": 1, "Relu": 1}
-    assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 2, 1)
+    facts = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), QNN)
+    assert facts["nodes_by_provider"] == {CPU: 3}
+    assert facts["time_share_by_provider"] == {CPU: 1.0}
+    assert facts["operators_on_cpu_unasked"] == {"MatMul": 1, "Relu": 1}
+    assert (facts["nodes"], facts["nodes_on_cpu_unasked"], facts["nodes_of_shapes_on_cpu"]) == (3, 2, 1)
 
 
 def test_node_on_the_cpu_counts_once_over_all_runs():
-    told = placement(read_profile(RECORDED / "qnn_part_on_cpu.json", "model"), QNN)
-    assert told["nodes_by_provider"] == {CPU: 3, QNN: 1}
-    assert told["operators_on_cpu_unasked"] == {"Cast": 1, "NonZero": 1}
-    assert told["time_share_by_provider"][QNN] == pytest.approx((51902 + 35784) / (51902 + 35784 + 91), abs=1e-5)
+    facts = placement(read_profile(RECORDED / "qnn_part_on_cpu.json", "model"), QNN)
+    assert facts["nodes_by_provider"] == {CPU: 3, QNN: 1}
+    assert facts["operators_on_cpu_unasked"] == {"Cast": 1, "NonZero": 1}
+    assert facts["time_share_by_provider"][QNN] == pytest.approx((51902 + 35784) / (51902 + 35784 + 91), abs=1e-5)
 
 
 def test_fully_compiled_graph_leaves_no_nodes_on_the_cpu():
-    told = placement(read_profile(RECORDED / "qnn_whole_graph.json", "model"), QNN)
-    assert told["nodes_by_provider"] == {QNN: 1}
-    assert (told["nodes_on_cpu_unasked"], told["operators_on_cpu_unasked"]) == (0, {})
+    facts = placement(read_profile(RECORDED / "qnn_whole_graph.json", "model"), QNN)
+    assert facts["nodes_by_provider"] == {QNN: 1}
+    assert (facts["nodes_on_cpu_unasked"], facts["operators_on_cpu_unasked"]) == (0, {})
 
 
 def test_on_the_cpu_every_node_is_expected():
-    told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), CPU)
-    assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 0, 0)
-    assert told["compute_types"] == {"float": 1}
+    facts = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), CPU)
+    assert (facts["nodes"], facts["nodes_on_cpu_unasked"], facts["nodes_of_shapes_on_cpu"]) == (3, 0, 0)
+    assert facts["compute_types"] == {"float": 1}
 
 
 def test_shape_nodes_on_the_cpu_are_counted_separately():
@@ -105,10 +105,10 @@ def test_shape_nodes_on_the_cpu_are_counted_separately():
         kernel("d", CPU, 5, outputs=(("int64", 2),), operator="Gather"),
         kernel("e", CPU, 10, outputs=(("float", 1),), operator="Mul"),
     )
-    told = placement(kernels, CUDA)
-    assert told["nodes_of_shapes_on_cpu"] == 2
-    assert told["operators_on_cpu_unasked"] == {"Gather": 1, "Mul": 1}
-    assert told["time_share_by_provider"] == {CPU: 0.25, CUDA: 0.75}
+    facts = placement(kernels, CUDA)
+    assert facts["nodes_of_shapes_on_cpu"] == 2
+    assert facts["operators_on_cpu_unasked"] == {"Gather": 1, "Mul": 1}
+    assert facts["time_share_by_provider"] == {CPU: 0.25, CUDA: 0.75}
 
 
 def test_products_are_counted_by_the_type_they_compute_in():

@@ -172,10 +172,10 @@ def test_the_output_of_another_graph_replaces_zeros_as_a_first_state(decoder, io
 def test_verified_counts_the_kernels_of_a_call_by_provider(forward, io_mode):
     loaded = loaded_from(forward, SETTINGS)
     runner = runner_of(loaded, io_mode, lambda other: other.call("model", {"x": other.place(X)}))
-    told = runner.verified()
-    assert told["nodes_by_provider"] == {"CPUExecutionProvider": 3}
-    assert (told["nodes"], told["nodes_on_cpu_unasked"]) == (3, 0)
-    assert told["compute_types"] == {"float": 1}
+    verified = runner.verified()
+    assert verified["nodes_by_provider"] == {"CPUExecutionProvider": 3}
+    assert (verified["nodes"], verified["nodes_on_cpu_unasked"]) == (3, 0)
+    assert verified["compute_types"] == {"float": 1}
 
 
 def test_half_precision_computed_in_float32_is_reported_as_emulated(forward):

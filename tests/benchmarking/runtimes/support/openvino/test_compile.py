@@ -74,10 +74,10 @@ class FakeCompiled:
 class FakeCore:
     def __init__(self, compiled):
         self.compiled = compiled
-        self.asked = None
+        self.compiled_with = None
 
     def compile_model(self, model, name, properties):
-        self.asked = (name, properties)
+        self.compiled_with = (name, properties)
         if isinstance(self.compiled, Exception):
             raise self.compiled
         return self.compiled
@@ -90,8 +90,8 @@ def gpu(**changes):
 
 def node(layer, kernel, precision):
     information = {"layerType": layer, "primitiveType": kernel, "runtimePrecision": precision}
-    told = {name: SimpleNamespace(value=value) for name, value in information.items()}
-    return SimpleNamespace(get_rt_info=lambda: told)
+    runtime_info = {name: SimpleNamespace(value=value) for name, value in information.items()}
+    return SimpleNamespace(get_rt_info=lambda: runtime_info)
 
 
 @pytest.mark.parametrize(
@@ -117,21 +117,21 @@ def test_mismatched_hint_is_refused_on_any_device(precision, hint):
         UnsupportedError, match=f"requested INFERENCE_PRECISION_HINT {hint} on OpenVINO's GPU, .*has f32"
     ):
         compiling.compile_graph(fake, None, cell("openvino:GPU", precision), POINT, has_states=False)
-    assert fake.asked[1]["INFERENCE_PRECISION_HINT"] == hint
+    assert fake.compiled_with[1]["INFERENCE_PRECISION_HINT"] == hint
 
 
 def test_kv_cache_has_the_requested_precision_instead_of_8_bits(core, product):
     by_default = core.compile_model(product, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    asked = {"KV_CACHE_PRECISION": "f32"}
-    if compiling.read_back(by_default, asked)["kv_cache_precision"] == "f32":
+    requested = {"KV_CACHE_PRECISION": "f32"}
+    if compiling.read_back(by_default, requested)["kv_cache_precision"] == "f32":
         pytest.skip("this version keeps the cache in float32 by itself")
     ours = compiling.compile_graph(core, product, cell(), POINT, has_states=True)
     assert ours.facts["kv_cache_precision"] == "f32"
-    eight_bits = compiling.read_back(by_default, asked)
+    eight_bits = compiling.read_back(by_default, requested)
     with pytest.raises(
         UnsupportedError, match="KV_CACHE_PRECISION f32 on OpenVINO's CPU, but the compiled model has u8"
     ):
-        compiling.check(eight_bits, asked, "CPU")
+        compiling.check(eight_bits, requested, "CPU")
 
 
 def test_execution_on_another_device_is_refused_except_for_auto():
@@ -148,8 +148,8 @@ def test_execution_on_another_device_is_refused_except_for_auto():
 
 
 def test_auto_never_computes_on_the_processor_first_and_reports_its_choice(core, product):
-    asked = compiling.properties(cell("openvino:AUTO"), POINT, has_states=False)
-    assert (asked["ENABLE_STARTUP_FALLBACK"], asked["ENABLE_RUNTIME_FALLBACK"]) == (False, False)
+    properties = compiling.properties(cell("openvino:AUTO"), POINT, has_states=False)
+    assert (properties["ENABLE_STARTUP_FALLBACK"], properties["ENABLE_RUNTIME_FALLBACK"]) == (False, False)
     ours = compiling.compile_graph(core, product, cell("openvino:AUTO", num_threads=1), POINT, has_states=False)
     assert ours.facts["execution_devices"] == ["CPU"]
     assert (ours.facts["num_threads"], ours.facts["inference_precision"]) == (1, "f32")
@@ -230,10 +230,10 @@ def test_kernels_are_read_from_the_run_and_a_cpu_has_no_fallback(core, product):
     request = ours.model.create_infer_request()
     request.infer([np.ones((3, 64), np.float32)])
     found = nodes.nodes_of(ours.model)
-    told = nodes.node_facts(found, "CPU")
-    assert told["matrix_nodes_by_precision"] == {"f32": 1}
-    assert told["nodes"] == len(found) >= 1
-    assert "nodes_on_cpu_unasked" not in told
+    facts = nodes.node_facts(found, "CPU")
+    assert facts["matrix_nodes_by_precision"] == {"f32": 1}
+    assert facts["nodes"] == len(found) >= 1
+    assert "nodes_on_cpu_unasked" not in facts
     nodes.check_kernels(found, "f32", "CPU")
     with pytest.raises(
         UnsupportedError, match="requested bf16 on OpenVINO's CPU, but its matrix products are computed in f32"
@@ -248,10 +248,10 @@ def test_nodes_on_the_cpu_are_counted_without_shape_arithmetic():
         node("Softmax", "softmax_cpu_impl__f16", "FP16"),
         node("Gather", "gather_cpu_impl__i64", "I64"),
     )
-    told = nodes.node_facts(nodes.nodes_of(FakeCompiled(graph)), "GPU")
-    assert (told["nodes"], told["nodes_on_cpu_unasked"]) == (3, 1)
-    assert told["nodes_by_precision"] == {"f16": 2, "i64": 1}
-    assert told["matrix_kernels"] == {"FullyConnected fully_connected_gpu_bf_tiled__f16": 1}
+    facts = nodes.node_facts(nodes.nodes_of(FakeCompiled(graph)), "GPU")
+    assert (facts["nodes"], facts["nodes_on_cpu_unasked"]) == (3, 1)
+    assert facts["nodes_by_precision"] == {"f16": 2, "i64": 1}
+    assert facts["matrix_kernels"] == {"FullyConnected fully_connected_gpu_bf_tiled__f16": 1}
 
 
 def test_a_plugin_without_an_execution_graph_is_a_reason():

@@ -46,14 +46,14 @@ def write_onnx(path, nodes, inputs, outputs):
     from onnx import TensorProto, helper, numpy_helper
 
     types = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
-    told = [
+    values = [
         [helper.make_tensor_value_info(one.name, types[one.dtype], list(one.shape)) for one in tensors]
         for tensors in (inputs, outputs)
     ]
     constants = {"embedding": EMBEDDING, "middle": MIDDLE, "head": HEAD, "one": np.array([1], dtype=np.int64)}
     used = {name for node in nodes for name in node.input}
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items() if name in used]
-    graph = helper.make_graph(nodes, "by hand", *told, initializers)
+    graph = helper.make_graph(nodes, "by hand", *values, initializers)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
 
 
@@ -204,8 +204,8 @@ def test_the_queue_is_kept_full_and_completions_are_those_of_requests(core, forw
     assert operation.verified() == {"requests": 3, "requests_agree": True}
     assert len(operation.keep_in_flight(50, time.perf_counter_ns, until_ns=0.0, least=5)) == 5
     inner.more_readings = lambda: Readings(values={"audio_seconds_per_call": 10.0, "tokenize_ms": 2.0})
-    told = {"compile_s": 0.5, "audio_seconds_per_call": 10.0, "tokenize_ms": 2.0}
-    assert operation.readings(output).values == told
+    expected = {"compile_s": 0.5, "audio_seconds_per_call": 10.0, "tokenize_ms": 2.0}
+    assert operation.readings(output).values == expected
 
 
 def test_requests_with_different_outputs_are_reported(core, forward, tmp_path):

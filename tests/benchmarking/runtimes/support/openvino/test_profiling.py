@@ -67,10 +67,10 @@ class Engine:
 
     def get_profiling_info(self):
         executed = SimpleNamespace(EXECUTED="executed")
-        told = timedelta(microseconds=self.told_us)
+        real_time = timedelta(microseconds=self.told_us)
         return [
             SimpleNamespace(
-                Status=executed, status=status, node_name=name, node_type=kind, exec_type="jit", real_time=told
+                Status=executed, status=status, node_name=name, node_type=kind, exec_type="jit", real_time=real_time
             )
             for name, kind, status in (
                 ("dense", "FullyConnected", "executed"),
@@ -106,7 +106,7 @@ def test_openvino_nodes_belong_to_the_modules_of_their_operations_and_fit_in_the
     model = core.read_model(str(path))
     marks = {"model": tag_modules(model, "model", origins)}
     for _ in range(5):  # until no other program takes most of the calls' time
-        # Compiled anew: OpenVINO's counters are means over all runs of a compiled model.
+        # Compiled again: OpenVINO's counters are means over all runs of a compiled model.
         compiled = core.compile_model(model, "CPU", {"PERF_COUNT": True, "INFERENCE_NUM_THREADS": 1})
         calls = {"model": compiled}, {"model": GRAPH}, marks
         profiler = OpenVinoProfiler(*calls, lambda runner: Calls(runner, [2000, 2000]), origins)

@@ -157,9 +157,9 @@ def ran(operators=(), on_gpu=(), gpu_events=0):
     ],
 )
 def test_unrequested_kernel_is_reported(attention, operators, is_compiled, message):
-    told = attention_kernels.verdict(attention, ran(operators), is_compiled=is_compiled, is_replayed=False)
-    assert list(told) == ([] if message is None else ["not_as_requested"])
-    assert message is None or message in told["not_as_requested"]
+    verdict = attention_kernels.verdict(attention, ran(operators), is_compiled=is_compiled, is_replayed=False)
+    assert list(verdict) == ([] if message is None else ["not_as_requested"])
+    assert message is None or message in verdict["not_as_requested"]
 
 
 # Names of kernels as torch's profiler wrote them on NVIDIA GPUs, in reports that others published.
@@ -195,7 +195,7 @@ def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
 
 
 @pytest.mark.parametrize(
-    ("attention", "gpu_events", "told"),
+    ("attention", "gpu_events", "reason"),
     [
         ("sdpa:flash", 0, "the profile of a call has no GPU kernels"),
         ("sdpa:flash", 40, "the profile of a call has no attention kernel with a known name"),
@@ -203,11 +203,11 @@ def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
         ("sdpa:math", 40, None),
     ],
 )
-def test_replay_without_visible_attention_kernel_is_not_verified(attention, gpu_events, told):
+def test_replay_without_visible_attention_kernel_is_not_verified(attention, gpu_events, reason):
     """Except the math kernel, which a compiler turns into its own code: no other kernel ran."""
     found = attention_kernels.verdict(attention, ran(gpu_events=gpu_events), is_compiled=True, is_replayed=True)
-    assert list(found) == ([] if told is None else ["not_verified"])
-    assert told is None or told in found["not_verified"]
+    assert list(found) == ([] if reason is None else ["not_verified"])
+    assert reason is None or reason in found["not_verified"]
 
 
 def test_kernel_seen_on_host_and_gpu_counts_once():

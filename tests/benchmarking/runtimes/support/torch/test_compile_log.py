@@ -37,9 +37,9 @@ def test_one_graph_is_one_graph(log):
     function = compiled(lambda x: x * 2 + 1)
     function(torch.ones(3))
     function(torch.ones(3))
-    told = log.verified()
-    assert (told["graph_count"], told["graph_break_count"], told["recompile_count"]) == (1, 0, 0)
-    assert told["compile_s"] == log.seconds() > 0
+    verified = log.verified()
+    assert (verified["graph_count"], verified["graph_break_count"], verified["recompile_count"]) == (1, 0, 0)
+    assert verified["compile_s"] == log.seconds() > 0
     assert log.compiles() == 1
 
 
@@ -50,19 +50,19 @@ def test_graph_break_has_a_reason_and_makes_two_graphs(log):
         return y * 2
 
     compiled(broken)(torch.ones(3))
-    told = log.verified()
-    assert (told["graph_count"], told["graph_break_count"], told["recompile_count"]) == (2, 1, 0)
-    assert "graph_break" in told["graph_break_reasons"][0]
+    verified = log.verified()
+    assert (verified["graph_count"], verified["graph_break_count"], verified["recompile_count"]) == (2, 1, 0)
+    assert "graph_break" in verified["graph_break_reasons"][0]
 
 
 def test_new_shape_is_a_recompilation_with_its_reason(log):
     function = compiled(lambda x: x * 2)
     for size in (2, 3, 4):
         function(torch.ones(size))
-    told = log.verified()
-    assert (told["graph_count"], told["recompile_count"]) == (3, 2)
-    assert len(told["recompile_reasons"]) == 2
-    assert "size mismatch" in told["recompile_reasons"][0]
+    verified = log.verified()
+    assert (verified["graph_count"], verified["recompile_count"]) == (3, 2)
+    assert len(verified["recompile_reasons"]) == 2
+    assert "size mismatch" in verified["recompile_reasons"][0]
 
 
 def test_exceeding_the_recompile_limit_raises(log):

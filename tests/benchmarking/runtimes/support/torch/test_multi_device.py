@@ -200,11 +200,11 @@ def test_quantized_models_are_not_put_on_several_devices():
 
 
 def test_per_call_readings_are_summed_and_others_averaged():
-    told = [
+    per_device = [
         Readings(values={"audio_seconds_per_call": 2.0, "expert_load_imbalance": 1.0, "only_here": 1.0}),
         Readings(values={"audio_seconds_per_call": 1.0, "expert_load_imbalance": 3.0}, missing={"only_here": "failed"}),
     ]
-    together = several_devices.merge_readings(told)
+    together = several_devices.merge_readings(per_device)
     assert together.values == {"audio_seconds_per_call": 3.0, "expert_load_imbalance": 2.0}
     assert together.missing == {"only_here": "failed"}
 

@@ -156,7 +156,7 @@ def torchao_has_only_a_prototype(name):
 
 
 @pytest.mark.parametrize(
-    ("precision", "asked", "method"),
+    ("precision", "options", "method"),
     [
         ("float8_e4m3", {}, "per-row"),
         ("float8_e4m3", {"quantization": "per-tensor"}, "per-tensor"),
@@ -165,8 +165,8 @@ def torchao_has_only_a_prototype(name):
         ("int4", {}, "weight-only"),
     ],
 )
-def test_the_method_is_part_of_the_mode_at_a_quantized_precision(precision, asked, method):
-    mode = PLUGIN.mode_at(precision, PLUGIN.mode(device("cpu"), resolve("tiny-bert"), asked))
+def test_the_method_is_part_of_the_mode_at_a_quantized_precision(precision, options, method):
+    mode = PLUGIN.mode_at(precision, PLUGIN.mode(device("cpu"), resolve("tiny-bert"), options))
     assert mode == {"attention": "sdpa", "quantization": method}
 
 
