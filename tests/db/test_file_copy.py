@@ -17,7 +17,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from db import file_copy
-from db.connection import FILE_FORMAT, WRITER, connect
+from db.connection import FILE_FORMAT, MAGIC, MAGIC_OFFSET, WRITER, connect
 from db.upkeep.merge import merge
 from db.upkeep.verify import verify
 from db.warehouse import READER_WAIT_S, OutdatedError, Warehouse
@@ -167,19 +167,23 @@ def test_the_log_of_a_file_behind_a_link_is_next_to_the_file(path: Path, tmp_pat
         assert counts(other)["runs"] == 2
 
 
+HEADER = bytes(MAGIC_OFFSET) + MAGIC
+"""Start of a DuckDB file."""
+
+
 def test_a_copy_is_repeated_if_a_checkpoint_changed_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog, folder = tmp_path / "a.ducklake", tmp_path / "copies"
-    catalog.write_bytes(b"before")
+    catalog.write_bytes(HEADER + b"before")
     folder.mkdir()
     copyfile = file_copy.shutil.copyfile
 
     def copied(source: Path, target: Path) -> None:
         copyfile(source, target)
-        catalog.write_bytes(b"changed meanwhile")
+        catalog.write_bytes(HEADER + b"changed meanwhile")
 
     monkeypatch.setattr(file_copy.shutil, "copyfile", copied)
     copy = file_copy.copy_unlocked(catalog, folder, ".ducklake")
-    assert (copy.suffix, copy.read_bytes()) == (".ducklake", b"changed meanwhile")
+    assert (copy.suffix, copy.read_bytes()) == (".ducklake", HEADER + b"changed meanwhile")
     assert list(folder.iterdir()) == [copy]
 
 
