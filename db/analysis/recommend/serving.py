@@ -274,8 +274,9 @@ LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo")
 
 def _mode(row: Row) -> dict[str, object]:
     mode = {name: value for name, value in json.loads(row["runtime_mode"]).items() if name not in LOAD_SETTINGS}
-    bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
-    return {**mode, **{name: value for name, value in bound.items() if value is not None}}
+    batch_size = row["batch_size"] if row["batch_size"] > 1 else None
+    limits = {"threads": row["num_threads"], "processors": row["cpu_list"], "batch_size": batch_size}
+    return {**mode, **{name: value for name, value in limits.items() if value is not None}}
 
 
 def _server_key(row: Row) -> tuple[Any, ...]:

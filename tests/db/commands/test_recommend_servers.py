@@ -37,7 +37,7 @@ def answered(late, times=None):
 
 def server(engine, late, device="cpu", **fields):
     """A load of an engine: late requests by rate."""
-    run = make_load(rates=tuple(late), engine=engine, model_id=MODEL, **fields)
+    run = make_load(rates=tuple(late), engine=engine, **{"model_id": MODEL, **fields})
     run = Alter.on_device(run, f"Made-up {device}", device, type=device)
 
     def loaded(result):
@@ -56,7 +56,9 @@ def served(tmp_path_factory, empty_database):
     closed = make_load(concurrency=(64,), engine="closed-engine", model_id=MODEL)
     others = (make_load(concurrency=(1,), model_id="closed"), make_load(engine="unstored", model_id="percentiles"))
     with Warehouse.open(path) as warehouse:
-        for run in (quick, slow, closed, others[0], Alter.results(others[1], without_requests)):
+        batched = server("engine", {2.0: 15, 8.0: 15}, model_id="batched")
+        in_fours = Alter.results(server("engine", {2.0: 0, 8.0: 0}, model_id="batched"), in_batches_of_four)
+        for run in (quick, slow, closed, others[0], Alter.results(others[1], without_requests), batched, in_fours):
             warehouse.ingest(run)
     (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
     return path
@@ -66,6 +68,10 @@ def without_requests(result):
     """The result as of another tool: percentiles alone."""
     own = {"time_to_first_token_p90_ms": 90.0, "time_to_first_token_p99_ms": 400.0}
     return replace(result, requests=(), metrics={**result.metrics, **own})
+
+
+def in_batches_of_four(result):
+    return replace(result, point=replace(result.point, batch_size=4))
 
 
 @pytest.fixture
@@ -93,6 +99,12 @@ def test_invalid_loads_and_closed_loops_are_no_answer_to_a_rate(asked):
     _, servers = asked("--request-rate", "5", *ASKED)
     assert [one["runtime"] for one in servers] == ["engine", "engine"]
     assert [level["request_rate"] for level in servers[0]["levels"]] == [2.0, 8.0]
+
+
+def test_batch_sizes_of_a_model_on_this_machine_are_separate_servers(asked):
+    code, servers = asked("--request-rate", "5", *ASKED, model="batched")
+    found = [(one["runtime_mode"].get("batch_size"), one["holds_up_to"]) for one in servers]
+    assert (code, found) == (0, [(4, 8.0), (None, None)])
 
 
 @pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
