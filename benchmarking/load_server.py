@@ -4,9 +4,9 @@ With --request-rate, requests start on a schedule whether or not the server keep
 from the scheduled start. With --concurrency, a fixed number of requests is in flight (closed loop). Open and closed
 loops are separate series and are never compared. The warehouse gets a result per level and a row per request.
 
-A MODEL instead of --url is loaded on this machine, in a fresh process per repetition, and makes one call after another,
-each with up to --batch-size waiting requests. With --scenario, MLPerf's loadgen issues the queries and decides whether
-the test is valid.
+A MODEL instead of --url is loaded on this machine, in a fresh process per repetition. It makes one call after another,
+each with up to --batch-size waiting requests; an engine with continuous batching adds requests to its running batch.
+With --scenario, MLPerf's loadgen issues the queries and decides whether the test is valid.
 """
 
 from __future__ import annotations
