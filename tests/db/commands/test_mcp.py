@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 
 import pytest
 
-from benchmarking.core.child_process import module_command, run_program
+from benchmarking.core.child_process import module_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE
 from db.commands import mcp as command
 from db.commands.query import main as query_main
@@ -127,12 +128,14 @@ def test_non_protocol_messages_get_an_error(asked_database):
         "no JSON",
         json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping"}),
     ]
-    done = run_program(
-        module_command("db.commands.mcp", "--db-path", str(asked_database)),
-        input_text="\n".join(lines) + "\n",
-        limit_s=60,
-    )
-    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+    command_line = module_command("db.commands.mcp", "--db-path", str(asked_database))
+    with subprocess.Popen(command_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write("\n".join(lines) + "\n")
+        server.stdin.flush()  # at the end of its input, the server does not wait for answers that are under way
+        answers = {answer["id"]: answer for answer in (json.loads(server.stdout.readline()) for _ in lines)}
+        server.stdin.close()
     assert set(answers) == {1, "half", None, 3}
     assert answers["half"]["error"]["message"].startswith("invalid request: Invalid JSON")
     assert answers[None]["error"]["code"] == -32700
