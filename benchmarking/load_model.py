@@ -305,6 +305,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:
         "num_requests": arguments.num_requests,
         "repetitions": arguments.repetitions,
         "warmup_requests": arguments.warmup_requests,
+        **({"timeout_s": arguments.timeout} if arguments.scenario is None else {}),
         "seed": arguments.seed,
     }
 

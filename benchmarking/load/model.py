@@ -268,14 +268,18 @@ def level_point(point: Point, level: Level) -> Point:
 
 
 def with_limits(requests: Requests, limits: Mapping[str, float]) -> Requests:
-    """The requests, each with whether it meets the limits (in ms); unchanged without limits."""
+    """The requests, each with whether it succeeded within the limits (in ms); unchanged without limits."""
     if not limits:
         return requests
-    times = zip(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.tokens_out, strict=True)
+    times = zip(
+        *(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.tokens_out, requests.error),
+        strict=True,
+    )
     met = [
-        end is not None
+        error is None
+        and end is not None
         and meets(limits, ttft=(end if first is None else first) - at, e2e=end - at, tokens_out=tokens_out)
-        for at, first, end, tokens_out in times
+        for at, first, end, tokens_out, error in times
     ]
     return replace(requests, meets_limits=tuple(met))
 
