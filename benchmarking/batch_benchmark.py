@@ -104,13 +104,17 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
         ingest = _ingest(info.db_path, arguments)
         _note_weights(plans)
+        manifest = Manifest.create(folder, info, plans)
         batch = Batch(
-            *(folder, Manifest.create(folder, info, plans), ingest),
+            *(folder, manifest, ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
             cluster=target.cluster,
         )
-        return _measure(batch, target, arguments)
+        try:
+            return _measure(batch, target, arguments)
+        finally:
+            manifest.release()
 
 
 def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
@@ -150,7 +154,17 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     else:
         if len(found) > 1:
             note(f"{len(found)} unfinished batches: continuing the newest; repeat --resume for the next one")
-        manifest = Manifest.read(found[0])
+        newest = Manifest.open(found[0])
+        if newest is None:
+            raise StorageError(f"{found[0]} was finished by another process in the meantime")
+        manifest = newest
+    try:
+        return _continue(manifest, arguments)
+    finally:
+        manifest.release()
+
+
+def _continue(manifest: Manifest, arguments: argparse.Namespace) -> int:
     info = manifest.info
     db_path = arguments.db_path or manifest.own_path(info.db_path, "--db-path", also=default_database())
     arguments.report = arguments.report or manifest.own_path(info.report, "--report")
@@ -160,7 +174,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     ingest = _ingest(db_path and absolute_database(db_path), arguments)
     with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
         batch = Batch(
-            *(folder, manifest, ingest),
+            *(manifest.path.parent, manifest, ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
             cluster=target.cluster,
@@ -169,12 +183,22 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
-    """The newest unfinished batch that this command started. Raises UsageError if there is none."""
+    """The newest unfinished batch that this command started. Raises UsageError if there is none, LockedError if it may
+    be one that another process continues."""
     words = redacted([word for word in argv if word != "--resume"])
+    in_use: LockedError | None = None
     for path in paths:
-        manifest = Manifest.read(path)
-        if redacted(list(manifest.info.command[1:])) == words:
-            return manifest
+        try:
+            manifest = Manifest.open(path)
+        except LockedError as error:
+            in_use = in_use or error
+            continue
+        if manifest is not None:
+            if redacted(list(manifest.info.command[1:])) == words:
+                return manifest
+            manifest.release()
+    if in_use is not None:
+        raise in_use
     raise UsageError(
         f"--resume: no unfinished batch in {paths[0].parent} was started with these settings: remove all flags but "
         "--output-dir to continue the newest one, or remove --resume to start a new batch"

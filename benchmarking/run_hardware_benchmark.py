@@ -59,8 +59,10 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
-        files = session.unfinished(output_dir, arguments.model_id, on_cluster=arguments.cluster is not None)
-        with open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target:
+        with (
+            session.unfinished(output_dir, arguments.model_id, on_cluster=arguments.cluster is not None) as files,
+            open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
+        ):
             return session.resume(
                 files,
                 _database(arguments),

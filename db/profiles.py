@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +49,6 @@ WITH all_results AS (
 SELECTED_PROFILES = SELECTABLE + "SELECT * FROM all_results WHERE {condition} ORDER BY started_at DESC, profile_id DESC"
 PEAKS = "SELECT peak_flops, peak_copy_bytes_per_sec FROM hardware_info WHERE hardware_id = ?"
 COPY_RATE = "copy_bytes_per_sec"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileFile:
-    """A profile and the file it was read from."""
-
-    path: Path
-    sha256: str
-    profile: Profile
 
 
 def profile_rows(profile: Profile, *, source: str | None, source_sha256: str | None, now: datetime) -> dict[str, Any]:

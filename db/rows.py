@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
+from benchmarking.core.large_samples import LargeSamples
 from benchmarking.core.records import (
     INT32_MOST,
     Json,
@@ -35,7 +36,6 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.sample_statistics import tail_quantile
-from db.large_samples import LargeSamples
 
 Row = dict[str, Any]
 

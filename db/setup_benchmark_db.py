@@ -20,10 +20,10 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.large_samples import MAX_RAW
 from benchmarking.core.metrics import bytes_to_mb
 from db import spool
 from db.commands.arguments import add_database, command_parser, confirm, print_json
-from db.large_samples import MAX_RAW
 from db.upkeep.inspection import inspected, leftovers_near, unread_log
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse

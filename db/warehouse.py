@@ -17,8 +17,10 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.errors import FormatError, LockedError, StorageError
+from benchmarking.core.large_samples import large_samples
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
+from benchmarking.core.run_file import read_file
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from db import catalog, lake, latest_results, migrate, profiles
 from db.connection import (
@@ -40,10 +42,9 @@ from db.connection import (
 from db.contents import conflicts, conflicts_text
 from db.file_copy import copy_unlocked, errors_naming
 from db.files import make_folder, publish, temporary_sibling
-from db.large_samples import large_samples
 from db.latest_results import latest_rows
 from db.rows import Row, arrow_table, run_rows
-from db.spool import read_file, store
+from db.spool import store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,13 +17,13 @@ from benchmarking.core.errors import LockedError, WorkersLostError
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Run
+from benchmarking.core.run_file import read_run
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, store_run
-from benchmarking.sweep.run.spool import PartialRun, read_run
-from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, closing, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import condensed
 from benchmarking.sweep.show.live import observed
@@ -115,41 +115,39 @@ class Batch:
         for plan in self.manifest.plans:
             check_loaded_plan(plan, arguments or {}, str(self.manifest.path))
         self.manifest.claim()
-        finished = manifests.run_files(self.folder)
-        partial = manifests.partial_runs(self.folder)
         LOG.info("batch %s resumed", self.manifest.info.session_id)
-        tracks = []
-        for plan in self.manifest.plans:
-            if plan.run_id in finished:
-                self._add_finished(finished[plan.run_id])
-            elif plan.run_id in partial:
-                tracks.append(Track.resume(partial[plan.run_id], arguments, on_cluster=self._on_cluster))
-            elif plan.run_id in self.manifest.stored:
-                self._add_stored(plan)
-            else:
-                tracks.append(Track.start(self.folder, _refreshed(plan, machine)))
-        return self._measure([*tracks, *self._separate_runs(finished, partial, arguments)])
-
-    def _separate_runs(
-        self, finished: Mapping[str, Path], partial: Mapping[str, PartialRun], arguments: Mapping[str, object] | None
-    ) -> list[Track]:
-        """The runs of this batch that are not in the manifest, whose points were continued on other hardware: adds the
-        finished ones, and returns the tracks of the others."""
-        session_id = self.manifest.info.session_id
-        others = (finished.keys() | partial.keys()) - {plan.run_id for plan in self.manifest.plans}
-        tracks = []
-        for run_id in sorted(others):
-            if (path := finished.get(run_id)) is not None:
-                if spool.ids_in(path) == (run_id, session_id):
+        plans = {plan.run_id: plan for plan in self.manifest.plans}
+        with spool.held(manifests.partial_runs(self.folder, self.manifest)) as files:
+            partial = {file.read().plan.run_id: file for file in files}
+            # Read afterwards, to contain the runs that another process has just finished.
+            finished = manifests.run_files(self.folder)
+            others = {run_id for run_id, path in finished.items() if self._is_own(run_id, path)} | partial.keys()
+            tracks = []
+            for run_id in (*plans, *sorted(others - plans.keys())):
+                file, path = partial.get(run_id), finished.get(run_id)
+                if file is not None and path in (None, file.final_path):
+                    path = file.run_file()
+                if path is not None:
                     self._add_finished(path)
-            elif (file := partial[run_id]).read().plan.session_id == session_id:
-                tracks.append(Track.resume(file, arguments, on_cluster=self._on_cluster))
-        return tracks
+                    if file is not None:
+                        file.remove()
+                elif file is not None:
+                    tracks.append(Track.resume(file, arguments, on_cluster=self._on_cluster))
+                elif run_id in self.manifest.stored:
+                    self._add_stored(plans[run_id])
+                else:
+                    tracks.append(Track.start(self.folder, _refreshed(plans[run_id], machine)))
+            return self._measure(tracks)
+
+    def _is_own(self, run_id: str, path: Path) -> bool:
+        """Whether a run file belongs to this batch. Runs that are not in the manifest continue points on other
+        hardware."""
+        return spool.ids_in(path) == (run_id, self.manifest.info.session_id)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")
         try:
-            with observed(tracks, quiet=self._quiet) as observer:
+            with closing(tracks), observed(tracks, quiet=self._quiet) as observer:
                 self._observer = Recorder(observer)
                 self._sweep(tracks, self._observer, self._finish, device_wait_s=self._device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError) as error:
@@ -173,9 +171,7 @@ class Batch:
 
     def _add_finished(self, path: Path) -> None:
         """Add a run that was finished earlier, and store it if it is not stored yet."""
-        run = read_run(path)
-        leftover = path.with_name(f"{path.stem}.partial.jsonl")
-        leftover.unlink(missing_ok=True)  # interrupted after the run file was written, before this was deleted
+        run = read_run(path).run
         if run.run_id in self.manifest.stored or self._ingest is None:
             self._cells[run.run_id] = summaries.cell_summary(run, path, stored=True if self._ingest else None)
             self._condensed.append(condensed(run))

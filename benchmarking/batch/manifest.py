@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarking.core.command_line import note
 from benchmarking.core.database_paths import absolute_database, is_lake
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.provenance import this_process
@@ -41,8 +42,12 @@ class BatchInfo:
 class Manifest:
     """The file of an unfinished batch."""
 
-    def __init__(self, path: Path, info: BatchInfo, plans: tuple[CellPlan, ...], stored: frozenset[str]) -> None:
-        self.path = path
+    def __init__(
+        self, held: journal.Hold, info: BatchInfo, plans: tuple[CellPlan, ...], stored: frozenset[str], lines: int
+    ) -> None:
+        self.path = held.path
+        self._held = held
+        self._lines = lines
         self.info = info
         self.plans = plans
         self.stored = set(stored)
@@ -55,25 +60,31 @@ class Manifest:
         content = redacted({"about": to_json(info), "plans": to_json(plans)}, anonymous=is_anonymous)
         header = {"format": FORMAT, "version": VERSION, **content}
         path = folder / _name(info.session_id)
-        return cls(journal.create([path], header, lambda path: True), info, plans, frozenset())
+        return cls(journal.create([path], header, lambda path: True), info, plans, frozenset(), 0)
 
     @classmethod
-    def read(cls, path: Path) -> Manifest:
-        """The batch of a file. Raises FormatError, StorageError, and UsageError while another process uses it."""
-        records = journal.read(path, FORMAT, VERSION, "an unfinished batch")
-        owner = journal.owner(path, records)
-        if owner is not None and owner.is_alive():
-            raise UsageError(f"{path}: in use by PID {owner.pid}: wait until it ends, or stop it")
-        info = from_json(BatchInfo, expanded(records[0].get("about")), f"{path}: about")
-        if path.name != _name(info.session_id):  # the name of the log contains the id too
-            raise FormatError(f"{path}: not the manifest of session {info.session_id!r}: restore its file name")
-        noted = [record["Stored"] for record in records if "Stored" in record]
-        return cls(
-            path,
-            info,
-            from_json(tuple[CellPlan, ...], expanded(records[0].get("plans")), f"{path}: plans"),
-            frozenset(from_json(tuple[str, ...], noted, f"{path}: stored")),
-        )
+    def open(cls, path: Path) -> Manifest | None:
+        """The batch of a file, which is locked until `release`; None if another process has finished it. Raises
+        LockedError while another process continues it, FormatError, StorageError."""
+        held = journal.hold(path)
+        if held is None:
+            return None
+        try:
+            records = journal.read(path, FORMAT, VERSION, "an unfinished batch")
+            info = from_json(BatchInfo, expanded(records[0].get("about")), f"{path}: about")
+            if path.name != _name(info.session_id):  # the name of the log contains the id too
+                raise FormatError(f"{path}: not the manifest of session {info.session_id!r}: restore its file name")
+            noted = [record["Stored"] for record in records if "Stored" in record]
+            plans = from_json(tuple[CellPlan, ...], expanded(records[0].get("plans")), f"{path}: plans")
+            stored = frozenset(from_json(tuple[str, ...], noted, f"{path}: stored"))
+            return cls(held, info, plans, stored, len(records))
+        except BaseException:
+            held.release()
+            raise
+
+    def release(self) -> None:
+        """End the lock."""
+        self._held.release()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -103,7 +114,9 @@ class Manifest:
 
     def claim(self) -> None:
         """Record this process as the owner of the batch. Raises StorageError."""
-        journal.repair(self.path)
+        if (copy := journal.repair(self.path, self._lines)) is not None:
+            line = self._lines + 1
+            note(f"{self.path}: repaired: it ends before line {line}, which is damaged; {copy.name} has all lines")
         self._append("Owner", this_process())
 
     def note_stored(self, run_id: str) -> None:
@@ -117,6 +130,7 @@ class Manifest:
             self.path.unlink()
         except OSError as error:
             raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
+        self.release()
 
     def _append(self, name: str, content: object) -> None:
         try:
@@ -143,6 +157,12 @@ def run_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def partial_runs(folder: Path) -> dict[str, spool.PartialRun]:
-    """The unfinished runs in a folder by run id. Raises FormatError for an invalid file."""
-    return {partial.read().plan.run_id: partial for partial in spool.unfinished(folder)}
+def partial_runs(folder: Path, manifest: Manifest) -> list[spool.PartialRun]:
+    """The unfinished runs of a batch in its folder. Raises FormatError for an invalid file."""
+    own = {plan.run_id for plan in manifest.plans}
+    found = []
+    for file in spool.unfinished(folder):
+        plan = file.read().plan
+        if plan.run_id in own or plan.session_id == manifest.info.session_id:
+            found.append(file)
+    return found

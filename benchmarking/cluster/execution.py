@@ -7,7 +7,6 @@ runs, and cannot run anything else.
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,7 @@ from benchmarking.cluster.messages import (
     read_order,
     report_text,
 )
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.provenance import Owner
+from benchmarking.core.errors import BenchhouseError, LockedError, UnsupportedError, UsageError
 from benchmarking.core.records import (
     Device,
     LaunchLoad,
@@ -46,7 +44,7 @@ from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
+from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
 from benchmarking.workloads.support.resolve import resolve
 
 FILE_SOURCES = ("hub", "local", "file")
@@ -120,8 +118,7 @@ def forget(run_ids: Sequence[str]) -> None:
     with _folder_lock:
         for file in spool.unfinished(_context.folder):
             with suppress(BenchhouseError):  # an unreadable file is kept for inspection
-                progress = file.read()
-                if progress.plan.run_id in run_ids and not _is_in_use(progress.owner):
+                if file.read().plan.run_id in run_ids and file.hold():
                     file.remove()
 
 
@@ -161,9 +158,10 @@ def _run_order(
     """Measure the order's launches."""
     try:
         track = WorkerTrack.open(plan, order, context.folder, reports)
-        track.begin()
-        for launch in order.launches:
-            run_launch(track, launch, observer, order.device_wait_s)
+        with closing([track]):
+            track.begin()
+            for launch in order.launches:
+                run_launch(track, launch, observer, order.device_wait_s)
     except OrderCancelled:
         context.say(
             f"stopped: {order.plan.cell.subject}{'' if context.is_leaving else ' (cancelled by the coordinator)'}"
@@ -259,8 +257,9 @@ class WorkerTrack(Track):
         with _folder_lock:
             files = {file.read().plan.run_id: file for file in spool.unfinished(folder)}
             for run_id in order.kept:
-                if (file := files.pop(run_id, None)) is not None:
-                    file.remove()
+                with suppress(LockedError):
+                    if (file := files.pop(run_id, None)) is not None and file.hold():
+                        file.remove()
         known = {(one.point.label, one.launch) for one in order.finished}
         track = cls(plan, folder, measurements=order.finished)
         track.reports = reports
@@ -270,11 +269,14 @@ class WorkerTrack(Track):
 
     def adopt(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
         """Continue in the file of an earlier attempt."""
-        progress = file.read()
-        if _is_in_use(progress.owner) or _run_conditions(progress.plan) != _run_conditions(self.plan):
-            return  # the device or installation has changed, so its points are measured again in a new file
-        file.repair()
-        file.claim()
+        try:
+            is_held = file.hold()
+        except LockedError:
+            return
+        if not is_held or _run_conditions((progress := file.read()).plan) != _run_conditions(self.plan):
+            file.release()  # the device or installation has changed, so its points are measured again in a new file
+            return
+        file.take_over(progress)
         self._file = file
         for load in progress.loads:
             self.reports.keep(load)
@@ -286,11 +288,6 @@ class WorkerTrack(Track):
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
         super().keep(record)
         self.reports.keep(record)
-
-
-def _is_in_use(owner: Owner | None) -> bool:
-    """Whether another process writes a file."""
-    return owner is not None and owner.pid != os.getpid() and owner.is_alive()
 
 
 def _run_conditions(plan: CellPlan) -> tuple[object, ...]:

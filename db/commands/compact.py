@@ -29,6 +29,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.large_samples import MIN_SAMPLES, QUANTILES
 from benchmarking.core.metrics import bytes_to_mb
 from db.analysis.selection import Selection
 from db.commands.arguments import (
@@ -42,7 +43,6 @@ from db.commands.arguments import (
 )
 from db.connection import Connection
 from db.files import temporary_sibling
-from db.large_samples import MIN_SAMPLES, QUANTILES
 from db.warehouse import Warehouse
 
 NAME = "benchhouse compact"

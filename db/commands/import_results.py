@@ -195,7 +195,7 @@ def _report(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> dict
 
 def _show(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:
     """Print imported files on stdout, and refused files on stderr."""
-    from db.large_samples import MAX_RAW
+    from benchmarking.core.large_samples import MAX_RAW
 
     for one in outcomes:
         if one.compacted:

@@ -265,7 +265,7 @@ def test_runs_in_progress_cannot_be_resumed(tmp_path):
     process = start(*SWEEP, *SHORT)
     wait_for(lambda: folder.is_dir() and spool.unfinished(folder))
     code, err = finish(start("--resume"))
-    assert code == 2
+    assert code == 1
     assert f"in use by PID {process.pid}" in err
     assert finish(process)[0] == 0
 

@@ -9,10 +9,11 @@ from array import array
 import numpy as np
 import pytest
 
+from benchmarking.core import large_samples, run_file
 from benchmarking.core.errors import FormatError
+from benchmarking.core.large_samples import QUANTILES, LargeSamples
 from benchmarking.core.records import Samples, dumps, to_json
-from db import large_samples, spool
-from db.large_samples import QUANTILES, LargeSamples
+from db import spool
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 
@@ -43,7 +44,7 @@ def streamed(monkeypatch):
     """Every run file is read block by block, in blocks of a few bytes."""
 
     def shrink(block_bytes=64):
-        monkeypatch.setattr(spool, "LARGE_BYTES", 0)
+        monkeypatch.setattr(run_file, "LARGE_BYTES", 0)
         monkeypatch.setattr(large_samples, "BLOCK_BYTES", block_bytes)
 
     return shrink
@@ -57,9 +58,9 @@ def test_reading_block_by_block_gives_the_written_run(spool_run, streamed, block
     data["provenance"]["description"] = 'a "values": [1, 2] \\ in text'
     data["results"][0]["extra"] = {"values": [1, 2.5], "inner": {"values": [], "more": {"values": ["a", [1]]}}}
     path.write_text(json.dumps(data, indent=indent))
-    expected = spool.read_run(path)
+    expected = run_file.read_run(path)
     streamed(block_bytes)
-    found = spool.read_run(path)
+    found = run_file.read_run(path)
     assert isinstance(found.run.results[0].samples[0].values, LargeSamples)
     assert whole(found.run) == expected.run
     assert (found.sha256, found.is_compacted) == (expected.sha256, False)
@@ -136,7 +137,7 @@ def test_a_bad_large_run_file_is_refused_in_a_line(spool_run, streamed, old, new
     path.write_text(text.replace(old, new, 1) if new else text[: text.index(old)])
     streamed()
     with pytest.raises(FormatError, match=reason) as caught:
-        spool.read_run(path)
+        run_file.read_run(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
@@ -146,10 +147,10 @@ def test_limits_of_a_launch_and_of_the_rest_are_named(spool_run, streamed, monke
     streamed()
     monkeypatch.setattr(large_samples, "MAX_LAUNCH", 40)
     with pytest.raises(FormatError, match="samples: more than 40 of one launch and metric"):
-        spool.read_run(path)
+        run_file.read_run(path)
     monkeypatch.setattr(large_samples, "MAX_REST_BYTES", 1000)
     with pytest.raises(FormatError, match=r"more than 0\.001 MB without its samples"):
-        spool.read_run(path)
+        run_file.read_run(path)
 
 
 def test_large_samples_are_a_sequence_of_their_values():
@@ -189,7 +190,9 @@ def test_memory_is_bounded_by_the_stored_samples(tmp_path, database, make_run):
         command = [
             sys.executable,
             "-c",
-            PEAK.replace("with", "import db.large_samples; db.large_samples.MAX_RAW = 10\nwith", 1),
+            PEAK.replace(
+                "with", "import benchmarking.core.large_samples; benchmarking.core.large_samples.MAX_RAW = 10\nwith", 1
+            ),
         ]
         done = subprocess.run([*command, str(database), str(path)], capture_output=True, text=True, check=True)
         refused, peak_kb = done.stdout.splitlines()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core import run_file
 from benchmarking.core.codec import dumps
 from benchmarking.core.errors import FormatError
 from benchmarking.core.profiles import profile_from_json
@@ -54,7 +55,7 @@ def test_files_of_runs_and_profiles_are_loaded_together_and_traces_are_skipped(w
         assert done.refused == ()
     assert counts(warehouse) == {**ONE, "runs": 1}
     with pytest.raises(FormatError, match="a profile, not a run"):
-        spool.read_run(tmp_path / "profiling_results_a.json")
+        run_file.read_run(tmp_path / "profiling_results_a.json")
 
 
 def test_a_different_profile_with_the_same_id_is_refused(warehouse):

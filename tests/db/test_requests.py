@@ -8,9 +8,9 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import METRICS
+from benchmarking.core.run_file import faults
 from db.analysis.compare.stored_results import launch_values
 from db.run_records import stored_runs
-from db.spool import faults
 from db.upkeep.merge import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse

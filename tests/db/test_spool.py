@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from benchmarking.core import run_file
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import to_json
 from db import spool
@@ -12,7 +13,7 @@ def test_a_run_file_is_read_with_its_digest(spool_run):
     import hashlib
 
     path, run = spool_run()
-    file = spool.read_run(path)
+    file = run_file.read_run(path)
     assert file.run == run
     assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -23,7 +24,7 @@ def test_a_truncated_file_is_refused_by_name(spool_run, share):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
     with pytest.raises(FormatError, match=r"run\.json: not JSON, or truncated"):
-        spool.read_run(path)
+        run_file.read_run(path)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +43,13 @@ def test_non_run_files_are_refused_by_name(tmp_path, content, words):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=words) as caught:
-        spool.read_run(path)
+        run_file.read_run(path)
     assert "x.json" in str(caught.value)
 
 
 def test_a_missing_file_is_one_clear_error(tmp_path):
     with pytest.raises(StorageError, match=r"cannot read .*gone\.json: No such file"):
-        spool.read_run(tmp_path / "gone.json")
+        run_file.read_run(tmp_path / "gone.json")
 
 
 def test_files_come_from_folders_in_depth_and_by_name(tmp_path):
@@ -86,4 +87,4 @@ def test_where_a_run_came_from_is_stored(warehouse, spool_run, monkeypatch):
     monkeypatch.chdir(path.parent)
     assert warehouse.ingest_file(spool.Path(path.name))
     (row,) = warehouse.query("SELECT source, source_sha256 FROM benchmark_runs").dicts()
-    assert row == {"source": os.path.realpath(path), "source_sha256": spool.read_run(path).sha256}
+    assert row == {"source": os.path.realpath(path), "source_sha256": run_file.read_run(path).sha256}

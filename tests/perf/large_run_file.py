@@ -26,10 +26,11 @@ SAMPLES = 100_000
 LOAD = """
 import sys
 from pathlib import Path
+from benchmarking.core import run_file
 from db import spool
 from db.warehouse import Warehouse
 if sys.argv[3] == "--json":
-    spool.LARGE_BYTES = Path(sys.argv[2]).stat().st_size
+    run_file.LARGE_BYTES = Path(sys.argv[2]).stat().st_size
 with Warehouse.open(sys.argv[1]) as warehouse:
     done = spool.ingest_files(warehouse, [Path(sys.argv[2])])
 assert not done.refused, done.refused

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
+from benchmarking.core.run_file import read_run
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.untrusted.redaction import redacted, redacted_path
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Sweep, Track, check_location, has_failures, sweep
+from benchmarking.sweep.run.supervisor import Sweep, Track, check_location, closing, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.live import observed
 
@@ -78,24 +80,26 @@ def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -
     """The runs of plans that are measured together; nothing is saved or printed."""
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
-        with observed(tracks, quiet=True) as observer:
+        with closing(tracks), observed(tracks, quiet=True) as observer:
             (executor or LOCAL_EXECUTOR).sweep(tracks, observer, lambda track: None)
         return tuple(track.run(utc_now()) for track in tracks)
 
 
-def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Sequence[PartialRun]:
-    """The unfinished runs of a folder, of all models or one. Raises UsageError if there are none, or if one must be
-    resumed elsewhere."""
+@contextmanager
+def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Iterator[Sequence[PartialRun]]:
+    """The unfinished runs of a folder, of all models or one, locked inside. Raises UsageError if there are none, or if
+    one must be resumed elsewhere; LockedError if another process continues one."""
     files = spool.unfinished(output_dir)
     if model_id is not None:
         files = [file for file in files if file.read().plan.cell.workload.model_id == redacted_path(model_id)]
-    if not files:
-        of_model = "" if model_id is None else f" of {model_id}"
-        raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
-    for file in files:
-        if file.run_file() is None:
-            check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
-    return files
+    with spool.held(files) as left:
+        if not left:
+            of_model = "" if model_id is None else f" of {model_id}"
+            raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
+        for file in left:
+            if not file.final_path.exists():
+                check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
+        yield left
 
 
 def resume(
@@ -157,7 +161,7 @@ def _measure(
 
     for file in completed:
         keep(recover_finished(file))
-    with observed(tracks, quiet=show.quiet) as observer:
+    with closing(tracks), observed(tracks, quiet=show.quiet) as observer:
 
         def done(track: Track) -> None:
             observer.close()
@@ -273,10 +277,10 @@ def finish_run(track: Track) -> Finished:
 
 
 def recover_finished(file: PartialRun) -> Finished:
-    """A run whose process was killed between writing the run file and deleting the partial file, which is deleted now.
-    Writing the run file again would change the ids of its results."""
+    """A run whose process was killed between writing the run file and deleting the partial file, which is held, and is
+    deleted now. Writing the run file again would change the ids of its results."""
     path = file.final_path
-    finished = Finished(run=spool.read_run(path), path=path, has_failures=has_failures(file.read().measurements))
+    finished = Finished(run=read_run(path).run, path=path, has_failures=has_failures(file.read().measurements))
     file.remove()
     return finished
 

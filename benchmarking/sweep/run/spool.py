@@ -12,12 +12,12 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.provenance import Owner
 from benchmarking.core.records import (
     Cell,
     LaunchLoad,
@@ -26,9 +26,9 @@ from benchmarking.core.records import (
     Run,
     dumps,
     from_json,
-    run_from_json,
     to_json,
 )
+from benchmarking.core.run_file import read_run
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan
@@ -55,31 +55,46 @@ class Progress:
     """The latest one; None if there is none yet, or none is needed."""
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
-    owner: Owner | None
-    """The process that last wrote it."""
+    lines: int
+    """The lines of the file that it was read from; the next one is damaged or contradicts them."""
 
 
 class PartialRun:
-    """The file of a run in progress."""
+    """The file of a run in progress. Who continues it holds its lock from the first reading to the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._held: journal.Hold | None = None
 
     @classmethod
     def create(cls, folder: Path, plan: CellPlan) -> PartialRun:
-        """A new file in `folder` with the plan. Raises StorageError."""
+        """A new file in `folder` with the plan, locked. Raises StorageError."""
         header = {
             "format": PARTIAL_FORMAT,
             "version": PARTIAL_VERSION,
             "plan": redacted(to_json(plan), anonymous=plan.is_anonymous),
         }
         paths = (folder / f"{name}{PARTIAL_SUFFIX}" for name in _names(plan))
-        return cls(journal.create(paths, header, lambda path: not cls(path).final_path.exists()))
+        held = journal.create(paths, header, lambda path: not cls(path).final_path.exists())
+        created = cls(held.path)
+        created._held = held
+        return created
 
     @property
     def final_path(self) -> Path:
         """The file of the finished run."""
         return self.path.with_name(self.path.name.removesuffix(PARTIAL_SUFFIX) + ".json")
+
+    def hold(self) -> bool:
+        """Lock the file until `release`; False if another process has finished it. Raises LockedError, StorageError."""
+        self._held = self._held or journal.hold(self.path)
+        return self._held is not None
+
+    def release(self) -> None:
+        """End the lock, if it is held."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
         """Append a record, synced to disk. Raises StorageError."""
@@ -91,18 +106,29 @@ class PartialRun:
         with self._storage_errors():
             journal.append(self.path, PLAN, dumps(redacted(to_json(plan), anonymous=plan.is_anonymous)))
 
-    def claim(self) -> None:
-        """Record this process as the owner of the file. Raises StorageError."""
+    def take_over(self, progress: Progress) -> None:
+        """Continue the held file: record this process as its owner, after removing what `read` left out of `progress`.
+        Raises StorageError."""
+        copy = journal.repair(self.path, progress.lines)
+        if copy is not None:
+            note(
+                f"{self.path}: repaired: line {progress.lines + 1} is damaged or contradicts the lines above, so the "
+                f"file ends before it, and the points after it are measured again; {copy.name} has all lines"
+            )
         with self._storage_errors():
             journal.claim(self.path)
 
     def run_file(self) -> Path | None:
-        """Its run file, if it was written before the process was killed. Raises StorageError if another run's file is
-        in its place."""
+        """Its run file, if it was written before the process was killed; None for one that could not be stored, which
+        `finish` replaces. Raises StorageError if another run's file is in its place."""
         if not self.final_path.exists():
             return None
-        if run_id_in(self.final_path) != self.read().plan.run_id:
-            raise StorageError(f"{self.final_path} already exists and is not the run of {self.path}: move one of them")
+        self._check_place(self.read().plan.run_id)
+        try:
+            read_run(self.final_path)
+        except FormatError as error:
+            note(f"{error}: this run file is made again from {self.path.name}")
+            return None
         return self.final_path
 
     def remove(self) -> None:
@@ -111,40 +137,54 @@ class PartialRun:
             self.path.unlink()
         except OSError as error:
             raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
+        self.release()
 
     def finish(self, run: Run) -> Path:
-        """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
+        """Write the finished run, read it back as the database does, and delete the partial file.
+
+        Raises StorageError; the partial file then stays.
+        """
+        self._check_place(run.run_id)
         try:
             journal.replace(
                 self.final_path,
                 json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False, indent=1) + "\n",
             )
-            self.path.unlink()
+            read_run(self.final_path)
         except OSError as error:
             raise StorageError(
                 f"cannot write {self.final_path}: {error.strerror}; everything measured is in {self.path}"
             ) from error
+        except StorageError as error:
+            raise StorageError(f"cannot be read back: {error}; everything measured is in {self.path}") from error
+        self.remove()
         return self.final_path
 
     def read(self) -> Progress:
-        """The content of the file, without an incomplete last line. Raises FormatError."""
-        lines = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
-        start = max(number for number, line in enumerate(lines) if number == 0 or PLAN in line)
-        plan, records = lines[start].get(PLAN if start else "plan"), lines[start:]
-        preparations = [record["Preparation"] for record in records if "Preparation" in record]
-        loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
-        measurements = [record["Measurement"] for record in records if "Measurement" in record]
+        """The longest beginning of the file whose lines are complete and consistent. Raises FormatError for a file
+        without a plan, StorageError."""
+        header, *records = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
+        content = _Content(from_json(CellPlan, expanded(header.get("plan")), f"{self.path}: plan"))
+        lines = 1
+        for record in records:
+            try:
+                is_consistent = content.add(record, f"{self.path}:{lines + 1}")
+            except FormatError:
+                break
+            if not is_consistent:
+                break
+            lines += 1
         return Progress(
-            plan=from_json(CellPlan, expanded(plan), f"{self.path}: plan"),
-            preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
-            loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
-            measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),
-            owner=journal.owner(self.path, lines),
+            plan=content.plan,
+            preparation=content.preparation,
+            loads=tuple(content.loads),
+            measurements=tuple(content.measurements.values()),
+            lines=lines,
         )
 
-    def repair(self) -> None:
-        """Remove an incomplete last line, before more are appended. Raises StorageError."""
-        journal.repair(self.path)
+    def _check_place(self, run_id: str) -> None:
+        if self.final_path.exists() and run_id_in(self.final_path) != run_id:
+            raise StorageError(f"{self.final_path} already exists and is not the run of {self.path}: move one of them")
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:
@@ -155,6 +195,50 @@ class PartialRun:
                 f"cannot write to {self.path}: {error.strerror}; it holds everything measured so far: "
                 "free some space, then run_hardware_benchmark --resume"
             ) from error
+
+
+class _Content:
+    """What the lines of a file say, from its first plan on."""
+
+    def __init__(self, plan: CellPlan) -> None:
+        self._begin(plan)
+
+    def _begin(self, plan: CellPlan) -> None:
+        self.plan = plan
+        self.preparation: Preparation | None = None
+        self.loads: list[LaunchLoad] = []
+        self.measurements: dict[tuple[str, int], Measurement] = {}
+        self._labels = {point.label for point in plan.points}
+
+    def add(self, record: journal.Record, where: str) -> bool:
+        """Add a line; False if it contradicts the plan or an earlier line. Raises FormatError."""
+        if PLAN in record:
+            self._begin(from_json(CellPlan, expanded(record[PLAN]), where))
+        elif "Preparation" in record:
+            self.preparation = from_json(Preparation, record["Preparation"], where)
+        elif "LaunchLoad" in record:
+            load = from_json(LaunchLoad, record["LaunchLoad"], where)
+            if not self._is_planned(load.launch):
+                return False
+            self.loads.append(load)
+        elif "Measurement" in record:
+            one = from_json(Measurement, record["Measurement"], where)
+            key = (one.point.label, one.launch)
+            series = [(samples.launch, samples.phase, samples.metric) for samples in one.samples]
+            is_consistent = (
+                self._is_planned(one.launch)
+                and one.point.label in self._labels
+                and key not in self.measurements
+                and len(set(series)) == len(series)
+                and all(launch == one.launch for launch, *_ in series)
+            )
+            if is_consistent:
+                self.measurements[key] = one
+            return is_consistent
+        return True
+
+    def _is_planned(self, launch: int) -> bool:
+        return 0 <= launch < self.plan.settings.launches
 
 
 def run_id_in(path: Path) -> str | None:
@@ -170,16 +254,6 @@ def ids_in(path: Path) -> tuple[str, str] | None:
     except OSError:
         return None
     return None if match is None else (match[1].decode(), match[2].decode())
-
-
-def read_run(path: Path) -> Run:
-    """The run in a run file. Raises FormatError, StorageError."""
-    try:
-        return run_from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from error
 
 
 def prepare(folder: Path) -> None:
@@ -206,8 +280,24 @@ def opened_folder(output_dir: Path | None) -> Iterator[Path]:
 
 def unfinished(folder: Path) -> Sequence[PartialRun]:
     """The unfinished runs in a folder, oldest first."""
-    paths = folder.glob(f"*{PARTIAL_SUFFIX}")
-    return [PartialRun(path) for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))]
+    found = []
+    for path in folder.glob(f"*{PARTIAL_SUFFIX}"):
+        with suppress(FileNotFoundError):  # finished in the meantime
+            found.append((path.lstat().st_mtime_ns, path.name, PartialRun(path)))
+    return [file for *_, file in sorted(found, key=lambda one: one[:2])]
+
+
+@contextmanager
+def held(files: Sequence[PartialRun]) -> Iterator[list[PartialRun]]:
+    """The files that are still unfinished, in the given order, locked inside. Raises LockedError if another process
+    holds one."""
+    try:
+        # The same order everywhere: one process gets them all.
+        names = {file.path for file in sorted(files, key=lambda file: file.path) if file.hold()}
+        yield [file for file in files if file.path in names]
+    finally:
+        for file in files:
+            file.release()
 
 
 def _names(plan: CellPlan) -> Iterator[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from benchmarking.core.command_line import shows_tracebacks
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
@@ -64,6 +65,16 @@ class Observer:
 
     def close(self) -> None:
         """The sweep is over, or other output follows."""
+
+
+@contextmanager
+def closing(tracks: Sequence[Track]) -> Iterator[None]:
+    """At the end, the tracks are closed."""
+    try:
+        yield
+    finally:
+        for track in tracks:
+            track.close()
 
 
 def sweep(
@@ -301,16 +312,15 @@ class Track:
     def resume(
         cls, file: PartialRun, arguments: Mapping[str, object] | None = None, *, on_cluster: bool = False
     ) -> Track:
-        """The track of an unfinished file. Raises UsageError if another process uses the file, if it runs code that is
-        not among the command's arguments (`arguments`; see `check_loaded_plan`), and if a cluster started it unless
-        `on_cluster`."""
+        """The track of an unfinished file, which is locked until `close`. Raises LockedError if another process
+        continues it, StorageError if one has finished it, and UsageError if it runs code that is not among the
+        command's arguments (`arguments`; see `check_loaded_plan`), and if a cluster started it unless `on_cluster`."""
+        if not file.hold():
+            raise StorageError(f"{file.path} was finished by another process in the meantime")
         progress = file.read()
         check_loaded_plan(progress.plan, arguments or {}, str(file.path))
         check_location(progress.plan, str(file.path), on_cluster=on_cluster)
-        if progress.owner is not None and progress.owner.is_alive():
-            raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait until it ends, or stop it")
-        file.repair()
-        file.claim()
+        file.take_over(progress)
         return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements, progress.preparation)
 
     def begin(self) -> None:
@@ -347,6 +357,11 @@ class Track:
     def release(self) -> None:
         """Drop the raw samples of a finished run from memory, since a batch has many runs."""
         self.measurements = [dataclasses.replace(one, samples=()) for one in self.measurements]
+
+    def close(self) -> None:
+        """End the lock on its file, so that another command can continue it."""
+        if self._file is not None:
+            self._file.release()
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
         """The points for the next worker of a launch; empty if the launch is done."""

@@ -24,7 +24,7 @@ from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, recover_finished
-from benchmarking.sweep.run.supervisor import Track, sweep_one_launch
+from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
 from benchmarking.sweep.show.live import observed
 
 TURN = "--turn"
@@ -58,13 +58,15 @@ def take_turn(
     """
     spool.prepare(folder)
     has_begun = any(folder.glob("*.json*"))
-    finished = [recover_finished(file) for file in spool.unfinished(folder) if file.run_file() is not None]
-    unfinished = [Track.resume(file, arguments) for file in spool.unfinished(folder)]
-    tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
-    with observed(tracks, quiet=quiet) as observer:
-        sweep_one_launch(
-            tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
-        )
+    with spool.held(spool.unfinished(folder)) as files:
+        completed = [file for file in files if file.run_file() is not None]
+        finished = [recover_finished(file) for file in completed]
+        unfinished = [Track.resume(file, arguments) for file in files if file not in completed]
+        tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
+        with closing(tracks), observed(tracks, quiet=quiet) as observer:
+            sweep_one_launch(
+                tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
+            )
     return EXIT_FAILED if any(one.has_failures for one in finished) else EXIT_OK
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
+from benchmarking.core.large_samples import MAX_RAW, LargeSamples, large_samples
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -39,7 +40,6 @@ from benchmarking.core.records import (
 )
 from db.importers.support.files import ForeignFile, NoResultsError
 from db.importers.support.reading import INT32_MAX, INT64_MAX, short_name, shortened, without_zone
-from db.large_samples import MAX_RAW, LargeSamples, large_samples
 
 HASH_VERSION = 1
 """Version of the keys that are hashed into an imported hardware_id."""

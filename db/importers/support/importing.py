@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.large_samples import large_samples
 from benchmarking.core.records import FORMAT, Device, Json, Origin, Precision, Result, Run, canonical_hash
 from db.importers.support.building import content_id, foreign_hardware, iso
 from db.importers.support.files import ForeignFile, NoResultsError, importer_for, read_file, recognising
-from db.large_samples import large_samples
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
 Store = Callable[[Sequence[Run], ForeignFile], int]

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
+from benchmarking.core.large_samples import LargeSamples
 from benchmarking.core.metrics import LATENCY, OF_SINGLE_CALLS
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -27,7 +28,6 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches
 from db.importers.support.reading import INT32_MAX
-from db.large_samples import LargeSamples
 
 MS_PER_S = 1e3
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"

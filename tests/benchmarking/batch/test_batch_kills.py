@@ -130,8 +130,8 @@ def test_an_interrupted_batch_names_commands_that_resume_it(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
     wait_for(lambda: folder.is_dir() and len(settled(folder)) >= 1, poll_s=0.005)
-    code, _, err = (2, "", "") if process.poll() is not None else finish(start("--resume"))
-    assert (code, f"in use by PID {process.pid}" in err) == (2, True)
+    code, _, err = (1, "", "") if process.poll() is not None else finish(start("--resume"))
+    assert (code, f"in use by PID {process.pid}" in err) == (1, True)
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarking.core.large_samples import MIN_SAMPLES, QUANTILES, STEPS
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Samples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.stored_results import launch_values
 from db.commands.compact import main
-from db.large_samples import MIN_SAMPLES, QUANTILES, STEPS
 from db.upkeep.merge import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse

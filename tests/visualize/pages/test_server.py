@@ -128,7 +128,7 @@ def test_filters_are_bound_values(server):
 
 
 def test_a_downloaded_run_file_can_be_read(server, run_ids, tmp_path):
-    from db.spool import read_run
+    from benchmarking.core.run_file import read_run
 
     answer = server.get(f"/runs/{run_ids['gpt2']}.json")
     (tmp_path / "run.json").write_bytes(answer.body)

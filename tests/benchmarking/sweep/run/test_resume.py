@@ -15,7 +15,7 @@ from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import LockedError, StorageError, UsageError
 from benchmarking.core.provenance import this_process, uuid7
 from benchmarking.core.records import Preparation, to_json
 from benchmarking.measure.settings import settings
@@ -68,7 +68,7 @@ def bench_plan(theirs, mark):
 
 
 def null_plan(**fields):
-    return plan_cell(Request(model_id="tiny-bert", **NULL, **fields), uuid7())
+    return plan_cell(Request(model_id="tiny-bert", **{**NULL, **fields}), uuid7())
 
 
 def batch_of(folder, *plans, **about):
@@ -338,7 +338,93 @@ def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
     assert partial.final_path.read_bytes() == content
 
 
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[: len(text) // 2], lambda text: text.replace('"iterations": 2', '"iterations": 3')]
+)
+def test_a_run_file_that_cannot_be_stored_is_made_again(tmp_path, capsys, damage):
+    killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)
+    (path,) = (tmp_path / "benchmark_results").glob("*.json")
+    good = path.read_text()
+    path.write_text(damage(good))
+    assert run_hardware_benchmark.main(["--resume", "--quiet"]) == 0
+    assert "this run file is made again from" in capsys.readouterr().err
+    assert samples(path.read_text()) == samples(good)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
+        assert warehouse.query("select run_id from benchmark_runs").df().run_id[0] == json.loads(good)["run_id"]
+
+
+def samples(text):
+    return [one["values"] for result in json.loads(text)["results"] for one in result["samples"]]
+
+
+def test_a_partial_file_stays_until_its_run_file_has_been_read_back(theirs, monkeypatch):
+    track = Track.start(theirs, null_plan())
+    sweep([track], Observer())
+    write = journal.replace
+    monkeypatch.setattr(journal, "replace", lambda path, text: write(path, text[:-100]))
+    with pytest.raises(StorageError, match=r"cannot be read back: .*; everything measured is in .*\.partial\.jsonl"):
+        finish_run(track)
+    assert track.file.path.exists()
+
+
+def test_a_contradicting_file_continues_after_its_consistent_beginning(theirs, tmp_path, capsys):
+    """As two processes left it that resumed it at once, before files were locked."""
+    plan = null_plan(settings=settings("quick", iterations=2, warmup_iterations=1, launches=2))
+    track = Track.start(theirs, plan)
+    sweep([track], Observer())
+    partial = disown(track.file)
+    lines = partial.path.read_text().splitlines(keepends=True)
+    (first, second) = (place for place, line in enumerate(lines) if line.startswith('{"Measurement"'))
+    partial.path.write_text("".join([*lines[: first + 1], lines[first], *lines[first + 1 :]]))
+    before = partial.path.read_text()
+    assert run_hardware_benchmark.main(["--resume", "--output-dir", str(theirs), "--quiet"]) == 0
+    assert f"repaired: line {first + 2} is damaged or contradicts the lines above" in capsys.readouterr().err
+    assert partial.path.with_name(f"{partial.path.name}.damaged").read_text() == before
+    (result,) = json.loads(partial.final_path.read_text())["results"]
+    assert (result["launches"], result["iterations"]) == (2, 4)
+    assert result["samples"][1]["values"] == json.loads(lines[first])["Measurement"]["samples"][1]["values"]
+    assert second > first
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from benchmarking.sweep.run.spool import PartialRun
+file = PartialRun(Path(sys.argv[1]))
+assert file.hold()
+file.take_over(file.read())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_that_another_process_resumes_is_refused(theirs, capsys):
+    partial = disown(PartialRun.create(theirs, null_plan()))
+    command = [sys.executable, "-c", HOLDER, str(partial.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        content = partial.path.read_bytes()
+        assert f"being resumed by PID {holder.pid}: wait until it ends, or stop it" in resume_run(
+            capsys, theirs, code=1
+        )
+        assert partial.path.read_bytes() == content
+        holder.kill()
+    assert run_hardware_benchmark.main(["--resume", "--output-dir", str(theirs), "--quiet"]) == 0
+
+
+def test_a_lock_ends_with_its_command_not_with_its_process(theirs):
+    track = Track.start(theirs, null_plan())
+    with supervisor.closing([track]):
+        track.begin()
+        with pytest.raises(LockedError, match=f"in use by PID {os.getpid()}"):
+            Track.resume(PartialRun(track.file.path))
+    Track.resume(PartialRun(track.file.path)).close()
+
+
 def disown(file):
     """The file as if its process had ended."""
     journal.append(file.path, "Owner", json.dumps({"host": "elsewhere", "pid": 1, "created_s": 0.0}))
+    file.release()
     return file

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, LockedError
 from benchmarking.core.records import Measurement, Point, Samples
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.plan import CellPlan
@@ -104,13 +106,24 @@ def test_journals_appear_complete_and_never_replace_a_file(tmp_path):
     paths = [tmp_path / name for name in ("a", "b", "c")]
     first = journal.create(paths, {"format": "x", "version": 1}, lambda path: True)
     second = journal.create(paths, {"format": "x", "version": 1}, lambda path: path.name != "b")
-    assert (first.name, second.name) == ("a", "c")
+    assert (first.path.name, second.path.name) == ("a", "c")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
-    header, _ = journal.read(first, "x", 1, "an x")
-    assert header == {"format": "x", "version": 1}
-    assert journal.owner(first, journal.read(first, "x", 1, "an x")).is_alive()
+    header, owner = journal.read(first.path, "x", 1, "an x")
+    assert (header, owner["Owner"]["pid"]) == ({"format": "x", "version": 1}, os.getpid())
     with pytest.raises(FormatError, match="expected version 2, found 1"):
-        journal.read(first, "x", 2, "an x")
+        journal.read(first.path, "x", 2, "an x")
+
+
+def test_journals_are_locked_from_their_first_moment_to_their_release(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "CLAIM_S", 0.1)
+    held = journal.create([tmp_path / "a"], {"format": "x", "version": 1}, lambda path: True)
+    with pytest.raises(LockedError, match=f"a: in use by PID {os.getpid()}"):
+        journal.hold(held.path)
+    held.release()
+    again = journal.hold(held.path)
+    held.path.unlink()
+    again.release()
+    assert journal.hold(held.path) is None
 
 
 def test_a_file_system_without_links_gets_the_same_file(tmp_path, monkeypatch):
@@ -119,7 +132,7 @@ def test_a_file_system_without_links_gets_the_same_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.link", no_links)
     paths = [tmp_path / name for name in ("a", "b")]
-    found = [journal.create(paths, {"format": "x", "version": 1}, lambda path: True) for _ in range(2)]
+    found = [journal.create(paths, {"format": "x", "version": 1}, lambda path: True).path for _ in range(2)]
     assert found == paths
     assert paths[0].read_text().count("\n") == 2
 

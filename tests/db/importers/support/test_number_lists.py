@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarking.core import plugins
+from benchmarking.core.large_samples import LargeSamples
 from db.commands.import_results import main
 from db.importers.support import building, files, measures, number_lists
 from db.importers.support.files import NoResultsError, importer_for, read_file
 from db.importers.support.number_lists import extract_lists
-from db.large_samples import LargeSamples
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 

@@ -118,7 +118,7 @@ def large_samples(runs: Iterable[Run]) -> Iterator[LargeSamples]:
 def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
     """The run in an open file, with `LargeSamples`, and the file's digest (SHA-256, hex).
 
-    Raises FormatError like `db.spool.read_run`.
+    Raises FormatError like `benchmarking.core.run_file.read_file`.
     """
     stream = _Stream(opened, where)
     rest = stream.rest()
