@@ -285,7 +285,7 @@ def _print(
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} A B [flags]",
+        usage="%(prog)s A B [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -178,7 +178,7 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} SCRIPT[::HASH,HASH] ... [flags]",
+        usage="%(prog)s SCRIPT[::HASH,HASH] ... [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -215,7 +215,7 @@ def _check_log(path: Path | None) -> None:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} GOOD BAD [flags] -- COMMAND",
+        usage="%(prog)s GOOD BAD [flags] -- COMMAND",
         description=__doc__,
         epilog=f"{EXAMPLES}\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

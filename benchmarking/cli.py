@@ -5,58 +5,100 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from benchmarking.core.errors import EXIT_OK, EXIT_USAGE
 
-COMMANDS = {
-    "setup_benchmark_db": ("db.setup_benchmark_db", "create, upgrade, verify, load and back up the warehouse"),
-    "run_hardware_benchmark": ("benchmarking.run_hardware_benchmark", "measure one model on one device over a grid"),
-    "batch_benchmark": ("benchmarking.batch_benchmark", "measure many models on many devices in one command"),
-    "compare_onnx": ("benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO"),
-    "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them"),
-    "profile_model": ("benchmarking.profile_model", "show where a call's time goes, by part, layer and operator"),
-    "manage_cache": ("benchmarking.manage_cache", "list and delete cached exports, engines and compiled code"),
-    "benchit": ("benchmarking.benchit", "measure the models that a Python script calls"),
-    "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
+
+class Command(NamedTuple):
+    """A command of the front door."""
+
+    module: str
+    """Its `main` is the command."""
+    summary: str
+    script: str | None = None
+    """The name under which it is installed too; None for a name that is too common for a PATH."""
+
+
+GROUPS: dict[str, dict[str, Command]] = {
+    "measure": {
+        "run": Command(
+            "benchmarking.run_hardware_benchmark",
+            "measure one model on one device over a grid",
+            "run_hardware_benchmark",
+        ),
+        "batch": Command(
+            "benchmarking.batch_benchmark", "measure many models on many devices in one command", "batch_benchmark"
+        ),
+        "script": Command("benchmarking.benchit", "measure the models that a Python script calls", "benchit"),
+        "compare-runtimes": Command(
+            "benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO", "compare_onnx"
+        ),
+        "load": Command(
+            "benchmarking.load_server",
+            "load-test a server or a model: latency, throughput and goodput at each rate",
+        ),
+        "ab": Command("benchmarking.ab", "compare two commands, measured in alternating launches"),
+        "profile": Command(
+            "benchmarking.profile_model", "show where a call's time goes, by part, layer and operator", "profile_model"
+        ),
+        "bisect": Command("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring"),
+        "worker": Command("benchmarking.cluster.worker", "make this machine a worker of batch --cluster"),
+    },
+    "look": {
+        "show": Command("db.commands.show", "show the newest results, with the trend of each series"),
+        "history": Command("db.commands.history", "show series over time, with their change points"),
+        "charts": Command(
+            "visualize.visualize_benchmarks",
+            "draw charts from the warehouse or from run files",
+            "visualize_benchmarks",
+        ),
+        "dashboard": Command("visualize.pages.dashboard", "show the warehouse as web pages on this machine"),
+        "query": Command("db.commands.query", "run a read-only SQL query, or print the data dictionary"),
+        "sql": Command("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
+        "top": Command("benchmarking.top", "watch the sweeps running on this machine: progress, results, device use"),
+    },
+    "judge": {
+        "compare": Command("db.commands.compare", "compare two selections of results, worst change first"),
+        "check": Command("db.commands.check", "gate CI: compare the newest runs with earlier ones"),
+        "regressions": Command("db.commands.regressions", "list what got slower since a date"),
+        "alert": Command("db.commands.alert", "list regression alerts, and record their triage"),
+        "recommend": Command("db.commands.recommend", "find the device, runtime and batch size that meet your limits"),
+    },
+    "exchange": {
+        "import": Command("db.commands.import_results", "import result files from other tools"),
+        "export": Command("db.commands.export_results", "export results as CSV, Parquet, ..., or a model as ONNX"),
+        "export-model": Command(
+            "benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them", "export_to_onnx"
+        ),
+        "merge": Command("db.commands.merge", "merge other warehouses into this one"),
+        "publish": Command("visualize.pages.publish", "write the pages as a static site"),
+        "mcp": Command("db.commands.mcp", "serve the warehouse to assistants over MCP, read-only"),
+    },
+    "maintain": {
+        "setup": Command(
+            "db.setup_benchmark_db", "create, upgrade, verify, load and back up the warehouse", "setup_benchmark_db"
+        ),
+        "series": Command("db.commands.series", "list series, and alias one to another after a rename"),
+        "annotate": Command("db.commands.annotate", "store notes about runs, series and machines"),
+        "cache": Command(
+            "benchmarking.manage_cache", "list and delete cached exports, engines and compiled code", "manage_cache"
+        ),
+        "compact": Command("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
+    },
 }
-SHORT_NAMES = {
-    "compare-runtimes": "compare_onnx",
-    "cache": "manage_cache",
-    "script": "benchit",
-    "profile": "profile_model",
+"""The commands by what they are for: group -> name after `benchhouse` -> command."""
+VERSION = Command("benchmarking.cli", "print the version")
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+SCRIPT_ALIASES = {"integration_benchmark": "batch_benchmark"}
+"""Further names of scripts."""
+SCRIPTS = {command.script: name for name, command in COMMANDS.items() if command.script}
+ALIASES = {
+    spelling: SCRIPTS[script]
+    for name, script in {**{name: name for name in SCRIPTS}, **SCRIPT_ALIASES}.items()
+    for spelling in (name, name.replace("_", "-"))
 }
-"""Command names that differ from the names of the scripts."""
-ALIASES = {"integration_benchmark": "batch_benchmark"}
-"""Further names, also of scripts."""
-SUBCOMMANDS = {
-    "show": ("db.commands.show", "show the newest results, with the trend of each series"),
-    "load": ("benchmarking.load_server", "load-test a server or a model: latency, throughput and goodput at each rate"),
-    "top": ("benchmarking.top", "watch the sweeps running on this machine: progress, results, device use"),
-    "worker": ("benchmarking.cluster.worker", "make this machine a worker of batch_benchmark --cluster"),
-    "ab": ("benchmarking.ab", "compare two commands, measured in alternating launches"),
-    "bisect": ("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring and bisecting"),
-    "compare": ("db.commands.compare", "compare two selections of results, worst change first"),
-    "history": ("db.commands.history", "show series over time, with their change points"),
-    "regressions": ("db.commands.regressions", "list what got slower since a date"),
-    "series": ("db.commands.series", "list series, and alias one to another after a rename"),
-    "check": ("db.commands.check", "gate CI: compare the newest runs with earlier ones"),
-    "alert": ("db.commands.alert", "list regression alerts, and record their triage"),
-    "annotate": ("db.commands.annotate", "store notes about runs, series and machines"),
-    "recommend": ("db.commands.recommend", "find the device, runtime and batch size that meet your limits"),
-    "import": ("db.commands.import_results", "import result files from other tools"),
-    "export": (
-        "db.commands.export_results",
-        "export results as CSV, Parquet, ..., or a model as ONNX or OpenVINO",
-    ),
-    "merge": ("db.commands.merge", "merge other warehouses into this one"),
-    "query": ("db.commands.query", "run a read-only SQL query"),
-    "sql": ("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
-    "mcp": ("db.commands.mcp", "serve the warehouse to assistants over MCP, read-only"),
-    "dashboard": ("visualize.pages.dashboard", "show the warehouse as web pages on this machine"),
-    "publish": ("visualize.pages.publish", "write the pages as a static site"),
-    "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
-}
-"""Commands without a script, since their names are too common for a PATH."""
+"""Further names of commands: those of the scripts, also in kebab-case."""
 WITHOUT_PANDAS = frozenset(
     f"db.commands.{name}"
     for name in (
@@ -67,33 +109,53 @@ WITHOUT_PANDAS = frozenset(
 """Commands that need no package that uses pandas, unlike charts and the MLflow exporter."""
 EXAMPLES = """\
 examples:
-  benchhouse run_hardware_benchmark --model-id bert-base-uncased --device cpu --save
+  benchhouse run bert-base-uncased --device cpu --save
   benchhouse compare tag.version=1.0 tag.version=1.1
-  benchhouse visualize_benchmarks --output-dir charts
+  benchhouse charts --output-dir charts
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the named command. Exit code 2 for a name that is not in the table."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         return _print(_help(), EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] in ("--version", "version"):
-        from benchmarking import __version__
+        return _version(arguments)
+    typed, *rest = arguments
+    name = typed.removesuffix(".py")
+    command = COMMANDS.get(ALIASES.get(name, name))
+    if command is None:
+        return _unknown(typed)
+    from benchmarking.core.command_line import hide_package, typed_as
 
-        return _print(f"benchhouse {__version__}", EXIT_OK)
-    name = arguments[0].removesuffix(".py")
-    name = {**SHORT_NAMES, **ALIASES}.get(name, name)
-    commands = COMMANDS | SUBCOMMANDS
-    if name not in commands:
-        print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_summaries())}", file=sys.stderr)
-        return EXIT_USAGE
-    if argv is None and commands[name][0] in WITHOUT_PANDAS:
-        from benchmarking.core.command_line import hide_package
-
+    if argv is None and command.module in WITHOUT_PANDAS:
         hide_package("pandas")
-    module = importlib.import_module(commands[name][0])
-    return int(module.main(arguments[1:]))
+    module = importlib.import_module(command.module)
+    with typed_as(f"benchhouse {typed}"):
+        return int(module.main(rest))
+
+
+def _version(arguments: Sequence[str]) -> int:
+    from benchmarking import __version__
+    from benchmarking.core.command_line import Parser, run_command
+
+    def command(words: Sequence[str]) -> int:
+        Parser(prog="benchhouse version", description="Prints the version.").parse_args(words)
+        print(f"benchhouse {__version__}", flush=True)
+        return EXIT_OK
+
+    return run_command("benchhouse version", command, arguments[1:])
+
+
+def _unknown(name: str) -> int:
+    from benchmarking.core.suggestions import SIMILAR, nearest
+
+    near = nearest(name, [*COMMANDS, *ALIASES], number=3, similar=SIMILAR)
+    meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
+    hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    print(f"benchhouse: error: unknown command {name!r}: {hint}benchhouse --help lists all", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _print(text: str, exit_code: int) -> int:
@@ -107,19 +169,16 @@ def _print(text: str, exit_code: int) -> int:
     return run_command("benchhouse", command, [])
 
 
-def _summaries() -> dict[str, str]:
-    """The summary of each command, by its name after `benchhouse`."""
-    short = {name: short for short, name in SHORT_NAMES.items()}
-    summaries = {short.get(name, name): what for name, (_, what) in (COMMANDS | SUBCOMMANDS).items()}
-    return {**summaries, "version": "print the version"}
-
-
 def _help() -> str:
-    summaries = _summaries()
-    width = max(map(len, summaries))
-    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in summaries.items())
+    width = max(map(len, COMMANDS))
+    groups = (
+        f"{group}:\n" + "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in commands.items())
+        for group, commands in {**GROUPS, "maintain": {**GROUPS["maintain"], "version": VERSION}}.items()
+    )
     return (
-        f"usage: benchhouse <command> [arguments]\n\n{rows}\n\n{EXAMPLES}\nbenchhouse <command> --help shows its flags."
+        "usage: benchhouse COMMAND [arguments]\n\n"
+        + "\n\n".join(groups)
+        + f"\n\n{EXAMPLES}\nbenchhouse COMMAND --help shows the flags of a command."
     )
 
 

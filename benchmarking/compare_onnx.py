@@ -77,7 +77,7 @@ def _compared() -> tuple[str, ...]:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} MODEL [flags]",
+        usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

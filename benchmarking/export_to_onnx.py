@@ -65,7 +65,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} MODEL [--output-dir DIR] [flags]",
+        usage="%(prog)s MODEL [--output-dir DIR] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -375,7 +375,7 @@ def _without_raw(result: Result) -> Result:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} --url URL --model NAME [flags]\n       {NAME} MODEL [flags]",
+        usage="%(prog)s --url URL --model NAME [flags]\n       %(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

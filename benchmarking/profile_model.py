@@ -154,7 +154,7 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} MODEL [flags]",
+        usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

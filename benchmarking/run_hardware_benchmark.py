@@ -15,7 +15,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
-from benchmarking.core.command_line import Parser, names, note, notes, run_command
+from benchmarking.core.command_line import Parser, add_model_id, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
@@ -203,15 +203,13 @@ def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} --model-id MODEL [flags]",
+        usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("model")
-    model.add_argument(
-        "--model-id", metavar="MODEL", help="name on the Hugging Face hub, local folder, or a name from --list-models"
-    )
+    add_model_id(model, "name on the Hugging Face hub, local folder, or a name from --list-models")
     flags.add_model(model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)

@@ -169,25 +169,26 @@ def test_the_package_list_is_the_folders():
 
 
 def test_every_command_of_the_front_door_exists_under_both_spellings():
-    from benchmarking.cli import ALIASES, COMMANDS
+    from benchmarking.cli import SCRIPT_ALIASES, SCRIPTS
 
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     names = {"benchhouse": "benchhouse"}
-    names |= {spelling: ALIASES.get(name, name) for name in [*COMMANDS, *ALIASES] for spelling in (name, f"{name}.py")}
+    of_scripts = {**{name: name for name in SCRIPTS}, **SCRIPT_ALIASES}
+    names |= {spelling: script for name, script in of_scripts.items() for spelling in (name, f"{name}.py")}
     assert scripts == {spelling: f"benchmarking.console_scripts:{name}" for spelling, name in names.items()}
 
 
-def test_every_command_behind_the_front_door_alone_has_a_main():
-    from benchmarking.cli import SUBCOMMANDS
+def test_every_command_of_the_front_door_has_a_main():
+    from benchmarking.cli import COMMANDS
 
-    for module, _ in SUBCOMMANDS.values():
-        assert is_command(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())), module
+    for command in COMMANDS.values():
+        assert is_command(ast.parse((ROOT / f"{command.module.replace('.', '/')}.py").read_text())), command
 
 
 def test_importing_commands_and_plugins_imports_nothing_heavy():
-    from benchmarking.cli import COMMANDS, SUBCOMMANDS
+    from benchmarking.cli import COMMANDS
 
-    modules = [module for module, _ in (COMMANDS | SUBCOMMANDS).values()]
+    modules = [command.module for command in COMMANDS.values()]
     modules += ["benchmarking.sweep.run.supervisor", "benchmarking.sweep.plan.request", "benchmarking.sweep.run.worker"]
     for folder in ("devices", "runtimes", "workloads"):
         for path in (ROOT / "benchmarking" / folder).glob("[!_]*.py"):

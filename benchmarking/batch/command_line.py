@@ -46,7 +46,7 @@ def parser(name: str, description: str | None) -> Parser:
     """The flags of the command; a setting that is not given is None."""
     parser = Parser(
         prog=name,
-        usage=f"{name} (--models M,M | --model-list FILE | --benches DIR | --resume) [flags]",
+        usage="%(prog)s (--models M,M | --model-list FILE | --benches DIR | --resume) [flags]",
         description=description,
         epilog=f"{model_list.help_text()}\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -6,14 +6,18 @@ import argparse
 import errno
 import math
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
 from benchmarking.core.signals import signals_interrupt
+from benchmarking.core.suggestions import unknown_flag, unknown_name
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.text import visible
 
@@ -43,11 +47,112 @@ MAX_SECONDS = 1e9
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
+FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
+"""A word that can only be a flag: not a negative number, and not a text with spaces."""
+_TYPED: ContextVar[str | None] = ContextVar("typed", default=None)
+_RUNNING: ContextVar[str | None] = ContextVar("running", default=None)
+
+
+@contextmanager
+def typed_as(name: str) -> Iterator[None]:
+    """Inside, the command that runs shows this name, which the user typed, in its usage line and errors."""
+    token = _TYPED.set(name)
+    try:
+        yield
+    finally:
+        _TYPED.reset(token)
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports a usage error in one line."""
+    """An argument parser that takes no abbreviations, and reports a usage error in one line with what was meant."""
+
+    def __init__(self, *, prog: str, **settings: Any) -> None:
+        is_running = prog == _RUNNING.get()
+        super().__init__(prog=(is_running and _TYPED.get()) or prog, allow_abbrev=False, **settings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown flags here, before missing arguments, and in the subcommand that they were given to."""
+        words = list(sys.argv[1:] if args is None else args)
+        has_actions = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        if not has_actions:
+            self._check_flags(words)
+        found, rest = super().parse_known_args(words, namespace)
+        if rest:
+            self._check_flags(rest)
+            self.error(self._unexpected(rest[0]))
+        return found, rest
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(message)} (see {self.prog} --help)\n")
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(visible(one_line(message)))} (see {self.prog} --help)\n")
+
+    def _check_flags(self, words: Sequence[str]) -> None:
+        for word in words:
+            if word == "--":
+                return
+            flag = word.partition("=")[0]
+            if not FLAG.fullmatch(flag) or flag in self._option_string_actions:
+                continue
+            if not flag.startswith("--") and flag[:2] in self._option_string_actions:  # -dDIR, or -ab for -a -b
+                continue
+            self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection))
+
+    def _shown_flags(self) -> dict[str, str]:
+        """Every spelling of a flag -> the one in the help; none for hidden flags."""
+        return {
+            spelling: action.option_strings[-1] if spelling not in action.option_strings else spelling
+            for spelling, action in self._option_string_actions.items()
+            if action.help != argparse.SUPPRESS
+        }
+
+    def _unexpected(self, word: str) -> str:
+        """The message for an argument too many."""
+        if self._selection == "":
+            return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
+        takes_words = any(not action.option_strings for action in self._actions)
+        return f"unexpected argument {word!r}{'' if takes_words else ': this command takes flags only'}"
+
+    @property
+    def _selection(self) -> str | None:
+        """What precedes a selection of results: its flag, or nothing; None if the command takes none."""
+        takes = next((action for action in self._actions if action.metavar == "SELECTION"), None)
+        return None if takes is None else "".join(takes.option_strings[:1])
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = "action" if isinstance(action, argparse._SubParsersAction) else "value"
+            raise argparse.ArgumentError(action, unknown_name(str(value), [str(one) for one in action.choices], what))
+
+
+class _OneModel(argparse.Action):
+    """Stores the model, given as an argument or by its flag, but not two different ones."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        present = getattr(namespace, self.dest, None)
+        if values is None:
+            return
+        if present not in (None, values):
+            parser.error(f"two models, {present} and {values}: give one of them")
+        setattr(namespace, self.dest, values)
+
+
+def add_model_id(group: argparse._ActionsContainer, what: str) -> None:
+    """The model of a command, as its first argument or as --model-id."""
+    group.add_argument("model_id", nargs="?", action=_OneModel, metavar="MODEL", help=what)
+    group.add_argument("--model-id", action=_OneModel, metavar="MODEL", help="the same, as a flag (default: MODEL)")
+
+
+def add_aliases(group: argparse._ActionsContainer, action: argparse.Action, *spellings: str) -> None:
+    """Read further spellings of a flag, which its help does not show: earlier names, and a plural or singular."""
+    for spelling in spellings:
+        if spelling in group._option_string_actions:
+            raise ValueError(f"{spelling} is a flag already")
+        group._option_string_actions[spelling] = action
 
 
 def run_command(
@@ -59,14 +164,17 @@ def run_command(
     about what was saved and how to continue, for commands that do not print their own. Any other exception is a bug and
     keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the tracebacks of expected errors too.
     """
+    token, typed = _RUNNING.set(name), _TYPED.get() or name
     with guarded_streams(), signals_interrupt() as received:
         try:
-            return _exit_code(name, command, sys.argv[1:] if argv is None else argv)
+            return _exit_code(typed, command, sys.argv[1:] if argv is None else argv)
         except KeyboardInterrupt as stop:
             # DuckDB reports every signal as one error; the handler knows which it was.
             number = stop.number if isinstance(stop, Interrupted) else received[-1] if received else signal.SIGINT
-            print(f"{name}: interrupted{f': {interrupted}' if interrupted else ''}", file=sys.stderr)
+            print(f"{typed}: interrupted{f': {interrupted}' if interrupted else ''}", file=sys.stderr)
             return 128 + number
+        finally:
+            _RUNNING.reset(token)
 
 
 def shows_tracebacks() -> bool:
@@ -207,14 +315,10 @@ def tag(text: str) -> tuple[str, str]:
 
 
 def choice(value: str, known: Sequence[str], what: str) -> str:
-    """`value`, if it is known. Raises UsageError with similar names and the full list."""
+    """`value`, if it is known. Raises UsageError with what was probably meant, and the nearest known names."""
     if value in known:
         return value
-    import difflib
-
-    near = difflib.get_close_matches(value, known, n=3)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UsageError(f"unknown {what} {value!r}: {hint}known: {', '.join(known)}")
+    raise UsageError(unknown_name(value, known, what))
 
 
 def _int(text: str, least: int) -> int:

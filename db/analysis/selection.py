@@ -25,10 +25,12 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED, Direction, Metric, custom_metric, metric_by_ending
+from benchmarking.core.records import PRECISIONS
 from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
 
@@ -59,6 +61,8 @@ FIELDS = {
     "series": "series_id",
 }
 """Word -> column."""
+OTHER_FIELDS = ("tag.NAME", "since", "until")
+"""Words that are no column."""
 PREFIXED = ("run", "session", "commit", "hardware", "series")
 """Fields whose value may be a prefix of the column's."""
 NUMBERS = ("threads", *AXIS_FIELDS)
@@ -167,7 +171,7 @@ def _part(word: str) -> Selection:
         return _membership(word, f"tags[{literal(field[4:])}]", values, named=field)
     if field in ("since", "until"):
         return _time(word, field, text.strip())
-    column = FIELDS[choice(field, (*FIELDS, "tag.NAME", "since", "until"), "selection")]
+    column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
     if field in NUMBERS:
         return _membership(word, column, [_number(word, value) for value in values], named=column)
     if column == "series_id":
@@ -201,8 +205,9 @@ def _id_condition(word: str) -> Selection:
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns:
         raise UsageError(
-            f"{word!r} is not a selection: expected a run id (at least its first 8 characters), a commit, latest, "
-            f"FIELD=VALUE with a field of {', '.join(FIELDS)}, tag.NAME, since, until, or sql:CONDITION"
+            f"{word!r} is not a selection: did you mean {probable_part(word)}? Expected FIELD=VALUE (fields: "
+            f"{', '.join((*FIELDS, *OTHER_FIELDS))}), a run id (at least its first 8 characters), a commit, latest, or "
+            "sql:CONDITION"
         )
     # A condition on the runs alone: on several columns of the view it would read all results.
     runs = f"({' OR '.join(f'starts_with({column}, ?)' for column in columns)})"
@@ -216,6 +221,19 @@ def _id_condition(word: str) -> Selection:
         run_values=values,
         is_whole_runs=True,
     )
+
+
+def probable_part(word: str) -> str:
+    """What a word without "=" probably meant: a device, a runtime or a precision by its name, else a model."""
+    base = word.partition(":")[0].lower()
+    for field, known in (
+        ("device", plugins.names(plugins.DEVICES)),
+        ("runtime", plugins.names(plugins.RUNTIMES)),
+        ("precision", PRECISIONS),
+    ):
+        if base in known:
+            return f"{field}={word}"
+    return f"model={word}"
 
 
 def _membership(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:

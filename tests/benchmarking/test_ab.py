@@ -202,7 +202,7 @@ def test_a_failing_side_ends_the_comparison_with_its_exit_code(capfd, tmp_path, 
     null_script()
     assert ab.main([f"{FLAGS} --no-such-flag", FLAGS, "--rounds", "1", "--quiet"]) == 2
     message = capfd.readouterr().err
-    assert "unrecognized arguments: --no-such-flag" in message
+    assert "unknown flag --no-such-flag" in message
     assert "benchhouse ab: error: A ended with exit code 2" in message
 
 

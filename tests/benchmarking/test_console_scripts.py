@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from benchmarking import console_scripts
-from benchmarking.cli import COMMANDS
+from benchmarking.cli import COMMANDS, SCRIPTS
 
-MODULES = {"benchhouse": "benchmarking.cli"} | {name: module for name, (module, _) in COMMANDS.items()}
+MODULES = {"benchhouse": "benchmarking.cli"} | {script: COMMANDS[name].module for script, name in SCRIPTS.items()}
 """Entry point -> the module of its command."""
 
 

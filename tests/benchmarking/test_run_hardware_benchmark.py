@@ -258,7 +258,7 @@ def test_the_options_of_a_runtime_are_in_its_mode(capsys):
         (["--model-id", "tiny-bert", "--tag", "novalue"], "takes key=value"),
         (["--model-id", "tiny-bert", "--device", "null", "--attention", "sdpa"], "no option 'attention'"),
         (["--resume"], "no unfinished run"),
-        (["--colour"], "unrecognized arguments"),
+        (["--colour"], "unknown flag --colour"),
     ],
 )
 def test_usage_errors_are_one_line_and_exit_code_2(capsys, arguments, message):

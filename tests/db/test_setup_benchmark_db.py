@@ -188,7 +188,7 @@ def test_overwrite_can_be_filled_at_once(spool_run):
         (["--backup", "gone/b.duckdb", "--overwrite"], 1, "No such file"),
         (["--lock-timeout", "-1"], 2, "takes seconds from 0: got '-1'"),
         (["--lock-timeout", "soon"], 2, "takes seconds from 0: got 'soon'"),
-        (["--frobnicate"], 2, "unrecognized arguments: --frobnicate"),
+        (["--frobnicate"], 2, "unknown flag --frobnicate"),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments, code, words, capsys):

@@ -31,9 +31,9 @@ HEAD = """\
 Every command and every flag. This page is generated from the parsers by `python -m tests.docs.cli_page`; `--help` after
 a command says the same.
 
-The commands with a script run under its name, with and without `.py`, and as `benchhouse NAME`. The others run as
-`benchhouse NAME` only. Results go to stdout and progress to stderr; [Getting started](getting-started.md#exit-codes)
-has the exit codes.
+The commands with a script also run under its name, with and without `.py`, and as `benchhouse SCRIPT`; the others run
+as `benchhouse NAME` only. Results go to stdout and progress to stderr;
+[Getting started](getting-started.md#exit-codes) has the exit codes.
 """
 
 
@@ -53,8 +53,8 @@ def main() -> int:
 def page() -> str:
     """The text of the page."""
     with _without_defaults_of_this_machine():
-        commands = {name: parser_of(name) for name in cli.COMMANDS | cli.SUBCOMMANDS}
-        return "\n".join([HEAD, _contents(), *(command(shown(name), parser) for name, parser in commands.items())])
+        commands = {name: parser_of(name) for name in cli.COMMANDS}
+        return "\n".join([HEAD, _contents(), *(command(name, parser) for name, parser in commands.items())])
 
 
 def parser_of(command: str, *arguments: str) -> argparse.ArgumentParser:
@@ -71,11 +71,6 @@ def parser_of(command: str, *arguments: str) -> argparse.ArgumentParser:
     raise LookupError(f"command {command} parses no arguments")
 
 
-def shown(command: str) -> str:
-    """The name of a command after `benchhouse`."""
-    return next((short for short, name in cli.SHORT_NAMES.items() if name == command), command)
-
-
 @contextlib.contextmanager
 def _without_defaults_of_this_machine() -> Iterator[None]:
     kept = {name: value for name, value in os.environ.items() if name not in FOUND_BY_THE_MACHINE}
@@ -84,10 +79,11 @@ def _without_defaults_of_this_machine() -> Iterator[None]:
 
 
 def _contents() -> str:
-    rows = []
-    for name, (_, summary) in (cli.COMMANDS | cli.SUBCOMMANDS).items():
-        script = f"`{name}`" if name in cli.COMMANDS else ""
-        rows.append((f"[`{shown(name)}`](#{shown(name)})", script, summary))
+    rows = [
+        (f"[`{name}`](#{name})", f"`{one.script}`" if one.script else "", f"{group}: {one.summary}")
+        for group, commands in cli.GROUPS.items()
+        for name, one in commands.items()
+    ]
     return _table(("benchhouse", "script", "does"), rows)
 
 

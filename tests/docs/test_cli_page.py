@@ -13,7 +13,7 @@ from benchmarking import cli
 from tests.docs import cli_page
 from tests.helpers.doc_pages import blocks
 
-COMMANDS = tuple(cli.COMMANDS | cli.SUBCOMMANDS)
+COMMANDS = tuple(cli.COMMANDS)
 
 
 def test_the_page_equals_the_parsers():
@@ -49,19 +49,19 @@ def test_every_example_of_a_help_text_is_accepted_by_the_parser_it_is_for(comman
         words = shlex.split(line, comments=True)
         name, arguments = (words[1], words[2:]) if words[0] == "benchhouse" else (words[0], words[1:])
         arguments = list(itertools.takewhile(lambda word: word != "--", arguments))  # behind it: another command
-        parser = cli_page.parser_of(cli.SHORT_NAMES.get(name, name), *arguments)
+        parser = cli_page.parser_of(name, *arguments)
         parser.parse_args(arguments)  # exits where they are refused
 
 
 def examples(parser: argparse.ArgumentParser) -> list[str]:
     """The command lines in the description and at the end of a help text."""
     text = f"{parser.description}\n{parser.epilog}".replace("\\\n", " ")
-    names = "|".join([*cli.COMMANDS, "benchhouse"])
+    names = "|".join([*cli.SCRIPTS, "benchhouse"])
     return re.findall(rf"^ +((?:{names})(?:\.py)? .+)$", text, re.MULTILINE)
 
 
 def test_every_command_that_measures_or_draws_has_examples():
-    assert all(examples(cli_page.parser_of(command)) for command in cli.COMMANDS)
+    assert all(examples(cli_page.parser_of(command)) for command in cli.SCRIPTS)
 
 
 def test_only_the_page_about_commands_has_generated_blocks():

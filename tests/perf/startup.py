@@ -21,7 +21,7 @@ def seconds(arguments: list[str]) -> float:
 def main() -> int:
     """Print a line a command."""
     commands = {"pass": ["-c", "pass"], "benchhouse": ["-m", "benchmarking", "--help"]}
-    commands |= {name: ["-m", module, "--help"] for name, (module, _) in COMMANDS.items()}
+    commands |= {name: ["-m", command.module, "--help"] for name, command in COMMANDS.items()}
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
         for name, arguments in commands.items():

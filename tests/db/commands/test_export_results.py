@@ -48,7 +48,7 @@ def test_skipped_results_are_listed_on_stderr(command):
     [
         (["model=none", "--format", "csv"], "'model=none' selects nothing"),
         (["modle=x", "--format", "csv"], "did you mean model"),
-        (["--format", "xml"], "invalid choice: 'xml'"),
+        (["--format", "xml"], "unknown value 'xml'"),
         (["--format", "parquet"], "give a folder with --output"),
         (["--format", "markdown", "--tables", "all"], "the format markdown supports only results"),
         ([], "--format"),

@@ -128,7 +128,7 @@ def test_history_with_nothing_to_show_is_not_enough_data(asked):
         (("series", "alias", "zzzz", "yyyy", "--reason", "x"), "no series has an id that begins with 'zzzz'"),
         (("series", "alias", "zzzz", "yyyy", "--reason", " "), "--reason is empty"),
         (("series", "unalias", "z"), "too short"),
-        (("series", "rename"), "invalid choice"),
+        (("series", "rename"), "unknown action 'rename'"),
     ],
 )
 def test_invalid_requests_are_one_line_and_exit_code_2(asked, words, message):

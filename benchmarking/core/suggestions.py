@@ -1,0 +1,220 @@
+"""What a user probably meant: the nearest known names, and our flag for another tool's word."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+MAX_CANDIDATES = 10
+"""Names listed in an error message: a longer list is not read."""
+SIMILAR = 0.6
+"""The similarity, from 0 to 1, from which a name is offered as what was meant."""
+LENGTHS = ("--input-length", "--sequence-lengths", "--sequence-length")
+OUTPUTS = ("--output-length", "--new-tokens")
+MODELS = ("--model-id", "--models", "--model")
+WARM_UP = ("--warmup-iterations", "--warmup-requests")
+WHERE = MappingProxyType(
+    {
+        "metric": "benchhouse query --describe all_results",
+        "table or view": "benchhouse query --describe",
+        "chart": "benchhouse charts --list",
+        "model": 'benchhouse query "SELECT DISTINCT model_id FROM benchmark_runs"',
+        "runtime": "benchhouse run --list-runtimes",
+        "format": "--help",
+    }
+)
+"""Kind of name -> the command that lists all of them."""
+
+OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
+    {
+        flag: ours
+        for flags, ours in (
+            # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
+            (
+                "--num-iterations --num-iters --num-runs --n-runs --runs --repeat --reps --num-repeats "
+                "--measurement-iterations --benchmark-iterations -r",
+                ("--iterations", "--repetitions"),
+            ),
+            (
+                "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
+                "--num-warmup-iterations --warmup-request-count --n-warmup",
+                WARM_UP,
+            ),
+            ("--repetitions", ("--launches",)),
+            (
+                "--max-seconds --benchmark-duration --measurement-interval --min-duration --test-duration",
+                ("--duration", "--timeout"),
+            ),
+            # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
+            (
+                "--isl --input-len --random-input-len --random-input --input-tokens --prompt-tokens --prompt-length "
+                "--synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len --seqlen "
+                "--sequence-length --max-length --max-seq-length --context-length -p",
+                LENGTHS,
+            ),
+            (
+                "--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen "
+                "--max-tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens --num-new-tokens -n",
+                OUTPUTS,
+            ),
+            (
+                "--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev",
+                "lengths vary with --input-length uniform:64-256 or normal:128+-32, and --output-length likewise",
+            ),
+            ("--batch --bs --batch-size --per-device-batch-size -b", ("--batch-sizes", "--batch-size")),
+            # Load: vLLM, SGLang, GuideLLM, AIPerf, genai-perf.
+            (
+                "--num-prompts --num-prompt --request-count --max-requests --num-dataset-entries --number-requests "
+                "--total-requests",
+                ("--num-requests",),
+            ),
+            (
+                "--max-concurrency --concurrent-requests --concurrencies --num-concurrent --num-users --users "
+                "--num-workers --max-num-seqs -c",
+                ("--concurrency",),
+            ),
+            ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
+            ("--base-url --target --server --server-url --api-base --endpoint-url --host-url", ("--url",)),
+            ("--goodput --slo --slos --sla", ("--limit", "--slo")),
+            ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
+            (
+                "--dataset --dataset-name --dataset-path --data --input-file",
+                "conversations are --sharegpt FILE, arrivals "
+                "and lengths of a trace --trace FILE; without a file --input-length and --output-length make prompts",
+            ),
+            ("--num-turns --session-turns-mean", ("--turns",)),
+            ("--prefix-len --random-prefix-len --prefix-prompt-length", ("--shared-prefix",)),
+            ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
+            ("--streaming --stream", "responses are always streamed, since the first token is measured"),
+            ("--percentile-metrics --metric-percentiles", "p50, p90, p95 and p99 of every metric are always stored"),
+            ("--api-key --openai-api-key", "the key is read from $OPENAI_API_KEY"),
+            # Model, device and precision.
+            ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
+            ("--dtype --torch-dtype --data-type --quant --quantize --load-in", ("--precision", "--precisions")),
+            ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
+            ("--enforce-eager --eager", "eager execution is --runtime eager"),
+            ("--torch-compile --compile", "torch.compile is --runtime compiled"),
+            (
+                "--gpu --gpus --cuda --use-gpu --gpu-id --device-id --device-ids",
+                "a GPU is --device cuda, its number --device cuda:1, several as one --device cuda:0,cuda:1",
+            ),
+            ("--cpu", "the processor is --device cpu"),
+            ("--n-gpu-layers -ngl", "--device cuda places all layers on the GPU, --device cpu none"),
+            (
+                "--tensor-parallel-size --tensor-parallel --tp --tp-size --pipeline-parallel-size --pp-size "
+                "--num-gpus --num-shards --split-mode --device-map",
+                "one model on several GPUs is --device cuda:0,cuda:1 --placement sharded; a server is parallel by its "
+                "own settings: start it with them, and record them with --tag tp=2",
+            ),
+            ("--threads --intra-op-num-threads --num-cpu-threads -t", ("--num-threads",)),
+            ("--attn-implementation --attention-backend --attn", ("--attention",)),
+            ("--flash-attn -fa", ("--flash-attention",)),
+            ("--kv-cache-dtype --cache-type-k --cache-type-v -ctk -ctv", ("--kv-cache-type",)),
+            ("--speculative-model --speculative-config --model-draft -md", ("--draft-model",)),
+            ("--opset-version", ("--opset",)),
+            ("--tokenizer", "the model's own tokenizer is used"),
+            ("--trust-remote-code", "code of a model is never run: use the architecture in transformers, or an export"),
+            ("--hf-token --token", "the token is read from $HF_TOKEN"),
+            # Where results go.
+            (
+                "--output-file --output-json --output-path --result-filename --results-file --report-path "
+                "--export-path --out -o",
+                ("--output", "--output-dir", "--save"),
+            ),
+            (
+                "--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir --output",
+                ("--output-dir",),
+            ),
+            (
+                "--save-result --save-results --save-detailed --store",
+                "results are stored with --save, or without --no-save where that is the default",
+            ),
+            ("--db --database --db-file", ("--db-path",)),
+            ("--disable-tqdm --no-progress --silent", ("--quiet",)),
+            ("--verbose --debug -v", ("--log-level",)),
+            (
+                "--config --config-file --config-dir --config-name",
+                "a batch reads its settings from --model-list FILE.yaml",
+            ),
+            ("--tags --label --labels --metadata", ("--tag",)),
+            ("--list", ("--list-devices", "--list-models", "--list-charts")),
+            (
+                "--threshold --tolerance --max-regression --fail-threshold --fail-on-regression",
+                "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set",
+            ),
+            ("--top --count --max-rows --head", ("--limit",)),
+        )
+        for flag in flags.split()
+    }
+)
+"""A flag of another tool, or of another command -> our flags for it, of which a command has one or none, or advice."""
+
+
+SELECTED_BY: Mapping[str, str] = MappingProxyType(
+    {
+        flag: field
+        for field, flags in {
+            "model": "--model --models --model-id --model-name",
+            "device": "--device --devices",
+            "device_type": "--device-type",
+            "runtime": "--runtime --runtimes",
+            "precision": "--precision --precisions --dtype",
+            "batch": "--batch --batch-size --batch-sizes",
+            "sequence": "--sequence-length --sequence-lengths --seq-length",
+            "new_tokens": "--new-tokens",
+            "concurrency": "--concurrency",
+            "tag.NAME": "--tag --tags",
+            "since": "--since",
+            "until": "--until",
+            "run": "--run --run-id",
+            "session": "--session",
+            "commit": "--commit",
+            "family": "--family --architecture",
+            "host": "--host",
+        }.items()
+        for flag in flags.split()
+    }
+)
+"""A flag that selects results in other tools and commands -> the field of a selection for it."""
+
+
+def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES, similar: float = 0.0) -> list[str]:
+    """The known names that resemble the value, nearest first; all of them rank with `similar` 0."""
+    import difflib
+
+    by_lower: dict[str, str] = {}
+    for name in known:
+        by_lower.setdefault(name.lower(), name)
+    found = difflib.get_close_matches(value.lower(), by_lower, n=number, cutoff=similar)
+    return [by_lower[name] for name in found]
+
+
+def unknown_name(value: str, known: Sequence[str], what: str) -> str:
+    """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
+    meant = nearest(value, known, number=3, similar=SIMILAR)
+    hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    if len(known) <= MAX_CANDIDATES:
+        return f"unknown {what} {value!r}: {hint}known: {', '.join(known)}"
+    listed = f"; {WHERE[what]} lists all" if what in WHERE else ""
+    return f"unknown {what} {value!r}: {hint}nearest of {len(known)}: {', '.join(nearest(value, known))}{listed}"
+
+
+def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None = None) -> str:
+    """The message for a flag that a command does not have. `shown` maps every spelling that the command reads to the
+    one in its help; `selection` is what precedes a selection of results in this command: its flag, or nothing;
+    None without one."""
+    if selection is not None and flag in SELECTED_BY and flag not in shown:
+        words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
+        return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
+    ours = OTHER_WORDS.get(flag, OTHER_WORDS.get(flag.replace("_", "-")))
+    if isinstance(ours, str):
+        return f"unknown flag {flag}: {ours}"
+    for name in (flag.replace("_", "-"), *(ours or ())):
+        if name in shown:
+            return f"unknown flag {flag}: it is called {shown[name]} here"
+    by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
+    similar = nearest(flag.lstrip("-"), by_word, number=3, similar=SIMILAR)
+    near = list(dict.fromkeys(shown[by_word[word]] for word in similar))
+    if near:
+        return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
+    return f"unknown flag {flag}"

@@ -1,0 +1,124 @@
+"""What a user probably meant: nearest names, our flags for other tools' words, and one line for wrong usage."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from benchmarking import cli
+from benchmarking.core.command_line import Parser, add_aliases, add_model_id, typed_as
+from benchmarking.core.errors import EXIT_USAGE
+from benchmarking.core.suggestions import OTHER_WORDS, nearest, unknown_flag, unknown_name
+from tests.docs.cli_page import parser_of
+
+FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
+
+
+@pytest.fixture(scope="module")
+def every_flag() -> set[str]:
+    return {flag for name in cli.COMMANDS for flag in parser_of(name)._option_string_actions}
+
+
+def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_flag):
+    named = {flag for ours in OTHER_WORDS.values() if not isinstance(ours, str) for flag in ours}
+    advised = {word for ours in OTHER_WORDS.values() if isinstance(ours, str) for word in ours.split()}
+    assert {word.rstrip(",;") for word in advised if word.startswith("--")} | named <= every_flag
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "answer"),
+    [
+        ("run", "--num-iterations", "it is called --iterations here"),
+        ("run", "--seq-length", "it is called --sequence-lengths here"),
+        ("run", "--dtype=fp16", "it is called --precision here"),
+        ("run", "--measurement_iterations", "it is called --iterations here"),
+        ("run", "--n-gen", "it is called --new-tokens here"),
+        ("run", "--tensor-parallel-size", "--device cuda:0,cuda:1 --placement sharded"),
+        ("load", "--isl", "it is called --input-length here"),
+        ("load", "--osl", "it is called --output-length here"),
+        ("load", "--num-prompts", "it is called --num-requests here"),
+        ("load", "--max-concurrency", "it is called --concurrency here"),
+        ("load", "--base-url", "it is called --url here"),
+        ("load", "--burstiness", "--arrivals gamma"),
+        ("show", "--device", "results are selected by device=VALUE"),
+        ("recommend", "--runtime", "results are selected by --among runtime=VALUE"),
+        ("cache list", "--jsn", "did you mean --json?"),
+        ("run", "--output", "it is called --output-dir here"),
+    ],
+)
+def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
+    name, *words = command.split()
+    assert cli.main([name, *words, typed, "1"]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert err.startswith(f"benchhouse {command}: error: unknown flag {typed.partition('=')[0]}: ")
+    assert answer in err
+
+
+def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under_its_present_name():
+    assert unknown_flag("--num-runs", FLAGS).endswith("it is called --iterations here")
+    assert unknown_flag("--goodput", FLAGS).endswith("it is called --limit here")
+    assert unknown_flag("--iteration", FLAGS).endswith("did you mean --iterations?")
+    assert unknown_flag("--colour", FLAGS) == "unknown flag --colour"
+
+
+def test_a_long_list_of_candidates_has_ten_nearest_first_and_says_where_all_are():
+    known = [f"latency_p{number}_ms" for number in range(50, 90)]
+    message = unknown_name("latency_p77_m", known, "metric")
+    listed = message.split("nearest of 40: ")[1].split(";")[0].split(", ")
+    assert listed[0] == "latency_p77_ms"
+    assert len(listed) == 10
+    assert "benchhouse query --describe all_results lists all" in message
+    assert nearest("LATENCY_P77_MS", known, number=1) == ["latency_p77_ms"]
+
+
+@pytest.fixture
+def parser() -> Parser:
+    parser = Parser(prog="small")
+    add_model_id(parser, "a model")
+    add_aliases(parser, parser.add_argument("--limit", metavar="LIMITS"), "--slo")
+    parser.add_argument("--output-dir")
+    return parser
+
+
+def test_aliases_are_read_but_not_shown_in_help(parser):
+    assert parser.parse_args(["--slo", "ttft:1s"]).limit == "ttft:1s"
+    assert "--slo" not in parser.format_help()
+    with pytest.raises(ValueError, match="--slo"):
+        add_aliases(parser, parser._actions[-1], "--slo")
+    with pytest.raises(argparse.ArgumentError, match="--slo"):
+        parser.add_argument("--slo")
+
+
+def test_flags_take_no_abbreviations(parser, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--output", "x.json"])
+    assert "unknown flag --output" in capsys.readouterr().err
+
+
+def test_a_model_is_the_first_argument_or_a_flag_but_not_two_different_ones(parser, capsys):
+    for words in (["gpt2"], ["--model-id", "gpt2"], ["gpt2", "--model-id", "gpt2"], ["--limit", "x", "gpt2"]):
+        assert parser.parse_args(words).model_id == "gpt2"
+    assert parser.parse_args([]).model_id is None
+    with pytest.raises(SystemExit):
+        parser.parse_args(["gpt2", "--model-id", "bert"])
+    assert "two models, gpt2 and bert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "run_hardware_benchmark", "run-hardware-benchmark", "charts", "setup"])
+def test_the_usage_line_shows_the_name_that_was_typed(capsys, command):
+    assert cli.main([command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: benchhouse {command} ")
+
+
+def test_a_typed_name_is_of_its_own_command_only():
+    with typed_as("benchhouse other"):
+        assert Parser(prog="small").prog == "small"
+
+
+@pytest.mark.parametrize("words", [["version", "--no-such-flag"], ["--version", "now"], ["versin"], ["rnu"]])
+def test_wrong_usage_of_the_front_door_is_one_line_and_exit_code_2(capsys, words):
+    assert cli.main(words) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
