@@ -203,6 +203,7 @@ def _bench_plans(
         include=arguments.include,
         exclude=arguments.exclude,
         enable_mock=arguments.enable_mock,
+        given=_given_to_drivers(arguments),
     )
     for label, why in found.left_out.items():
         note(f"left out: {label}: {why}")
@@ -232,6 +233,18 @@ def _bench_plans(
         benches = replaced_configs(found.benches, planning, is_shared=bool(arguments.models or arguments.model_list))
         planned += plan_benches(benches, planning, machine)
     return planned
+
+
+def _given_to_drivers(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The command's values for functions that request benchmarks, under the names of benchmark_v2."""
+    (new_tokens, *others) = arguments.new_tokens or (None,)
+    given = {
+        "model_id": arguments.model_id,
+        "warmup_iterations": arguments.warmup_iterations,
+        "measurement_iterations": arguments.iterations,
+        "num_tokens_to_generate": None if others else new_tokens,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _choices(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
+from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.entry_points import (
     BenchRequests,
     FunctionBenchmark,
@@ -30,13 +31,14 @@ from benchmarking.benches.entry_points import (
     loading,
     requested_by,
 )
-from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, TimedBy, configs_of, timed_by
+from benchmarking.benches.model_benchmark import ModelBenchmark, TimedBy, configs_of, timed_by
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import from_json, to_json
 
 TIME_LIMIT_S = 300.0
 """Time limit for importing all files: the first import of torch from a slow disk takes a minute."""
+EARLY_END = "what it would request after its first benchmarks, as it ended while they were listed: {}"
 EXAMPLES = Path(__file__).with_name("examples")
 """The folder of the examples."""
 
@@ -54,6 +56,8 @@ class Bench:
     timed_by: TimedBy
     task: str
     is_mock: bool
+    saved_as: str | None = None
+    """The name under which its driver saves the results."""
 
     @property
     def label(self) -> str:
@@ -72,20 +76,27 @@ class Discovery:
 
 
 def discover(
-    folder: Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), enable_mock: bool = False
+    folder: Path,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    enable_mock: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Discovery:
     """The benchmarks in a folder and its sub-folders, in each `*.py` whose name does not begin with "_" or ".".
 
     A pattern ("bert*") is matched against the names of the file, the class, "file.Class" and each config. `include`
     keeps what matches one of its patterns, `exclude` drops it; a file whose name is excluded is not imported. Mock
-    benchmarks are omitted unless they are enabled.
+    benchmarks are omitted unless they are enabled. `given` are the command's values for drivers.
 
     Raises UsageError for a missing folder, for a file that cannot be imported (with the line), and when no benchmark
     remains.
     """
     files = [path for path in _files(folder) if not _matches(exclude, _names_of_file(path, folder))]
-    selected, left_out = [], {}
-    for bench in _list_benches(files):
+    selected: list[Bench] = []
+    left_out: dict[str, str] = {}
+    listed = _list_benches(files, {**(given or {}), "enable_mock": enable_mock})
+    for bench in listed.benches:
         configs = tuple(config for config in bench.configs if _is_selected(bench, config, folder, include, exclude))
         if bench.is_mock and not enable_mock:
             left_out[bench.label] = "a mock: use --enable-mock to run it"
@@ -93,6 +104,7 @@ def discover(
             left_out[bench.label] = "excluded by --include and --exclude"
         else:
             selected.append(replace(bench, configs=configs))
+    left_out |= listed.left_out
     if not selected:
         reasons = "; ".join(f"{label}: {why}" for label, why in left_out.items())
         raise UsageError(f"--benches {folder}: no benchmark to run" + (f" ({reasons})" if reasons else " in it"))
@@ -126,15 +138,16 @@ def _matches(patterns: Sequence[str], names: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
-def _list_benches(files: Sequence[Path]) -> list[Bench]:
+def _list_benches(files: Sequence[Path], given: Mapping[str, Any]) -> Discovery:
     """The benchmarks in the files. Raises UsageError for the first file that cannot be imported."""
     if not files:
-        return []
-    listing = _list_in_child(files)
-    benches, errors, importing = [], [], ""
+        return Discovery(benches=(), left_out={})
+    listing = _list_in_child(files, given)
+    found: list[dict[str, Any]] = []
+    errors, importing = [], ""
     for answer in listing.lines:
         importing = answer.get("importing", "" if "benches" in answer or "error" in answer else importing)
-        benches += [from_json(Bench, each) for each in answer.get("benches", ())]
+        found += answer.get("benches", ())
         errors += [answer["error"]] if "error" in answer else []
     if importing:
         errors.append(f"{importing}: importing it {listing.end}")
@@ -143,7 +156,10 @@ def _list_benches(files: Sequence[Path]) -> list[Bench]:
     if errors:
         more = f" (and {len(errors) - 1} more such files)" if len(errors) > 1 else ""
         raise UsageError(f"{errors[0]}{more}; use --exclude NAME to skip a file")
-    return benches
+    return Discovery(
+        benches=tuple(from_json(Bench, each) for each in found if "left_out" not in each),
+        left_out={each["left_out"]: each["why"] for each in found if "left_out" in each},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +171,8 @@ class _Listing:
     failed: bool
 
 
-def _list_in_child(files: Sequence[Path]) -> _Listing:
-    question = json.dumps([str(file) for file in files])
+def _list_in_child(files: Sequence[Path], given: Mapping[str, Any]) -> _Listing:
+    question = json.dumps({"files": [str(file) for file in files], "given": given})
     done = run_module("benchmarking.benches.discovery", input_text=question, limit_s=TIME_LIMIT_S)
     if done.exit_code is None:
         return _Listing(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
@@ -172,9 +188,10 @@ def main() -> int:
     """List the benchmarks of each file on stdin. The output of the files themselves goes to stderr."""
     stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for path in map(Path, json.load(sys.stdin)):
+    question = json.load(sys.stdin)
+    for path in map(Path, question["files"]):
         _write(stdout, {"importing": str(path)})
-        _write(stdout, _file_listing(path))
+        _write(stdout, _file_listing(path, question["given"]))
     return 0
 
 
@@ -183,30 +200,35 @@ def _write(stdout: IO[str], answer: dict[str, Any]) -> None:
     stdout.flush()
 
 
-def _file_listing(path: Path) -> dict[str, Any]:
+def _file_listing(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return {"benches": [_bench_json(path, bench, configs) for bench, configs in _benches_in(path)]}
+        return {"benches": list(_benches_in(path, given))}
     except BenchhouseError as error:
         return {"error": str(error)}
 
 
-def _benches_in(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig] | None]]:
-    """The benchmarks of a file: those requested by its driver, else its classes, else its timed function; with their
-    configs, or None for the class's own."""
+def _benches_in(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The benchmarks of a file as JSON: those requested by its driver, else its classes, else its timed function."""
     module = load_module(path)
     function = entry_point(module, path)
     if function is not None and is_driver(function):
-        yield from _driver_requests(path, function)
+        requests, early_end = _driver_requests(path, function, given)
+        for request in requests:
+            yield {**_bench_json(path, request.kind, request.configs), "saved_as": request.saved_as}
+        if early_end is not None:
+            yield {"left_out": f"{path.stem}.{function.__name__}", "why": EARLY_END.format(early_end)}
         return
     found = classes(module)
-    yield from ((bench, None) for bench in found)
+    yield from (_bench_json(path, bench) for bench in found)
     if function is not None and not found:
-        yield function_benchmark(function), None
+        yield _bench_json(path, function_benchmark(function))
 
 
-def _driver_requests(path: Path, driver: Callable[..., Any]) -> BenchRequests:
+def _driver_requests(
+    path: Path, driver: Callable[..., Any], given: Mapping[str, Any]
+) -> tuple[BenchRequests, str | None]:
     try:
-        return requested_by(driver)
+        return requested_by(driver, given)
     except BenchhouseError:
         raise
     except Exception as error:
@@ -255,16 +277,20 @@ def _line(bench: type[ModelBenchmark]) -> int:
 
 
 def load_module(path: Path) -> ModuleType:
-    """The file as a module, with its folder first on the module path, so that it can import modules next to it.
+    """The file as a module, with its folder first on the module path, so that it can import modules next to it, and
+    with benchmark_v2's `framework`.
 
     Raises UsageError with the file and line at which the import failed.
     """
+    from benchmarking.benches.framework import provide  # it imports this module
+
     name = f"benchhouse_bench_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: not a Python file")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
+    provide(path.parent)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
     try:

@@ -1,8 +1,9 @@
 """Benchmarks that are functions: `run_<name>` in a file <name>.py, or `run_benchmark`.
 
 A function with a parameter `output_dir` is a driver that uses a `BenchmarkRunner` itself. It is called once while the
-benchmarks are listed, when the runner only records the requested benchmarks. Any other function is the timed call: its
-parameters are fields of the config, and their defaults form the config.
+benchmarks are listed, when the runner only records the requested benchmarks; it gets the command's values for the
+parameters that it has, or all of them as `**kwargs`. Any other function is the timed call: its parameters are fields of
+the config, and their defaults form the config.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from benchmarking.benches.model_benchmark import (
-    FIELD_ALIASES,
-    OPTION_ALIASES,
-    BenchmarkConfig,
-    ModelBenchmark,
-    resolve_aliases,
-)
-from benchmarking.core.errors import UsageError
+from benchmarking.benches.config import FIELD_ALIASES, FIELDS, OPTION_ALIASES, BenchmarkConfig, resolve_aliases
+from benchmarking.benches.model_benchmark import ModelBenchmark
+from benchmarking.core.errors import UsageError, first_line
 
-BenchRequests = list[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig]]]
-"""The benchmarks requested from a runner, with their configs."""
-FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkConfig))
+
+@dataclasses.dataclass(kw_only=True)
+class BenchRequest:
+    """A benchmark requested from a runner."""
+
+    kind: type[ModelBenchmark]
+    configs: Sequence[BenchmarkConfig]
+    saved_as: str | None = None
+    """The name under which the driver saves the results."""
+
+
+BenchRequests = list[BenchRequest]
 CONFIG_PARAMETERS = (*FIELDS, *FIELD_ALIASES, *OPTION_ALIASES)
 """Parameters whose defaults form a config."""
 EXTRA_PARAMETERS = ("config", "torch_device", "logger")
@@ -96,17 +101,35 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
     return type(function.__name__, (FunctionBenchmark,), members)
 
 
-def requested_by(driver: Callable[..., Any]) -> BenchRequests:
-    """The benchmarks that a driver requests from its runner, without measuring. Errors of the driver pass through."""
-    given: Mapping[str, Any] = {"logger": logging.getLogger(__name__), "output_dir": "."}
-    parameters = inspect.signature(driver).parameters
+def requested_by(driver: Callable[..., Any], given: Mapping[str, Any]) -> tuple[BenchRequests, str | None]:
+    """The benchmarks that a driver requests from its runner, without measuring, and why it ended early, if it did.
+    `given` are the command's values.
+
+    An error of the driver passes through if it has not requested anything yet; later it is usually about results, which
+    do not exist here.
+    """
+    given = {**given, "logger": logging.getLogger(driver.__module__), "output_dir": "."}
+    parameters = inspect.signature(driver).parameters.values()
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     requests: BenchRequests = []
     token = _requests.set(requests)
     try:
-        driver(**{name: value for name, value in given.items() if name in parameters})
+        named = {one.name for one in parameters}
+        driver(**{name: value for name, value in given.items() if takes_all or name in named})
+    except Exception as error:
+        if not requests:
+            raise
+        return requests, f"{type(error).__name__}: {first_line(error)}"
     finally:
         _requests.reset(token)
-    return requests
+    return requests, None
+
+
+class NoResults(dict[str, Any]):
+    """What a runner returns to a driver while benchmarks are listed: nothing, but not a failure to measure."""
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def recorded_requests() -> BenchRequests | None:

@@ -6,17 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
-from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Json, Precision, Workload, canonical_hash
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
+from benchmarking.runtimes.bench import SERIES_FIELDS
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
-
-SERIES_FIELDS = ("model_id", "compile_mode")
-"""Fields of a config that distinguish series if they are set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,21 +121,22 @@ def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlann
 
 
 def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
-    """A benchmark as a workload. The folder of its file is not part of its identity; the worker finds it by `path`."""
+    """A benchmark as a workload. The folder of its file and the name for its results are not part of its identity; the
+    worker finds it by `path`."""
     identity: dict[str, Json] = {
         "bench": bench.class_name,
         "file": Path(bench.path).name,
         "timed_by": bench.timed_by,
         "devices": list(bench.devices),
         "options": dict(config.options),
-        **{name: value for name in SERIES_FIELDS if (value := getattr(config, name)) is not None},
+        **{name: value for name in SERIES_FIELDS if (value := getattr(config, name))},
     }
     return Workload(
         model_id=config.name,
         family=None,
         task=bench.task,
         source="bench",
-        config=identity,
+        config={**identity, **({} if bench.saved_as is None else {"saved_as": bench.saved_as})},
         config_hash=canonical_hash(identity),
         weights="given",
         path=bench.path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import describe
-from benchmarking.benches.entry_points import is_loading, recorded_requests
-from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
+from benchmarking.benches.entry_points import BenchRequest, NoResults, is_loading, recorded_requests
+from benchmarking.benches.model_benchmark import ModelBenchmark, configs_of
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.provenance import uuid7
@@ -56,27 +58,33 @@ class BenchmarkRunner:
         self.output_dir = Path(output_dir)
         self._settings = settings(profile, iterations=None, warmup_iterations=None, launches=launches, cold_cache=False)
         self._device = device
+        self._has_gpu_metrics = True
 
     def run_benchmark(
         self,
         benchmark: ModelBenchmark | type[ModelBenchmark],
         scenarios: Scenarios | None = None,
+        collect_gpu_metrics: bool = True,
         *,
         commit_id: str | None = None,
     ) -> dict[str, ScenarioResult]:
         """Measure the configs (by default the class's own). Returns results by scenario name; failed ones are omitted
         and logged as warnings.
 
-        `commit_id` replaces the commit of the working folder. Raises UsageError for invalid configs, for a class that
-        is not in a file, and during the import of the file, where measuring would recurse endlessly.
+        `collect_gpu_metrics` is whether the saved file contains the use of the GPU; it is always measured, in further
+        calls that are not timed. `commit_id` replaces the commit of the working folder.
+
+        Raises UsageError for invalid configs, for a class that is not in a file, and during the import of the file,
+        where measuring would recurse endlessly.
         """
         kind = benchmark if isinstance(benchmark, type) else type(benchmark)
         configs = _by_name(kind, scenarios)
         if (recorded := recorded_requests()) is not None:
-            recorded.append((kind, list(configs.values())))
-            return {}
+            recorded.append(BenchRequest(kind=kind, configs=list(configs.values())))
+            return NoResults()
         if is_loading():
             raise UsageError('run_benchmark was called during import: put the call below if __name__ == "__main__":')
+        self._has_gpu_metrics = collect_gpu_metrics
         found: dict[str, ScenarioResult] = {}
         for name, run in zip(configs, measure_plans(self._plans(kind, configs, commit_id)), strict=True):
             (result,) = run.results
@@ -91,19 +99,16 @@ class BenchmarkRunner:
 
         Raises StorageError for a folder that cannot be written to.
         """
-        if recorded_requests() is not None:
+        if (recorded := recorded_requests()) is not None:
+            for request in recorded:
+                request.saved_as = request.saved_as or model_name
             return ""
         document = scenario_file(model_name, [(one.run, one.result) for one in results.values()])
         for scenario, name in zip(document["benchmark_scenarios"], results, strict=False):
             scenario["scenario_name"] = name
-        folder = self.output_dir / model_name.replace("/", "_")
-        time = datetime.now().strftime("%Y%m%d_%H%M%S")
-        path = folder / f"{folder.name}_benchmark_{time}.json"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            journal.replace(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}: choose another output_dir") from error
+            if not self._has_gpu_metrics:
+                del scenario["gpu_metrics"]
+        path = write_scenarios(self.output_dir, document)
         self.logger.info("results: %s", path)
         return str(path)
 
@@ -120,6 +125,18 @@ class BenchmarkRunner:
         if commit_id is None:
             return plans
         return tuple(replace(plan, provenance=replace(plan.provenance, git_commit=commit_id)) for plan in plans)
+
+
+def write_scenarios(output_dir: Path, document: Mapping[str, Any]) -> Path:
+    """Write a document of `scenario_file` to a folder named after its model, in `output_dir`. Raises StorageError."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", document["model_name"]).strip(".") or "model"
+    path = output_dir / name / f"{name}_benchmark_{datetime.now():%Y%m%d_%H%M%S}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        journal.replace(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}: choose another output_dir") from error
+    return path
 
 
 def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[str, BenchmarkConfig]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
-from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.calibration.sizes import Sizes, find_sizes
 from benchmarking.core import plugins

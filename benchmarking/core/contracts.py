@@ -155,6 +155,11 @@ class Operation(FamilyOperation):
         where it is measured."""
         return {}
 
+    def claimed_ms(self) -> Mapping[str, Sequence[tuple[float, float]]]:
+        """Method -> for each call so far its time as the code that was measured reports it, and its wall time, both in
+        milliseconds; where both are times of the same call and that code is not ours."""
+        return {}
+
     def own_marks_ns(self) -> Sequence[tuple[str, int]]:
         """The last call's marks in order, if it `marks_itself`: names as for `Mark`, nanoseconds since the call
         began."""

@@ -269,6 +269,21 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "check in its code what the times include and that it synchronizes with the device",
     ),
     (
+        "claimed_time",
+        "invalid",
+        "the benchmark reported times that its calls cannot have taken: above three times or below a hundredth of the "
+        "wall time, as when seconds are returned as milliseconds",
+        "return milliseconds from measure_latency(self), and seconds from measure_latency(self, config) and in a "
+        "TimingResult",
+    ),
+    (
+        "partly_timed",
+        "info",
+        "the benchmark reported less than a third of the wall time of its calls",
+        "check that it returns milliseconds from measure_latency(self) and seconds from measure_latency(self, config), "
+        "and move preparations to setup_model",
+    ),
+    (
         "mig",
         "info",
         "the device is a MIG partition of a GPU that others may use",

@@ -13,7 +13,7 @@ fields for launches, validity and doubts; they are in the metadata, under "bench
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, pstdev
 from typing import Any
 
@@ -110,9 +110,14 @@ def gpu_metrics(result: Result) -> dict[str, Any]:
     found = {name: [value * by for value in raw_values(result, metric)] for name, (metric, by) in GPU_SERIES.items()}
     if not _has_gpu(result):
         return dict(NO_GPU)
-    if not any(found.values()):
-        return dict(NO_SAMPLES)
+    return gpu_summary(found)
+
+
+def gpu_summary(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Mean, maximum and minimum of each series of a GPU that has values; the reason if none has."""
     filled = {name: values for name, values in found.items() if values}
+    if not filled:
+        return dict(NO_SAMPLES)
     return {
         **{f"{name}_mean": fmean(values) for name, values in filled.items()},
         **{f"{name}_max": max(values) for name, values in filled.items()},

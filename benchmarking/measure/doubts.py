@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
@@ -74,6 +74,14 @@ REMOTE_MEMORY = 0.05
 """Share of the process's memory. Pages of libraries that another process loaded first may be on any node."""
 LOW_CLOCK = 0.75
 """Share of the default clock. A busy accelerator below it is throttled, unless its power limit explains the clock."""
+CLAIM_OFF = 3.0
+"""Ratio between a time that a benchmark reports and the wall time of the call, either way: its own code around the
+timed part takes less than twice as long as that part."""
+WRONG_UNIT = 100.0
+"""Seconds taken for milliseconds are off by 1000; preparations of a call are rarely 99 times as long as the call."""
+SHORT_CALL_MS = 0.1
+"""Below it, calling the benchmark's method takes a large part of the wall time."""
+MS_PER_S = 1000
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
 """With a coarse clock two readings may be equal by chance."""
 
@@ -158,6 +166,27 @@ def about_warm_up(steady: bool | None, calls: int) -> Doubts:
 def about_output(problem: str | None) -> Doubts:
     """`wrong_output` for NaN, Inf or any other problem that the operation finds."""
     return () if problem is None else (doubt("wrong_output", problem=problem),)
+
+
+def about_claims(calls_ms: Mapping[str, Sequence[tuple[float, float]]]) -> Doubts:
+    """Doubts about times that a benchmark reports, from pairs of reported and wall milliseconds by method: impossible
+    ones or a thousandth (`claimed_time`), or a small part of the call (`partly_timed`), which may also prepare it."""
+    found: list[Doubt] = []
+    for method, pairs in calls_ms.items():
+        claimed_ms, wall_ms = (median(values) for values in zip(*pairs, strict=True))
+        ratio = claimed_ms / wall_ms if wall_ms > 0 else math.inf
+        evidence: dict[str, Json] = {
+            "method": method,
+            "claimed_ms": claimed_ms,
+            "wall_ms": wall_ms,
+            "unit_check": f"{method} reported {claimed_ms:.4g} ms ({claimed_ms / MS_PER_S:.4g} s) for calls that took "
+            f"{wall_ms:.4g} ms ({wall_ms / MS_PER_S:.4g} s)",
+        }
+        if ratio > CLAIM_OFF or (ratio < 1 / WRONG_UNIT and wall_ms >= SHORT_CALL_MS):
+            found.append(doubt("claimed_time", **evidence))
+        elif ratio < 1 / CLAIM_OFF:
+            found.append(doubt("partly_timed", **evidence))
+    return tuple(found)
 
 
 def about_clock(*, timed_by_itself: bool) -> Doubts:

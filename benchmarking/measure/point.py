@@ -155,6 +155,7 @@ def measure_point(
             *doubts.about_output(first.problem),
             *first.correctness.doubts,
             *doubts.about_clock(timed_by_itself=operation.times_itself),
+            *doubts.about_claims(operation.claimed_ms()),
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(context, latency),
         ),

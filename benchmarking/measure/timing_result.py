@@ -1,10 +1,11 @@
-"""Times of calls from any source, and their statistics: for scripts that time something themselves."""
+"""Times of calls from any source, and their statistics: for scripts and benchmarks that time something themselves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Result
@@ -19,18 +20,41 @@ TAIL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class TimingResult:
-    """Times of calls. Raises UsageError if there are none, or if one is not a time."""
+    """Times of calls, or of the one call that a benchmark measured (`latency`), in seconds. Raises UsageError if there
+    are none, or if one is not a time."""
 
     values_s: tuple[float, ...]
     """Seconds of each call, in call order."""
+    tokens_per_second: float | None = None
+    """The generation rate that a benchmark reports for its call."""
+    time_to_first_token: float | None = None
+    """Seconds to the first token of its call."""
+    total_tokens_generated: int | None = None
+    """Tokens that its call generated, over all sequences."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Further facts for the benchmark's own use."""
 
-    def __init__(self, values_s: Iterable[float]) -> None:
-        values = tuple(map(float, values_s))
+    def __init__(
+        self,
+        values_s: Iterable[float] = (),
+        *,
+        latency: float | None = None,
+        tokens_per_second: float | None = None,
+        time_to_first_token: float | None = None,
+        total_tokens_generated: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        values = tuple(map(float, values_s)) or (() if latency is None else (float(latency),))
         if not values:
-            raise UsageError("TimingResult needs the seconds of each call: got none")
-        if not all(math.isfinite(value) and value >= 0 for value in values):
-            raise UsageError("TimingResult takes seconds from 0: got " + repr(values)[:60])
+            raise UsageError("TimingResult needs the seconds of each call, or latency=SECONDS: got none")
+        times = (*values, *(() if time_to_first_token is None else (float(time_to_first_token),)))
+        if not all(math.isfinite(value) and value >= 0 for value in times):
+            raise UsageError("TimingResult takes seconds from 0: got " + repr(times)[:60])
         object.__setattr__(self, "values_s", values)
+        object.__setattr__(self, "tokens_per_second", tokens_per_second)
+        object.__setattr__(self, "time_to_first_token", time_to_first_token)
+        object.__setattr__(self, "total_tokens_generated", total_tokens_generated or None)
+        object.__setattr__(self, "metadata", dict(metadata or {}))
 
     @classmethod
     def of(cls, result: Result, metric: str = LATENCY_WALL) -> TimingResult:
@@ -48,6 +72,11 @@ class TimingResult:
     def statistics(self) -> Statistics:
         """All statistics in seconds, with the 95 % interval of the median."""
         return describe(self.values_s)
+
+    @property
+    def latency(self) -> float:
+        """The mean in seconds, under its name in benchmark_v2: with a single call, its time."""
+        return self.mean_s
 
     @property
     def mean_s(self) -> float:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import logging
 import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
-from benchmarking.core.contracts import ForeignCode, Mark, Operation, Option, Runtime, Session, Stage
+from benchmarking.benches.config import BenchmarkConfig
+from benchmarking.benches.model_benchmark import ModelBenchmark, made, overrides, takes_config, timed_by
+from benchmarking.core.contracts import (
+    NOT_AS_REQUESTED,
+    ForeignCode,
+    Mark,
+    Operation,
+    Option,
+    Runtime,
+    Session,
+    Stage,
+)
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import (
     BenchhouseError,
@@ -21,7 +34,7 @@ from benchmarking.core.errors import (
     memory_errors,
     out_of_memory,
 )
-from benchmarking.core.metrics import NS_PER_MS, CustomMetric
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, CustomMetric
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -36,9 +49,12 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.kinds import has, kind_of, names_with
 from benchmarking.measure.timing import LATENCY_WALL
+from benchmarking.measure.timing_result import TimingResult
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE
 
 OPTION = "variant"
+SERIES_FIELDS = ("model_id", "compile_mode", "compile_options", "generation_config")
+"""Fields of a config that distinguish series if they are set, in the workload's config."""
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -87,14 +103,19 @@ class BenchRuntime(Runtime):
 
 TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
 
+CLAIMED_RATE = "claimed_tokens_per_second"
+"""The custom metric of the generation rate that a benchmark reports."""
+
 WORK = ("flops", "bytes_accessed")
 
 
 class BenchOperation(Operation):
     """A benchmark's `run()`, timed from outside. Its state between calls is left alone."""
 
-    def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
-        config = bench.config
+    def __init__(
+        self, bench: ModelBenchmark, config: BenchmarkConfig, device: Device, label: str, setup_s: float
+    ) -> None:
+        """`config` is as requested; the benchmark may have changed its own."""
         sequence, new_tokens = config.sequence_length, config.new_tokens
         tokens_per_item = sequence if new_tokens is None else new_tokens
         self.items_per_call = config.batch_size
@@ -102,6 +123,7 @@ class BenchOperation(Operation):
         self.prompt_tokens_per_call = None if new_tokens is None or sequence is None else config.batch_size * sequence
         self.new_tokens: int | None = new_tokens if bench.marks_tokens else None
         self.bench = bench
+        self._variant = config.variant
         self._device = device
         self._label = label
         self._setup_s = setup_s
@@ -142,6 +164,14 @@ class BenchOperation(Operation):
         self._check_device(counted.values.get(BY_DEVICE), states_work="flops" in declared)
         return counted | Readings(values=declared)
 
+    def verified(self) -> Mapping[str, Json]:
+        """The variant, if the benchmark replaced it in its config: the calls then are not those requested."""
+        config = self.bench.config
+        variant = config.variant if isinstance(config, BenchmarkConfig) else self._variant
+        if variant == self._variant:
+            return {}
+        return {NOT_AS_REQUESTED: f"the benchmark replaced the variant {self._variant!r} by {variant!r}"}
+
     def close(self) -> None:
         self.bench.cleanup_model()
 
@@ -170,12 +200,17 @@ class SelfTimedOperation(BenchOperation):
 
     times_itself = True
 
-    def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
-        super().__init__(bench, device, label, setup_s)
+    def __init__(
+        self, bench: ModelBenchmark, config: BenchmarkConfig, device: Device, label: str, setup_s: float
+    ) -> None:
+        super().__init__(bench, config, device, label, setup_s)
         self.new_tokens = None  # its tokens are not marked individually
+        self._config = bench.config
         self._has_latency = overrides(type(bench), "measure_latency")
         self._has_first_token = overrides(type(bench), "measure_time_to_first_token")
         self._own_ns: dict[str, int] = {}
+        self._claims: dict[str, list[tuple[float, float]]] = {}
+        self._rates: list[float] = []
 
     def run(self, mark: Mark) -> None:
         with memory_errors(f"running {self._label}"):
@@ -188,17 +223,47 @@ class SelfTimedOperation(BenchOperation):
     def own_times_ns(self) -> Mapping[str, int]:
         return self._own_ns
 
+    def claimed_ms(self) -> Mapping[str, Sequence[tuple[float, float]]]:
+        """Nothing on a device without a clock of its own, where times are invented."""
+        return self._claims if has(self._device.type, lambda kind: kind.is_hardware) else {}
+
     def problem(self, output: Any) -> str | None:
         return None
 
+    def metrics(self) -> tuple[CustomMetric, ...]:
+        """The benchmark's own, and the generation rate that it reports with its times."""
+        if not self._rates:
+            return super().metrics()
+        rate = CustomMetric(name=CLAIMED_RATE, value=median(self._rates), unit="tokens/s", better="higher")
+        return (*super().metrics(), rate)
+
     def _measured_ns(self, method: str) -> int:
         """The result of a timing method, in nanoseconds. Raises BenchhouseError for an invalid time."""
-        value: Any = getattr(self.bench, method)()
+        measure = getattr(self.bench, method)
+        in_seconds = takes_config(getattr(type(self.bench), method))
+        started_ns = time.perf_counter_ns()
+        value: Any = measure(self._config) if in_seconds else measure()
+        wall_ns = time.perf_counter_ns() - started_ns
+        if isinstance(value, TimingResult):
+            self._note(value, method)
+            value, in_seconds = value.latency, True
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or value <= 0:
+            unit = "seconds" if in_seconds else "milliseconds"
             name = f"{type(self.bench).__name__}.{method}"
-            raise BenchhouseError(f"{name} must return milliseconds, a number above 0: got {value!r}")
-        return round(float(value) * NS_PER_MS)
+            raise BenchhouseError(f"{name} must return {unit}, a number above 0: got {value!r}")
+        claimed_ns = float(value) * (NS_PER_S if in_seconds else NS_PER_MS)
+        self._claims.setdefault(method, []).append((claimed_ns / NS_PER_MS, wall_ns / NS_PER_MS))
+        return round(claimed_ns)
+
+    def _note(self, result: TimingResult, method: str) -> None:
+        """Keep what a result says besides the latency."""
+        if result.tokens_per_second:
+            self._rates.append(result.tokens_per_second)
+        if result.total_tokens_generated and self.tokens_per_call is not None:
+            self.tokens_per_call = result.total_tokens_generated
+        if result.time_to_first_token and not self._has_first_token:
+            self._own_ns[TIME_TO_FIRST_TOKEN] = round(result.time_to_first_token * NS_PER_S)
 
     def _counted(self) -> Readings:
         return _missing_work(f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes")
@@ -221,37 +286,52 @@ class BenchSession(Session):
     def operation(self, point: Point) -> Operation:
         """The benchmark set up for a point. If the set-up raises, it is cleaned up first."""
         kind = SelfTimedOperation if timed_by(self._class) == "bench" else BenchOperation
-        bench = self._class(self._config(point))
+        config = self._config(point)
+        bench = made(self._class, dataclasses.replace(config), logging.getLogger(__name__))
         bench.torch_device = self._handle.torch_name
         bench.synchronize = self._handle.synchronize
         started_s = time.perf_counter()
         try:
             with memory_errors(f"setting up {point.label}"):
-                bench.setup_model()
+                if takes_config(type(bench).setup_model):
+                    bench.setup_model(bench.config)
+                else:
+                    bench.setup_model()
             self._handle.synchronize()
-            return kind(bench, self._cell.device, point.label, time.perf_counter() - started_s)
+            return kind(bench, config, self._cell.device, point.label, time.perf_counter() - started_s)
         except Exception as error:
             with always_after(bench.cleanup_model):
                 raise error
 
+    def close(self) -> None:
+        from benchmarking.benches.framework import withdraw
+
+        withdraw()
+
     def _config(self, point: Point) -> BenchmarkConfig:
         workload, mode = self._cell.workload, self._cell.runtime_mode
-        options, model_id, compile_mode = (
-            workload.config.get(name) for name in ("options", "model_id", "compile_mode")
-        )
+        given: dict[str, Any] = {
+            name: workload.config[name] for name in (*SERIES_FIELDS, "options") if name in workload.config
+        }
         return BenchmarkConfig(
+            **given,
             name=workload.model_id,
-            model_id=model_id if isinstance(model_id, str) else None,
-            compile_mode=compile_mode if isinstance(compile_mode, str) else None,
             variant=str(mode["variant"]) if "variant" in mode else None,
             batch_size=point.batch_size,
             sequence_length=point.sequence_length,
             new_tokens=point.new_tokens,
             axes=point.axes,
-            device=self._cell.device.selector,
+            device=self._device_name(),
             precision=self._cell.precision,
-            options=options if isinstance(options, dict) else {},
         )
+
+    def _device_name(self) -> str:
+        """The device as the benchmark's config names it: by its selector ("cuda:0"), but as torch does ("cuda" for the
+        first GPU) for a class of benchmark_v2's form, which passes it to torch."""
+        torch_name = self._handle.torch_name
+        if torch_name is None or not takes_config(self._class.setup_model):
+            return self._cell.device.selector
+        return torch_name.removesuffix(":0")
 
 
 def _missing_work(why: str) -> Readings:

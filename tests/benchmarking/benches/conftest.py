@@ -38,12 +38,12 @@ def write(folder):
 
 @pytest.fixture
 def plan(folder):
-    """A function that discovers the folder's benchmarks and plans them on the CPU, three calls each."""
+    """A function that plans the folder's benchmarks, or these, on the CPU, three calls each."""
 
-    def plan_all(iterations=3, **fields):
+    def plan_all(iterations=3, benches=None, **fields):
         chosen = settings("quick", iterations=iterations, warmup_iterations=1)
         planning = {"session_id": "s", "settings": chosen, "device": "cpu", **fields}
-        return plan_benches(discover(folder).benches, BenchPlanning(**planning))
+        return plan_benches(benches or discover(folder).benches, BenchPlanning(**planning))
 
     return plan_all
 

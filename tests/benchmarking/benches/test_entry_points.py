@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarking import batch_benchmark, cli
+from benchmarking.benches.config import BenchmarkConfig, create_config_variants
 from benchmarking.benches.discovery import discover
-from benchmarking.benches.model_benchmark import BenchmarkConfig, create_config_variants
 from benchmarking.benches.planning import BenchPlanning, replaced_configs
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CustomMetric
@@ -90,7 +90,7 @@ def test_listing_a_driver_records_its_configs_without_measuring(folder, write):
         def run_one(logger, output_dir, **others):
             runner = BenchmarkRunner(logger, output_dir)
             results = runner.run_benchmark(A, {"big": BenchmarkConfig(name="a", batch_size=8)}, commit_id="x")
-            assert not results and runner.save_results("a", results) == ""
+            assert list(results) == [] and runner.save_results("a", results) == ""
         """,
     )
     (bench,) = discover(folder).benches
