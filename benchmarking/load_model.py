@@ -42,6 +42,7 @@ NEEDS_SERVER = {
     "endpoint": "completions",
     "engine": "server",
     "hardware": None,
+    "tokenizer": None,
     "ca_file": None,
     "http2": False,
 }

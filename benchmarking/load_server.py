@@ -51,8 +51,9 @@ from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, offered, search, with_knee
 from benchmarking.load.generator import Level
-from benchmarking.load.server import ServerLoad, check_listening, own_processors, server_processors
-from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic, parse_limits
+from benchmarking.load.limits import parse_limits
+from benchmarking.load.server import ServerLoad, check_listening, own_processors, server_processors, tokenizer
+from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
@@ -215,6 +216,7 @@ def _server_load(
         own_cpus=own,
         server_cpus=server_processors(target),
         say=say,
+        tokenizer=None if arguments.tokenizer is None else tokenizer(arguments.tokenizer),
         is_anonymous=arguments.anonymous,
     )
 
@@ -411,6 +413,12 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         help="precision of the weights (default: unknown for a server, float32 for MODEL)",
     )
     group.add_argument("--hardware", metavar="NAME", help="name of the server's device, such as 'NVIDIA H100'")
+    group.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="DIR",
+        help="local folder of a tokenizer, to count tokens that the server does not report (default: chunks count)",
+    )
     group.add_argument("--ca-file", metavar="FILE", help="file of trusted CA certificates, PEM (default: the system's)")
     group.add_argument(
         "--http2",

@@ -75,7 +75,7 @@ RESULT_COLUMNS: Columns = {
 SAMPLES_COLUMNS: Columns = _same("launch", "phase", "metric", "unit", "inner_loops")
 REQUEST_COLUMNS = (
     *("intended_ms", "sent_ms", "first_token_ms", "token_ms", "end_ms", "tokens_in", "tokens_out", "cached_tokens"),
-    *("error", "detail", "meets_limits", "conversation", "turn"),
+    *("error", "detail", "meets_limits", "conversation", "turn", "last_token_ms", "closed_ms", "tokens_counted_by"),
 )
 """Columns of requests that are fields of `Requests`, with one value per request."""
 

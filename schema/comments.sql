@@ -143,7 +143,11 @@ COMMENT ON TABLE requests IS 'Requests of a load test. Times are in ms from star
 COMMENT ON COLUMN requests.started_at IS 'Time 0 of the repetition, UTC.';
 COMMENT ON COLUMN requests.intended_ms IS 'Intended start of the request, in ms: by the schedule of an open loop; in a closed loop, when a slot became free.';
 COMMENT ON COLUMN requests.token_ms IS 'Arrival of each chunk with output, in ms. A chunk is not always one token. Empty if there were too many to keep.';
-COMMENT ON COLUMN requests.end_ms IS 'End of the response or of the attempt, in ms.';
+COMMENT ON COLUMN requests.end_ms IS 'End of the response ([DONE], or the reason for finishing) or of the attempt, in ms. Up to schema version 10: end of the body.';
+COMMENT ON COLUMN requests.last_token_ms IS 'Arrival of the last output, in ms; NULL if unknown.';
+COMMENT ON COLUMN requests.closed_ms IS 'End of the body of the response, in ms, which a server may hold open; NULL if unknown.';
+COMMENT ON COLUMN requests.tokens_out IS 'Tokens of the output; see tokens_counted_by.';
+COMMENT ON COLUMN requests.tokens_counted_by IS 'What counted tokens_out: tokenizer (--tokenizer), or chunks (at most the number of tokens); NULL for the count of the server, runtime or imported tool.';
 COMMENT ON COLUMN requests.cached_tokens IS 'Prompt tokens that the server took from its prefix cache; NULL if it does not report them.';
 COMMENT ON COLUMN requests.error IS 'Kind of error: refused, http_429, truncated, ...; NULL for a successful request.';
 COMMENT ON COLUMN requests.detail IS 'Text of the error.';

@@ -417,6 +417,24 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "disable what buffers the stream (a proxy, the server's stream interval), or lower the load",
     ),
     (
+        "other_input_length",
+        "info",
+        "the server counted more than 20% more or fewer prompt tokens than --input-length requested (in words)",
+        "see the stored sequence_length, which is the server's count, or request exact lengths with --prompt-ids",
+    ),
+    (
+        "tokens_counted_as_chunks",
+        "noisy",
+        "the server did not report the tokens of some replies, so each chunk counts as one token: there may be more",
+        "count them with --tokenizer, or enable the server's usage report (stream_options.include_usage)",
+    ),
+    (
+        "held_open",
+        "info",
+        "the server kept the connection open after the end of the response, which no latency includes",
+        "look for a proxy or middleware that delays the end; in a closed loop it also delays the next request",
+    ),
+    (
         "other_output_length",
         "noisy",
         "the server did not generate the requested number of tokens",

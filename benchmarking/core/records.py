@@ -54,6 +54,7 @@ Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
 Phase = Literal["warmup", "measure"]
+TokenCounter = Literal["tokenizer", "chunks"]
 WeightsKind = Literal["pretrained", "random", "given"]
 WeightsChoice = Literal["auto", "pretrained", "random"]
 Rebuild = Literal["if_needed", "always", "never"]
@@ -305,11 +306,11 @@ class Requests:
     """Arrival of each chunk with output. A chunk is not always one token: `tokens_out` is the server's count. Empty if
     there were too many arrivals to keep."""
     end_ms: tuple[Number | None, ...]
-    """End of the response, or of the failed attempt."""
+    """End of the response ([DONE], or the reason for finishing if there is none), or of the failed attempt."""
     tokens_in: tuple[Size | None, ...]
     """Prompt tokens as counted by the server; None without a count."""
     tokens_out: tuple[Size | None, ...]
-    """Output tokens as counted by the server; None without a count."""
+    """Output tokens, counted as in `tokens_counted_by`; None without a count."""
     cached_tokens: tuple[Size | None, ...]
     """Prompt tokens that the server took from its prefix cache; None if it does not report them."""
     error: tuple[str | None, ...]
@@ -322,6 +323,17 @@ class Requests:
     """Number of the conversation that it belongs to; None for a single request."""
     turn: tuple[Count | None, ...]
     """Its position in the conversation, from 0; None for a single request."""
+    last_token_ms: tuple[Number | None, ...] = ()
+    """Arrival of the last output. This field and those below were added later: None for each request if not given."""
+    closed_ms: tuple[Number | None, ...] = ()
+    """End of the body of the response, which a server may hold open after the end of the response."""
+    tokens_counted_by: tuple[TokenCounter | None, ...] = ()
+    """What counted `tokens_out`: None for the server or the runtime itself, or another tool's count."""
+
+    def __post_init__(self) -> None:
+        for name in ("last_token_ms", "closed_ms", "tokens_counted_by"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, (None,) * len(self))
 
     def __len__(self) -> int:
         return len(self.intended_ms)

@@ -11,9 +11,10 @@ from itertools import islice
 from typing import Any
 
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests
+from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
 from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, client_of
-from benchmarking.load.traffic import PlannedRequest, Traffic, meets
+from benchmarking.load.limits import judged
+from benchmarking.load.traffic import PlannedRequest, Traffic
 
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
@@ -27,6 +28,8 @@ MAX_COUNT = 2**31 - 1
 MS_PER_S = 1000.0
 WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
+Count = Callable[[str], int]
+"""The number of tokens of a text."""
 ROLES = ("user", "assistant")
 """The alternating roles of a chat."""
 
@@ -39,6 +42,9 @@ class Sent:
     sent_s: float | None = None
     tokens_s: array[float] = field(default_factory=lambda: array("d"))
     end_s: float | None = None
+    """[DONE], or the reason for finishing where the stream ends without it; of a failed attempt, its end."""
+    closed_s: float | None = None
+    """End of the body."""
     tokens_in: int | None = None
     tokens_out: int | None = None
     cached_tokens: int | None = None
@@ -46,8 +52,10 @@ class Sent:
     detail: str | None = None
     conversation: int | None = None
     turn: int | None = None
+    prompt: str | tuple[int, ...] = ""
+    """What was sent; kept only to count its tokens."""
     text: str = ""
-    """The text of the response; kept in conversations only."""
+    """The text of the response; kept in conversations and to count its tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,16 +85,18 @@ class Level:
 class _Reply:
     """Parses the events of a stream as its pieces arrive, and records the tokens and their counts."""
 
-    __slots__ = ("_decode", "_keeps_text", "_now", "_rest", "_room", "_tokens", "is_whole", "sent")
+    __slots__ = ("_decode", "_finished_s", "_keeps_text", "_now", "_rest", "_room", "_tokens", "is_whole", "sent")
 
-    def __init__(self, sent: Sent, now: Callable[[], float], tokens: int) -> None:
+    def __init__(self, sent: Sent, now: Callable[[], float], tokens: int, *, keeps_text: bool) -> None:
         self.sent = sent
         self.is_whole = False
+        """Whether [DONE] has arrived. What follows does not change the response."""
+        self._finished_s: float | None = None
         self._tokens = tokens
         self._room = BYTES_PER_REPLY + BYTES_PER_TOKEN * tokens
         self._now = now
         self._rest = b""
-        self._keeps_text = sent.conversation is not None
+        self._keeps_text = keeps_text
         self._decode = json.JSONDecoder().decode
 
     def __call__(self, piece: bytes) -> None:
@@ -105,13 +115,16 @@ class _Reply:
     def check(self) -> None:
         """Raise RequestError for a stream that ended early or without output."""
         if not self.is_whole:
-            raise RequestError("truncated", "the stream ended without [DONE]")
+            if self._finished_s is None:
+                raise RequestError("truncated", "the stream ended without [DONE] or a reason for finishing")
+            self.sent.end_s = self._finished_s
         if not self.sent.tokens_s:
             raise RequestError("no_output", "the stream ended without any output")
 
     def _event(self, data: bytes, now_s: float) -> None:
         if data == END:
             self.is_whole = True
+            self.sent.end_s = now_s
             return
         try:
             event = self._decode(data.decode())
@@ -123,7 +136,12 @@ class _Reply:
             raise RequestError("server_error", json.dumps(event["error"]))
         if (usage := event.get("usage")) is not None:
             _count(usage, self.sent)
-        if text := _text(event):
+        text, is_finished = _output(event)
+        if is_finished and self._finished_s is None:
+            self._finished_s = now_s
+        # An empty piece after the first output is a token that decodes to nothing, such as half a character. Empty
+        # pieces before it, or with the reason for finishing, are no output.
+        if text or (text == "" and self.sent.tokens_s and not is_finished):
             self.sent.tokens_s.append(now_s)
             if self._keeps_text:
                 self.sent.text += text
@@ -134,6 +152,8 @@ class Generator:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.keeps_text = False
+        """Whether to keep prompts and responses, to count their tokens."""
         self._client = client_of(target)
 
     async def __aenter__(self) -> Generator:
@@ -155,20 +175,25 @@ class Generator:
         """Send a request, after the previous messages of a conversation, and record the response; errors are recorded
         and never raised."""
         loop = asyncio.get_running_loop()
+        keeps_text = self.keeps_text or sent.conversation is not None
+        reply = _Reply(sent, loop.time, planned.tokens_out, keeps_text=keeps_text)
+        if self.keeps_text:
+            ids = planned.prompt if isinstance(planned.prompt, tuple) else None
+            sent.prompt = "\n".join((*history, str(planned.prompt))) if ids is None else ids
         sent.sent_s = loop.time()
         try:
             async with asyncio.timeout(self.target.timeout_s):
-                await self._stream(planned, sent, history)
+                await self._client.post(json.dumps(_body(self.target, planned, history)).encode(), reply)
+            reply.check()
         except TimeoutError:
-            sent.error, sent.detail = "timed_out", f"not finished within {self.target.timeout_s:g} s"
+            if not reply.is_whole:
+                sent.error, sent.detail = "timed_out", f"not finished within {self.target.timeout_s:g} s"
         except RequestError as error:
-            sent.error, sent.detail = error.kind, _short(str(error))
-        sent.end_s = loop.time()
-
-    async def _stream(self, planned: PlannedRequest, sent: Sent, history: Sequence[str]) -> None:
-        reply = _Reply(sent, asyncio.get_running_loop().time, planned.tokens_out)
-        await self._client.post(json.dumps(_body(self.target, planned, history)).encode(), reply)
-        reply.check()
+            if not reply.is_whole or error.kind == "no_output":
+                sent.error, sent.detail = error.kind, _short(str(error))
+        sent.closed_s = loop.time()
+        if sent.error is not None or sent.end_s is None:
+            sent.end_s = sent.closed_s
 
     async def _open(self, traffic: Traffic, level: Level, planned: Iterator[PlannedRequest]) -> list[Sent]:
         """Send every request at its time, no matter how many are in flight."""
@@ -210,21 +235,29 @@ class Generator:
             sent = Sent(intended_s, conversation=place if is_talk else None, turn=turn if is_talk else None)
             found.append(sent)
             await self.send(planned, sent, history)
-            if sent.error is not None or sent.end_s is None:
+            if sent.error is not None or sent.closed_s is None:
                 return
             history += (str(planned.prompt), sent.text)
-            intended_s, sent.text = sent.end_s, ""
+            intended_s = sent.closed_s
+            if not self.keeps_text:
+                sent.text = ""
 
 
-def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[str, float]) -> Requests:
-    """The record of a level's requests; times to the microsecond, which compress well."""
+def requests_of(
+    sent: list[Sent], launch: int, started_at: str, limits: Mapping[str, float], tokenizer: Count | None = None
+) -> Requests:
+    """The record of a level's requests; times to the microsecond, which compress well.
+
+    Where the server does not report tokens, `tokenizer` counts those of a text; without it, each chunk is one.
+    """
+    counted_by = [None if one.error is not None else _count_tokens(one, tokenizer) for one in sent]
     start_s = min((one.intended_s for one in sent), default=0.0)
     keeps_all = sum(len(one.tokens_s) for one in sent) <= MAX_ARRIVALS
 
     def ms(value: float | None) -> float | None:
         return None if value is None else round((value - start_s) * MS_PER_S, 3)
 
-    return Requests(
+    found = Requests(
         launch=launch,
         phase="measure",
         started_at=started_at,
@@ -240,10 +273,29 @@ def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[
         cached_tokens=tuple(one.cached_tokens for one in sent),
         error=tuple(one.error for one in sent),
         detail=tuple(one.detail for one in sent),
-        meets_limits=tuple(_meets(one, limits) if limits else None for one in sent),
+        meets_limits=(None,) * len(sent),
         conversation=tuple(one.conversation for one in sent),
         turn=tuple(one.turn for one in sent),
+        last_token_ms=tuple(ms(one.tokens_s[-1]) if one.tokens_s else None for one in sent),
+        closed_ms=tuple(ms(one.closed_s) for one in sent),
+        tokens_counted_by=tuple(counted_by),
     )
+    return judged(found, limits)
+
+
+def _count_tokens(one: Sent, tokenizer: Count | None) -> TokenCounter | None:
+    """Count the tokens that the server did not report; returns what counted those of the response."""
+    if one.tokens_in is None and isinstance(one.prompt, tuple):
+        one.tokens_in = len(one.prompt)
+    elif one.tokens_in is None and tokenizer is not None and one.prompt:
+        one.tokens_in = tokenizer(one.prompt)
+    if one.tokens_out is not None or not one.tokens_s:
+        return None
+    if tokenizer is None:
+        one.tokens_out = len(one.tokens_s)
+        return "chunks"
+    one.tokens_out = max(1, tokenizer(one.text))
+    return "tokenizer"
 
 
 async def run_level(
@@ -255,23 +307,18 @@ async def run_level(
     warmed: Callable[[], None] | None = None,
     launch: int = 0,
     limits: Mapping[str, float],
+    tokenizer: Count | None = None,
 ) -> Requests:
     """The requests of a level, after sequential warm-up requests, which are discarded. `warmed` is called after the
-    warm-up."""
+    warm-up; `tokenizer` is as in `requests_of`."""
     async with Generator(target) as generator:
         if warmup:
             await generator.run(replace(traffic, salt=WARM_UP), Level(concurrency=1, number=warmup))
         if warmed is not None:
             warmed()
+        generator.keeps_text = tokenizer is not None
         started_at = utc_now()
-        return requests_of(await generator.run(traffic, level), launch, started_at, limits)
-
-
-def _meets(one: Sent, limits: Mapping[str, float]) -> bool:
-    if one.error is not None or one.end_s is None or not one.tokens_s:
-        return False
-    ttft, e2e = ((at_s - one.intended_s) * MS_PER_S for at_s in (one.tokens_s[0], one.end_s))
-    return meets(limits, ttft=ttft, e2e=e2e, tokens_out=one.tokens_out)
+        return requests_of(await generator.run(traffic, level), launch, started_at, limits, tokenizer)
 
 
 async def _until(at_s: float) -> None:
@@ -304,16 +351,30 @@ def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> di
     }
 
 
-def _text(event: Mapping[str, Any]) -> str | None:
-    """The output in an event of either endpoint, including reasoning; None if there is none."""
+def _output(event: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """The output in an event of either endpoint, including reasoning and tool calls, None if there is none; and whether
+    the event states the reason for finishing."""
     choices = event.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return None
-    delta = choices[0].get("delta")
-    found = choices[0].get("text")
+        return None, False
+    choice = choices[0]
+    delta, found = choice.get("delta"), choice.get("text")
     if isinstance(delta, dict):
-        found = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
-    return found if isinstance(found, str) else None
+        pieces = [delta.get(name) for name in ("content", "reasoning_content", "reasoning")]
+        found = next((one for one in pieces if one), next((one for one in pieces if one is not None), None))
+        if not found:
+            found = _tool_call(delta) or found
+        if found == "" and delta.get("role") is not None:
+            found = None  # the event that starts a message
+    return found if isinstance(found, str) else None, isinstance(choice.get("finish_reason"), str)
+
+
+def _tool_call(delta: Mapping[str, Any]) -> str | None:
+    """The name and arguments in a piece of a tool call."""
+    calls = delta.get("tool_calls")
+    functions = [one.get("function") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+    pieces = [one.get(name) for one in functions if isinstance(one, dict) for name in ("name", "arguments")]
+    return "".join(one for one in pieces if isinstance(one, str)) or None
 
 
 def _count(usage: Any, sent: Sent) -> None:

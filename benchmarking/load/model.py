@@ -30,8 +30,9 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.load.generator import Level
+from benchmarking.load.limits import judged, limits_text
 from benchmarking.load.results import result_of
-from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic, limits_text, meets
+from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
@@ -98,7 +99,7 @@ class ModelLoad(ABC):
             if answer.requests is None:
                 done.append(without_samples(point, launch, "failed", answer.error or "", answer.traceback))
             else:
-                done.append(with_limits(answer.requests, self.limits))
+                done.append(judged(answer.requests, self.limits))
                 answers.append(answer)
         return done, answers
 
@@ -143,7 +144,7 @@ class LoopLoad(ModelLoad):
         slots = [one.figures[SLOTS] for one in answers]
         is_queue = all(one == 1 for one in slots)
         facts: dict[str, Json] = {SLOTS: slots[0]} if slots else {}
-        return result_of(self.traffic, level, done, point=point, facts=facts, in_process=is_queue)
+        return result_of(self.traffic, level, done, point=point, facts=facts, in_process=is_queue, limits=self.limits)
 
     def keys(self) -> dict[str, Scalar]:
         template, found = self.plan.points[0], self.traffic.keys(self.limits, is_open=self.is_open)
@@ -218,6 +219,7 @@ class ScenarioLoad(ModelLoad):
             further={one.requests.launch: tuple(verdicts(one.figures)) for one in answers if one.requests is not None},
             facts=facts,
             in_process=True,
+            limits=self.limits,
         )
 
     def keys(self) -> dict[str, Scalar]:
@@ -265,23 +267,6 @@ def points_of(template: Point, requests: Sequence[PlannedRequest]) -> tuple[tupl
 def level_point(point: Point, level: Level) -> Point:
     """The point of a call, with the offered rate of an open loop."""
     return point if level.rate is None else replace(point, axes={**point.axes, REQUEST_RATE: float(level.rate)})
-
-
-def with_limits(requests: Requests, limits: Mapping[str, float]) -> Requests:
-    """The requests, each with whether it succeeded within the limits (in ms); unchanged without limits."""
-    if not limits:
-        return requests
-    times = zip(
-        *(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.tokens_out, requests.error),
-        strict=True,
-    )
-    met = [
-        error is None
-        and end is not None
-        and meets(limits, ttft=(end if first is None else first) - at, e2e=end - at, tokens_out=tokens_out)
-        for at, first, end, tokens_out, error in times
-    ]
-    return replace(requests, meets_limits=tuple(met))
 
 
 def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:

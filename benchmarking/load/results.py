@@ -7,7 +7,7 @@ request waited for slow predecessors, and hide stalls from all percentiles (coor
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -29,6 +29,7 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     MAX_REQUESTS,
     NOT_APPLICABLE,
+    NOT_SUPPORTED,
     REQUEST_RATE,
     TOO_FEW_SAMPLES,
     Doubt,
@@ -41,6 +42,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, autocorrelation_time, quantile
 from benchmarking.load.generator import Level
+from benchmarking.load.limits import why_unknown
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure.aggregate import summarise
 
@@ -52,8 +54,14 @@ MOST_OF_CAPACITY = 0.5
 LEAST_REUSED = 0.5
 """Share of a prompt that must come from a cache for the request to count as a hit. A prompt that was sent before has
 more; all prompts share a start token, and in a chat the beginning of its template."""
+HELD_OPEN_MS, HELD_OPEN_SHARE = 20.0, 0.05
+"""Median time for which bodies may stay open after the end of their responses, also as a share of the median
+latency."""
+OTHER_INPUT_LENGTH = 0.2
+"""Maximum difference of the server's count of prompt tokens from the requested length, as a share of it."""
 MOST_AT_ONCE = 0.1
 """Maximum share of responses that may arrive in a single chunk although they have several tokens."""
+GOODPUT = ("goodput_requests_per_sec", "goodput_share", "goodput_tokens_per_sec")
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -70,22 +78,22 @@ class Series:
     @classmethod
     def of(cls, requests: Requests) -> Series:
         rows = zip(
-            *(requests.intended_ms, requests.sent_ms, requests.first_token_ms, requests.end_ms),
+            *(requests.intended_ms, requests.sent_ms, requests.first_token_ms, requests.last_token_ms, requests.end_ms),
             *(requests.tokens_out, requests.error, requests.token_ms),
             strict=True,
         )
         done = [
-            (at, sent, first, end, count, tokens)
-            for at, sent, first, end, count, error, tokens in rows
+            (at, sent, first, last, end, count, tokens)
+            for at, sent, first, last, end, count, error, tokens in rows
             if error is None and sent is not None and end is not None
         ]
         return cls(
-            latency=tuple(end - at for at, _, _, end, _, _ in done),
-            service_time=tuple(end - sent for _, sent, _, end, _, _ in done),
-            time_to_first_token=tuple(first - at for at, _, first, _, _, _ in done if first is not None),
+            latency=tuple(end - at for at, _, _, _, end, _, _ in done),
+            service_time=tuple(end - sent for _, sent, _, _, end, _, _ in done),
+            time_to_first_token=tuple(first - at for at, _, first, *_ in done if first is not None),
             time_per_output_token=tuple(
-                (end - first) / (count - 1)
-                for _, _, first, end, count, _ in done
+                ((last if last is not None else tokens[-1] if tokens else end) - first) / (count - 1)
+                for _, _, first, last, end, count, tokens in done
                 if first is not None and count is not None and count > 1
             ),
             inter_token_latency=tuple(b - a for *_, tokens in done for a, b in pairwise(tokens)),
@@ -126,11 +134,12 @@ def result_of(
     shares_processors: bool | None = None,
     may_cache: bool = False,
     facts: Mapping[str, Json] | None = None,
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> Result:
     """The result of a level from its repetitions, each a launch: its requests, or a measurement if it failed.
 
     `point` replaces the point of the traffic, `samples` is the number of requests per query, and `further` are more
-    doubts by launch; `in_process` as in `about`.
+    doubts by launch; `in_process` as in `about`; `limits` are those that the requests were judged by.
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
@@ -147,6 +156,7 @@ def result_of(
             samples=samples,
             further=further.get(one.launch, ()),
             in_process=in_process,
+            limits=limits,
         )
         for one in repetitions
     ]
@@ -178,6 +188,7 @@ def _measurement(
     samples: int,
     further: Sequence[Doubt],
     in_process: bool,
+    limits: Mapping[str, float],
 ) -> Measurement:
     whole = Series.of(requests)
     series = whole.of_queries(samples)
@@ -189,7 +200,7 @@ def _measurement(
         first = next((one for one in requests.detail if one), None)
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
-    metrics, missing = _metrics(requests, whole, series, level)
+    metrics, missing = _metrics(requests, whole, series, level, limits)
     found = [*about(traffic, level, requests, whole, may_cache=may_cache, in_process=in_process), *further]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
         found.append(
@@ -231,7 +242,7 @@ def _measurement(
 
 
 def _metrics(
-    requests: Requests, whole: Series, series: Series, level: Level
+    requests: Requests, whole: Series, series: Series, level: Level, limits: Mapping[str, float]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The metrics of one repetition, excluding those that `summarise` computes from samples, and why some are missing.
     `whole` contains the requests, `series` their queries."""
@@ -254,12 +265,15 @@ def _metrics(
             missing[name] = (
                 f"{NOT_APPLICABLE}: the server did not report the tokens of {succeeded - len(known)} requests"
             )
-    if any(one is not None for one in requests.meets_limits):
-        good = [bool(one) for one in requests.meets_limits]
+    if (why := why_unknown([requests], limits)) is not None:
+        missing |= dict.fromkeys(GOODPUT, f"{NOT_SUPPORTED}: {why}")
+    elif any(one is not None for one in requests.meets_limits):
+        good = [one is True for one in requests.meets_limits]
         found |= {"goodput_requests_per_sec": sum(good) / span_s, "goodput_share": sum(good) / len(good)}
-        if "output_tokens_per_sec" in found:
-            tokens = sum(count or 0 for count, one in zip(requests.tokens_out, good, strict=True) if one)
-            found["goodput_tokens_per_sec"] = tokens / span_s
+        tokens = [count for count, one in zip(requests.tokens_out, good, strict=True) if one]
+        known = [count for count in tokens if count is not None]
+        if "output_tokens_per_sec" in found and len(known) == len(tokens):
+            found["goodput_tokens_per_sec"] = sum(known) / span_s
     late = lateness(requests)
     if level.is_open and late:
         found |= {"lateness_p50_ms": quantile(late, 0.5), "lateness_p95_ms": quantile(late, 0.95)}
@@ -333,11 +347,16 @@ def about(
     if not may_cache and not traffic.may_hit_a_prefix:
         reused = sum(cached for cached, total in pairs if cached >= LEAST_REUSED * total)
         found += prefix_cache_hit(reused, sum(total for _, total in pairs))
-    unlike = [
-        (len(tokens), count)
-        for tokens, count, error in zip(requests.token_ms, requests.tokens_out, requests.error, strict=True)
-        if error is None and count is not None and tokens and len(tokens) != count
+    counted = [
+        (len(tokens), count, counter)
+        for tokens, count, counter, error in zip(
+            *(requests.token_ms, requests.tokens_out, requests.tokens_counted_by, requests.error), strict=True
+        )
+        if error is None and count is not None
     ]
+    if by_chunks := sum(counter == "chunks" for _, _, counter in counted):
+        found.append(doubt("tokens_counted_as_chunks", requests=by_chunks))
+    unlike = [(chunks, count) for chunks, count, _ in counted if chunks and chunks != count]
     if unlike:
         at_once = sum(chunks == 1 for chunks, _ in unlike)
         evidence = {"requests": len(unlike), "at_once": at_once, "chunks": unlike[0][0], "tokens": unlike[0][1]}
@@ -349,7 +368,36 @@ def about(
     ]
     if short:
         found.append(doubt("other_output_length", asked=requested, requests=len(short), tokens=short[0]))
-    return found
+    return [*found, *_held_open(requests, series), *_other_input_length(requests, traffic)]
+
+
+def _held_open(requests: Requests, series: Series) -> Sequence[Doubt]:
+    """The doubt about bodies that stayed open long after the end of their responses."""
+    held = [
+        closed - end
+        for closed, end, error in zip(requests.closed_ms, requests.end_ms, requests.error, strict=True)
+        if closed is not None and end is not None and error is None
+    ]
+    limit_ms = max(HELD_OPEN_MS, HELD_OPEN_SHARE * median(series.latency))
+    if not held or (typical := median(held)) <= limit_ms:
+        return ()
+    return (doubt("held_open", held_open_p50_ms=typical, latency_p50_ms=median(series.latency)),)
+
+
+def prompt_tokens(requests: Iterable[Requests]) -> int | None:
+    """The median number of prompt tokens, by the server's count; None if it reports none."""
+    counts = [count for one in requests for count in one.tokens_in if count is not None]
+    return round(median(counts)) if counts else None
+
+
+def _other_input_length(requests: Requests, traffic: Traffic) -> Sequence[Doubt]:
+    """The doubt about prompts of another length than requested, such as words that are several tokens."""
+    asked, tokens = traffic.lengths_in.fixed, prompt_tokens([requests])
+    if traffic.file is not None or traffic.turns > 1 or not asked or tokens is None:
+        return ()
+    if abs(tokens / asked - 1) <= OTHER_INPUT_LENGTH:
+        return ()
+    return (doubt("other_input_length", asked=asked, tokens=tokens),)
 
 
 def _span_s(requests: Requests) -> float:

@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.load_doubts import prefix_cache_hit
+from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     Cell,
@@ -41,7 +43,7 @@ from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.kinds import hardware
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.load.connections import Target
-from benchmarking.load.generator import Level, run_level
+from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.traffic import Traffic
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -84,6 +86,8 @@ class ServerLoad:
     server_cpus: Sequence[int] | None
     """Processors of the generator and of the server; None if unknown."""
     say: Callable[[str], None]
+    tokenizer: Count | None = None
+    """Counts tokens that the server does not report; None: chunks."""
     is_anonymous: bool = False
     """Whether the record must not contain the server's address."""
     measured_levels: int = 0
@@ -114,6 +118,7 @@ class ServerLoad:
                         warmed=(lambda: before.update(scraped(self.target))) if is_first else None,
                         launch=launch,
                         limits=self.limits,
+                        tokenizer=self.tokenizer,
                     )
                 )
             )
@@ -124,6 +129,7 @@ class ServerLoad:
             level,
             done,
             capacity_per_s=self.capacity_per_s,
+            limits=self.limits,
             shares_processors=None
             if generator_cpus is None or server_cpus is None
             else bool(set(generator_cpus) & set(server_cpus)),
@@ -207,9 +213,20 @@ class ServerLoad:
                 "generator_cpu_list": _listed(self.own_cpus),
             },
             environment=capture(),
-            results=tuple(results),
+            results=tuple(self._with_prompt_length(results)),
         )
         return without_address(run, self.target.url, self._name()) if self.is_anonymous and not is_local else run
+
+    def _with_prompt_length(self, results: Sequence[Result]) -> Sequence[Result]:
+        """The results with the prompt length by the server's count, if it states one. It is the same for all levels,
+        whose prompts are different, so that they remain one curve; the requested length is among the settings."""
+        from benchmarking.load.results import prompt_tokens
+
+        is_fixed = self.traffic.file is None and self.traffic.lengths_in.fixed is not None and self.traffic.turns == 1
+        tokens = prompt_tokens(requests for one in results for requests in one.requests) if is_fixed else None
+        if not tokens:
+            return results
+        return [replace(one, point=replace(one.point, sequence_length=tokens)) for one in results]
 
     def _name(self) -> str:
         """The name of a server on another machine: its address, or a pseudonym."""
@@ -244,6 +261,18 @@ def without_address(run: Run, url: str, name: str) -> Run:
 
 def _listed(cpus: Sequence[int] | None) -> str | None:
     return None if cpus is None else cpu_list_text(cpus)
+
+
+def tokenizer(folder: Path) -> Count:
+    """Counts the tokens of a text with the tokenizer in a local folder, without special tokens. Raises UsageError for a
+    folder without one, BenchhouseError for broken files."""
+    from benchmarking.workloads.support import processing
+
+    check_installed("--tokenizer", ("transformers",), 'pip install "benchhouse[measure]"')
+    if not folder.is_dir() or not processing.has_processors(folder):
+        raise UsageError(f"--tokenizer {folder}: expected a local folder with a tokenizer, such as tokenizer.json")
+    loaded = processing.load(folder, "text")
+    return lambda text: len(loaded.encode(text, add_special_tokens=False))
 
 
 def check_listening(target: Target) -> None:

@@ -1,4 +1,4 @@
-"""The traffic of a load: arrivals, lengths, prompts, traces, limits.
+"""The traffic of a load: arrivals, lengths, prompts, traces.
 
 Everything random derives from one seed, so that two servers can get the same traffic.
 """
@@ -19,12 +19,11 @@ from typing import Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import LOOP, Scalar
+from benchmarking.load.limits import limits_text
 
 Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace"]
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-1]
 """Random arrival processes; a trace has its own times."""
-MS_OF = {"ms": 1.0, "s": 1000.0}
-LIMIT = re.compile(r"(ttft|tpot|e2e):(\d+(?:\.\d+)?)(ms|s)")
 LENGTH = re.compile(r"(\d+)|uniform:(\d+)-(\d+)|normal:(\d+)\+-(\d+)")
 WORDS = ("time", "year", "people", "way", "day", "thing", "life", "child", "world", "school", "state", "group", "hand")
 AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
@@ -33,29 +32,6 @@ MAX_LENGTH = 10_000_000
 """Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
 MAX_WORDS = 100_000_000
 """Maximum words of all prompts of an open-loop level, which are created in advance at about 8 bytes per word."""
-
-
-def parse_limits(text: str) -> dict[str, float]:
-    """The limits of an SLO in ms: "ttft:500ms,tpot:50ms". Raises UsageError."""
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        match = LIMIT.fullmatch(part.strip())
-        if match is None:
-            raise UsageError(f"--slo takes limits such as ttft:500ms,tpot:50ms,e2e:2s: got {part!r}")
-        found[match[1]] = float(match[2]) * MS_OF[match[3]]
-    return found
-
-
-def limits_text(limits: Mapping[str, float]) -> str:
-    """The limits in canonical form, as stored."""
-    return ",".join(f"{name}:{limits[name]:g}ms" for name in sorted(limits))
-
-
-def meets(limits: Mapping[str, float], *, ttft: float, e2e: float, tokens_out: int | None) -> bool:
-    """Whether a successful request meets the limits; both times in ms from the scheduled start."""
-    tpot = (e2e - ttft) / (tokens_out - 1) if tokens_out is not None and tokens_out > 1 else 0.0
-    values = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-    return all(values[name] <= limit for name, limit in limits.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _serve(
                 loadgen.FirstTokenComplete([loadgen.QuerySampleResponse(one, 0, 0) for one in ids])
 
         tokens_ns, end_ns = timed_call(operation, synchronize, report_first_token)
-        count = len(tokens_ns) if operation.streams else (operation.new_tokens or 0)
+        count = len(tokens_ns) if operation.streams else operation.new_tokens
         tokens = (count,) if settings.counts_tokens else ()
         loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(one, 0, 0, *tokens) for one in ids])
         for request, _ in batch:

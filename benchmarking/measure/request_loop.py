@@ -332,4 +332,5 @@ def requests_of(
         meets_limits=absent,
         conversation=absent,
         turn=absent,
+        last_token_ms=tuple(ms(one.tokens_ns[-1]) if one.tokens_ns and streams else None for one in found),
     )

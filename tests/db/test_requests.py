@@ -45,7 +45,7 @@ def test_latencies_count_from_the_intended_start(warehouse):
     warehouse.ingest(make_load(rates=(1.0,)))
     done, refused = warehouse.query("SELECT * FROM request_times ORDER BY ordinal").dicts()
     assert (done["lateness_ms"], done["time_to_first_token_ms"], done["latency_ms"]) == (0.125, 3.5, 4.5)
-    assert (done["service_time_ms"], done["time_per_output_token_ms"], done["chunks"]) == (4.375, 1.0, 2)
+    assert (done["service_time_ms"], done["time_per_output_token_ms"], done["chunks"]) == (4.375, 0.75, 2)
     assert (refused["lateness_ms"], refused["latency_ms"], refused["error"]) == (None, 17.5, "refused")
     assert refused["intended_at"].isoformat() == "2026-01-02T03:04:05.512500"
 

@@ -73,7 +73,12 @@ class Script:
     cached: int | None = None
     """Tokens of each prompt that it reports as cached."""
     fault: Callable[[int], str | None] = field(default=lambda number: None)
-    """Number of a request, from 0 -> http_429, http_503, truncated, wrong_json, endless or no_usage."""
+    """Number of a request, from 0 -> http_429, http_503, truncated, wrong_json, endless, no_usage (of the response's
+    tokens) or no_done."""
+    usage_delay_s: float = 0.0
+    """From the last token to the usage and [DONE]."""
+    hold_s: float = 0.0
+    """From [DONE] to the end of the body."""
 
 
 class NullServer:
@@ -160,11 +165,20 @@ class NullServer:
                 writer.write(_chunk(b"data: {not json\n\n"))
             if done < count or fault == "endless":
                 await self._until(script.itl_s * own)
-        if fault != "no_usage":
-            details = {} if script.cached is None else {"prompt_tokens_details": {"cached_tokens": script.cached}}
-            usage = {"prompt_tokens": 7, "completion_tokens": count, **details}
-            self._event(writer, {"choices": [], "usage": usage})
-        writer.write(_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        if fault == "no_done":
+            self._event(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+            await self._until(script.usage_delay_s or 0.2)
+            writer.write(b"0\r\n\r\n")
+            return True
+        if script.usage_delay_s:
+            await self._until(script.usage_delay_s)
+        details = {} if script.cached is None else {"prompt_tokens_details": {"cached_tokens": script.cached}}
+        counted = {} if fault == "no_usage" else {"completion_tokens": count}
+        self._event(writer, {"choices": [], "usage": {"prompt_tokens": 7, **counted, **details}})
+        writer.write(_chunk(b"data: [DONE]\n\n"))
+        if script.hold_s:
+            await self._until(script.hold_s)
+        writer.write(b"0\r\n\r\n")
         return True
 
     async def _until(self, seconds: float) -> None:

@@ -64,12 +64,26 @@ SELECT count(*) AS n,
 FROM all_results WHERE model_id = ? AND {{condition}}
 """
 SHARES = """
-SELECT result_id, count(*) AS n, count(*) FILTER (WHERE error IS NULL
-    AND ($ttft IS NULL OR time_to_first_token_ms <= $ttft)
-    AND ($tpot IS NULL OR coalesce(time_per_output_token_ms, 0) <= $tpot)
-    AND ($latency IS NULL OR latency_ms <= $latency)) AS met
-FROM request_times WHERE phase = 'measure' AND result_id IN (SELECT unnest($ids::VARCHAR[])) GROUP BY result_id
+WITH judged AS (
+    SELECT *, count(*) FILTER (WHERE tokens_out > 1) OVER (PARTITION BY result_id) > 0 AS has_gaps
+    FROM request_times WHERE phase = 'measure' AND result_id IN (SELECT unnest($ids::VARCHAR[]))
+), limited AS (
+    SELECT result_id, error IS NULL
+        AND CASE
+            WHEN $ttft IS NULL OR time_to_first_token_ms <= $ttft OR latency_ms <= $ttft THEN TRUE
+            WHEN time_to_first_token_ms > $ttft THEN FALSE
+        END
+        AND CASE
+            WHEN $tpot IS NULL OR time_per_output_token_ms <= $tpot OR (tokens_out <= 1 AND has_gaps) THEN TRUE
+            WHEN time_per_output_token_ms > $tpot AND tokens_counted_by IS DISTINCT FROM 'chunks' THEN FALSE
+        END
+        AND ($latency IS NULL OR latency_ms <= $latency) AS is_met
+    FROM judged
+)
+SELECT result_id, count(*) AS n, count(is_met) FILTER (WHERE is_met) AS met, count(*) - count(is_met) AS unknown
+FROM limited GROUP BY result_id
 """
+"""A limit on an unknown time is unknown, as for `--slo`: see `benchmarking.load.limits`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +130,11 @@ class Level:
     validity: str
     doubts: tuple[str, ...]
     share: float | None
-    """Share of its requests that met every limit; None if the requests are not stored."""
+    """Share of its requests that met every limit; None if unknown or if the requests are not stored."""
     holds: bool | None
     """Whether the required share met every limit; None if unknown."""
+    why_unknown: str | None = None
+    """Why `holds` is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +184,21 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The requests of a load that met every limit, and those of which that is unknown."""
+
+    n: int
+    met: int
+    unknown: int
+
+    def holds(self, share: float) -> bool | None:
+        """Whether this share of the requests met the limits; None if that depends on unknown ones."""
+        if self.met / self.n >= share:
+            return True
+        return None if (self.met + self.unknown) / self.n >= share else False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """The required rate and limits."""
 
@@ -208,14 +239,15 @@ def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) ->
     return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
 
 
-def _shares(warehouse: Warehouse, ids: Sequence[str], demand: Demand) -> dict[str, float]:
+def _shares(warehouse: Warehouse, ids: Sequence[str], demand: Demand) -> dict[str, Share]:
     """By result_id, the share of the requests that met every limit."""
     limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
     rows = warehouse.query(SHARES, {"ids": list(ids), **limits}).dicts()
-    return {row["result_id"]: row["met"] / row["n"] for row in rows}
+    return {row["result_id"]: Share(**{name: row[name] for name in ("n", "met", "unknown")}) for row in rows}
 
 
-def _level(row: Row, demand: Demand, share: float | None) -> Level:
+def _level(row: Row, demand: Demand, share: Share | None) -> Level:
+    holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
     return Level(
         result_id=row["result_id"],
         request_rate=float(json.loads(row["axes"])[REQUEST_RATE]),
@@ -226,9 +258,18 @@ def _level(row: Row, demand: Demand, share: float | None) -> Level:
         latency_p99_ms=row["latency_p99_ms"],
         validity=row["validity"],
         doubts=doubt_kinds(row["extra"]),
-        share=share,
-        holds=share >= demand.share if share is not None else _percentiles_hold(row, demand),
+        share=None if share is None or share.unknown else share.met / share.n,
+        holds=holds,
+        why_unknown=_why_unknown(row, share) if holds is None else None,
     )
+
+
+def _why_unknown(row: Row, share: Share | None) -> str:
+    if share is not None:
+        return f"of {share.unknown} of {share.n} requests a limited time is unknown"
+    if _has_failures(row):
+        return "requests failed, and the stored percentiles do not include them"
+    return "a percentile that covers the share is not stored"
 
 
 def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
@@ -299,9 +340,9 @@ def _server(rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None)
 
 def _one_per_rate(levels: Sequence[Level]) -> tuple[Level, ...]:
     """One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests met
-    the limits counts."""
+    the limits counts, and an unknown one before all others."""
     worst: dict[float, Level] = {}
-    for level in sorted(levels, key=lambda one: (bool(one.holds), one.share or 0.0), reverse=True):
+    for level in sorted(levels, key=lambda one: (one.holds is True, -1.0 if one.share is None else one.share))[::-1]:
         worst[level.request_rate] = level
     return tuple(worst[rate] for rate in sorted(worst))
 
@@ -314,7 +355,7 @@ def _ranked(servers: Sequence[Server], demand: Demand) -> tuple[Server, ...]:
     def key(one: Server) -> tuple[Any, ...]:
         if one.best is None:
             lowest = one.levels[0]
-            return (1, 0.0, 0, -(lowest.share or 0.0))
+            return (1, 0.0, 0, 1.0 if lowest.share is None else -lowest.share)
         cost = one.cost_per_hour(rate) if by_cost else None
         return (0, cost or 0.0, one.machines(rate), -one.best.request_rate)
 

@@ -302,7 +302,8 @@ def _lowest_rate_miss(server: Server) -> str:
     """How far the lowest rate is from holding."""
     lowest = server.levels[0]
     if lowest.holds is None:
-        return f"at {number(lowest.request_rate)}/s the share of requests within the limits is unknown"
+        why = f": {lowest.why_unknown}" if lowest.why_unknown else ""
+        return f"at {number(lowest.request_rate)}/s the share of requests within the limits is unknown{why}"
     share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
     return f"at {number(lowest.request_rate)}/s {share} of the requests met the limits"
 

@@ -296,7 +296,7 @@ def of_night(run, night, rate):
 def test_a_stored_search_is_shown_as_one(stored, capsys):
     assert show.main(["model=some-model", "--db-path", str(stored[2] / "a.duckdb")]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if " now " in line]
-    assert [" b1 s128 n2 highest rate " in row for row in rows].count(True) == 1
+    assert [" b1 s7 n2 highest rate " in row for row in rows].count(True) == 1
     assert len(rows) == 5
     assert show.main(["model=some-model", "--json", "--db-path", str(stored[2] / "a.duckdb")]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +16,7 @@ from benchmarking.core.load_doubts import over_saturation
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import capacity, generator, results
 from benchmarking.load.connections import Target
-from benchmarking.load.generator import Level, run_level
+from benchmarking.load.generator import Level, Sent, _Reply, run_level
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.certificates import certificate
@@ -26,13 +27,13 @@ SHORT = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("4"))
 BROKEN = {"http_429": "http_429", "http_503": "http_503", "truncated": "truncated", "wrong_json": "wrong_json"}
 
 
-def loaded(script, level, traffic=TRAFFIC, *, limits=None, busy_s=0.0, seen=None, **target):
+def loaded(script, level, traffic=TRAFFIC, *, limits=None, busy_s=0.0, seen=None, tokenizer=None, **target):
     """The requests of a level against a server of the script."""
 
     async def run():
         async with NullServer(script) as server:
             asked = Target(url=server.url, model="m", **target)
-            found = await run_level(asked, traffic, level, limits=limits or {})
+            found = await run_level(asked, traffic, level, limits=limits or {}, tokenizer=tokenizer)
             if seen is not None:
                 seen.extend(server.seen)
             return found
@@ -192,16 +193,91 @@ def test_tokens_are_the_servers_count_and_not_the_chunks():
     assert {len(tokens) for tokens in found.token_ms} == {2}
     assert set(found.tokens_out) == {8}
     assert "chunks_not_tokens" in kinds(result_of(TRAFFIC, level, [found]))
-    uncounted = result_of(TRAFFIC, level, [loaded(Script(fault=lambda number: "no_usage"), level)])
-    assert "throughput_tokens_per_sec" not in uncounted.metrics
-    assert "time_per_output_token_ms" in uncounted.missing
+
+
+def test_tokens_that_the_server_does_not_count_are_counted_by_a_tokenizer_or_are_chunks_with_a_doubt():
+    level, script = Level(rate=10.0, number=30), Script(fault=lambda number: "no_usage", tokens_a_chunk=4)
+    chunks = loaded(script, level)
+    assert (set(chunks.tokens_out), set(chunks.tokens_counted_by)) == ({2}, {"chunks"})
+    by_chunks = result_of(TRAFFIC, level, [chunks])
+    assert (by_chunks.validity, "tokens_counted_as_chunks" in kinds(by_chunks)) == ("noisy", True)
+    counted = loaded(script, level, tokenizer=len)
+    assert (set(counted.tokens_out), set(counted.tokens_counted_by)) == ({8}, {"tokenizer"})
+    assert set(counted.tokens_in) == {7}, "the tokens that the server reports stay"
+    assert "tokens_counted_as_chunks" not in kinds(result_of(TRAFFIC, level, [counted]))
+
+
+@pytest.mark.parametrize(
+    ("limits", "share"), [({"tpot": 1.0}, None), ({"tpot": 15.0}, 1.0), ({"tpot": 1.0, "ttft": 1.0}, 0.0)]
+)
+def test_a_limit_on_an_unknown_time_is_unknown_unless_a_bound_or_another_limit_decides(limits, share):
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(fault=lambda number: "no_usage"), level, limits=limits)  # 10 ms a chunk, of 1 token or more
+    result = result_of(TRAFFIC, level, [found], limits=limits)
+    assert result.metrics.get("goodput_share") == share
+    if share is None:
+        assert "--tokenizer" in result.missing["goodput_requests_per_sec"]
+        assert set(found.meets_limits) == {None}
+
+
+def test_replies_of_one_token_have_no_time_per_token_to_judge():
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(tokens=1), level, limits={"tpot": 50.0})
+    result = result_of(TRAFFIC, level, [found], limits={"tpot": 50.0})
+    assert "no response has more than one token" in result.missing["goodput_share"]
+
+
+def test_times_per_token_end_at_the_last_token_and_latency_at_done_no_matter_when_the_body_ends():
+    level, limits = Level(rate=2.0, number=20), {"tpot": 12.0, "e2e": 250.0}
+    late = loaded(Script(usage_delay_s=0.05, hold_s=0.5), level, limits=limits)
+    series = Series.of(late)
+    assert series.time_per_output_token == pytest.approx([10.0] * 20, rel=0.01)
+    assert max(series.inter_token_latency) == pytest.approx(10, rel=0.02)
+    assert series.latency == pytest.approx([100 + 7 * 10 + 50] * 20, rel=0.01)
+    assert set(late.meets_limits) == {True}
+    result = result_of(TRAFFIC, level, [late], limits=limits)
+    held = next(one for one in result.doubts if one.kind == "held_open")
+    assert held.evidence["held_open_p50_ms"] == pytest.approx(500, rel=0.01)
+    assert "held_open" not in kinds(result_of(TRAFFIC, level, [loaded(Script(usage_delay_s=0.05), level)]))
+
+
+def test_a_stream_without_done_ends_at_its_reason_for_finishing():
+    finished = loaded(Script(fault=lambda number: "no_done"), Level(rate=10.0, number=3))
+    assert set(finished.error) == {None}
+    assert Series.of(finished).latency == pytest.approx([170.0] * 3, rel=0.01)
+
+
+def test_empty_pieces_after_the_first_are_tokens_and_tool_calls_are_output():
+    def of(*events):
+        sent = Sent(0.0)
+        times = iter(range(100))
+        reply = _Reply(sent, lambda: float(next(times)), 8, keeps_text=True)
+        for event in events:
+            reply(b"data: " + json.dumps({"choices": [event]}).encode() + b"\n\n")
+        return list(sent.tokens_s), sent.text
+
+    role = {"delta": {"role": "assistant", "content": ""}}
+    half = {"delta": {"content": ""}}
+    last = {"delta": {"content": ""}, "finish_reason": "length"}
+    call = {"delta": {"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}}
+    assert of(role, {"delta": {"content": "a"}}, half, last) == ([1.0, 2.0], "a")
+    assert of(role, half, call, last) == ([2.0], "f{")
+
+
+def test_a_prompt_of_another_length_than_requested_is_a_doubt():
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(), level)  # the server counts 7
+    doubts = {one.kind: one.evidence for one in result_of(TRAFFIC, level, [found]).doubts}
+    assert (doubts["other_input_length"]["asked"], doubts["other_input_length"]["tokens"]) == (16, 7)
+    near = replace(TRAFFIC, lengths_in=Lengths("8"))
+    assert "other_input_length" not in kinds(result_of(near, level, [found]))
 
 
 def test_replies_in_a_single_chunk_are_invalid_since_token_times_are_unknown():
     level = Level(rate=10.0, number=30)
     at_once = result_of(TRAFFIC, level, [loaded(Script(tokens_a_chunk=8), level)])
-    assert (at_once.validity, kinds(at_once)) == ("invalid", {"whole_replies"})
-    assert next(one.evidence["at_once"] for one in at_once.doubts) == 30
+    assert (at_once.validity, kinds(at_once) - {"other_input_length"}) == ("invalid", {"whole_replies"})
+    assert next(one.evidence["at_once"] for one in at_once.doubts if one.kind == "whole_replies") == 30
 
 
 def test_an_unexpected_prefix_cache_hit_and_a_short_output_are_doubts():
@@ -220,7 +296,7 @@ def test_a_turn_repeats_the_conversation_and_starts_when_the_previous_one_ended(
     assert list(zip(found.conversation, found.turn, strict=True)) == [(c, t) for c in (0, 1) for t in (0, 1, 2)]
     first, second = seen[0]["prompt"], seen[1]["prompt"]
     assert second.startswith(f"{first}\naaaaaaaa\n")
-    assert found.intended_ms[1] == found.end_ms[0]
+    assert found.intended_ms[1] == found.closed_ms[0]
 
 
 def test_a_chat_repeats_earlier_turns_as_alternating_messages():

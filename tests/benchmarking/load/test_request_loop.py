@@ -14,7 +14,8 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import LOOP, Point
 from benchmarking.devices.null import NullHandle, Script
 from benchmarking.load.generator import Level
-from benchmarking.load.model import LoopLoad, with_limits
+from benchmarking.load.limits import judged
+from benchmarking.load.model import LoopLoad
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.request_loop import LoopSettings, run_loop
@@ -133,7 +134,7 @@ def test_a_request_that_waits_beyond_its_time_limit_fails_and_the_rest_go_on():
     assert set(requests.detail[len(calls) - 1 : 20]) == {"not finished within 0.055 s"}
     assert set(requests.first_token_ms[len(calls) - 1 : 20]) == {None}
     assert requests.first_token_ms[20] is not None
-    met = with_limits(requests, {"tpot": 1e6}).meets_limits  # which a request without tokens could not exceed
+    met = judged(requests, {"tpot": 1e6}).meets_limits  # which a request without tokens could not exceed
     assert met == tuple(error is None for error in requests.error)
 
 

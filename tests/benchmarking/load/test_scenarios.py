@@ -16,7 +16,8 @@ from benchmarking import load_server
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import LOOP, SCENARIO, Point, run_from_json
 from benchmarking.devices.null import NullHandle, Script
-from benchmarking.load.model import verdicts, with_limits
+from benchmarking.load.limits import judged
+from benchmarking.load.model import verdicts
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.loadgen import ScenarioSettings, issue_delays_ns, run_scenario
@@ -116,9 +117,9 @@ def test_waiting_samples_share_a_call_and_an_offline_latency_is_that_of_the_whol
 
 def test_requests_are_held_to_the_limits(tmp_path):
     requests, _ = run_of(tmp_path, "single-stream")
-    assert set(with_limits(requests, {"ttft": 100.0}).meets_limits) == {True}
-    assert set(with_limits(requests, {"e2e": 1.0}).meets_limits) == {False}
-    assert set(with_limits(requests, {}).meets_limits) == {None}
+    assert set(judged(requests, {"ttft": 100.0}).meets_limits) == {True}
+    assert set(judged(requests, {"e2e": 1.0}).meets_limits) == {False}
+    assert set(judged(requests, {}).meets_limits) == {None}
 
 
 def test_a_folder_for_loadgens_logs_that_cannot_be_made_is_refused_before_the_start(tmp_path, capsys):

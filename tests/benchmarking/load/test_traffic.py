@@ -10,8 +10,9 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from benchmarking.load.curve import knee
+from benchmarking.load.limits import limits_text, parse_limits
 from benchmarking.load.results import tails
-from benchmarking.load.traffic import Lengths, Traffic, limits_text, parse_limits, slowed
+from benchmarking.load.traffic import Lengths, Traffic, slowed
 
 DRAWN = {"lengths_in": Lengths("16"), "lengths_out": Lengths("8")}
 SHAREGPT = [{"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "It is so."}]}, {"id": "x"}]

@@ -58,7 +58,9 @@ def served(tmp_path_factory, empty_database):
     with Warehouse.open(path) as warehouse:
         batched = server("engine", {2.0: 15, 8.0: 15}, model_id="batched")
         in_fours = Alter.results(server("engine", {2.0: 0, 8.0: 0}, model_id="batched"), in_batches_of_four)
-        for run in (quick, slow, closed, others[0], Alter.results(others[1], without_requests), batched, in_fours):
+        uncounted = Alter.results(server("engine", {1.0: 0}, model_id="uncounted"), without_counts)
+        tools = Alter.results(others[1], without_requests)
+        for run in (quick, slow, closed, others[0], tools, batched, in_fours, uncounted):
             warehouse.ingest(run)
     (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
     return path
@@ -68,6 +70,11 @@ def without_requests(result):
     """The result as of another tool: percentiles alone."""
     own = {"time_to_first_token_p90_ms": 90.0, "time_to_first_token_p99_ms": 400.0}
     return replace(result, requests=(), metrics={**result.metrics, **own})
+
+
+def without_counts(result):
+    """The result of a server that does not report tokens: its time per output token is unknown."""
+    return replace(result, requests=(replace(result.requests[0], tokens_out=(None,) * REQUESTS),))
 
 
 def in_batches_of_four(result):
@@ -105,6 +112,17 @@ def test_batch_sizes_of_a_model_on_this_machine_are_separate_servers(asked):
     code, servers = asked("--request-rate", "5", *ASKED, model="batched")
     found = [(one["runtime_mode"].get("batch_size"), one["holds_up_to"]) for one in servers]
     assert (code, found) == (0, [(4, 8.0), (None, None)])
+
+
+def test_a_limit_on_an_unknown_time_is_not_met_and_the_reason_is_named(asked, served, capsys):
+    code, servers = asked("--request-rate", "1", "--tpot-ms", "1000", model="uncounted")
+    (level,) = servers[0]["levels"]
+    assert (code, level["holds"], level["share"]) == (1, None, None)
+    assert level["why_unknown"] == "of 20 of 20 requests a limited time is unknown"
+    code, servers = asked("--request-rate", "1", "--tpot-ms", "1000", "--ttft-ms", "1", model="uncounted")
+    assert (code, servers[0]["levels"][0]["holds"]) == (1, False)  # the other limit decides
+    recommend.main(["uncounted", "--request-rate", "1", "--tpot-ms", "1000", "--db-path", str(served)])
+    assert "within the limits is unknown: of 20 of 20 requests" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
