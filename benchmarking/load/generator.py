@@ -287,7 +287,7 @@ def _count_tokens(one: Sent, tokenizer: Count | None) -> TokenCounter | None:
     """Count the tokens that the server did not report; returns what counted those of the response."""
     if one.tokens_in is None and isinstance(one.prompt, tuple):
         one.tokens_in = len(one.prompt)
-    elif one.tokens_in is None and tokenizer is not None and one.prompt:
+    elif one.tokens_in is None and isinstance(one.prompt, str) and one.prompt and tokenizer is not None:
         one.tokens_in = tokenizer(one.prompt)
     if one.tokens_out is not None or not one.tokens_s:
         return None
