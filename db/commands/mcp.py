@@ -131,7 +131,7 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
     def compare(before: str, after: str, metric: str = DEFAULT_METRIC) -> dict[str, Any]:
         """Compare two selections point by point, worst change first.
 
-        Each point has a verdict: faster, slower, equivalent, inconclusive, or not judged and why. The metric is a
+        Each point has a verdict: faster, slower, equivalent, trend, or not judged and why. The metric is a
         column, such as throughput_tokens_per_sec.
         """
         return answer("compare", "--json", f"--metric={metric}", "--", before, after, accepted=EXIT_NOT_ENOUGH_DATA)

@@ -139,7 +139,7 @@ def test_changes_hidden_by_noise_are_not_searched_for(repository, played, capsys
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.03, noise="20")
     assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 3
-    assert "no verdict on whether BAD differs from GOOD: m b1: inconclusive" in capsys.readouterr().out
+    assert "no verdict on whether BAD differs from GOOD: m b1: not judged" in capsys.readouterr().out
 
 
 def test_improvements_are_found_like_regressions(repository, played, capsys):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from benchmarking.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from db.analysis.compare.judging import MIN_CHANGE, Judgement, Pair, Session, judge
+from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
+from db.analysis.compare.judging import Pair, Session, judge
 from db.analysis.compare.series_sessions import session_scatter
 
 if TYPE_CHECKING:

@@ -208,7 +208,7 @@ def tone_of(word: str) -> Tone:
         return "bad"
     if plain in ("faster", "improved", "better"):
         return "good"
-    return "" if plain in OK_STATES else "muted" if plain in ("skipped", "not judged", "not comparable") else "warn"
+    return "" if plain in OK_STATES else "muted" if plain in ("skipped", "not judged") else "warn"
 
 
 def point_text(row: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ CROSS = "M-1,-1L1,1M-1,1L1,-1"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Identifies the language version; nothing is fetched from it."""
 MOST_SERIES_IN_LEGEND = 12
-TONES = {"slower": "bad", "more": "bad", "faster": "good", "less": "good", "inconclusive": "warn"}
+TONES = {"slower": "bad", "more": "bad", "faster": "good", "less": "good", "trend": "warn"}
 """Verdict -> tone; other verdicts are muted."""
 TICKS = 8
 MOST_LINEAR = 10

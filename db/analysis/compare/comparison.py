@@ -14,8 +14,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.verdicts.words import Judgement, verdict_sentence
 from db.analysis.compare import judging
-from db.analysis.compare.judging import Judgement, Pair, Session
+from db.analysis.compare.judging import Pair, Session
 from db.analysis.compare.matching import Matched, Measured, Representative, allowed_across, differences, match
 from db.analysis.compare.series_sessions import SessionScatter, session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
@@ -96,6 +97,8 @@ class Comparison:
     """Findings by verdict."""
     provenance: Mapping[str, tuple[object, object]] = field(default_factory=dict)
     """Commit, host and versions, where they differ in the same way in all pairs."""
+    sentence: str = ""
+    """All verdicts in a sentence about A and B: `verdict_sentence`."""
     moved_together: str | None = None
     """Description of a common shift of nearly all points, which suggests the machine rather than the code; or None."""
 
@@ -182,6 +185,7 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
         only_after=tuple(map(_single, matched.only_after)),
         counts=Counter(one.verdict for one in judgements),
         provenance=_provenance(matched.pairs),
+        sentence=verdict_sentence("A", "B", judgements, metric),
         moved_together=_common_shift(findings, metric),
     )
 

@@ -27,19 +27,17 @@ amount. `tests/perf/verdicts.py` prints the false positive rate of equal sides, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.student_t import cumulative, quantile
+from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
 from db.analysis.compare.series_sessions import MIN_SESSIONS, SessionScatter
 
 MAX_Q = 0.004
 """Keeps the false positive rate of equal sides at 0.6 %, even with several looks and non-normal noise."""
-MIN_CHANGE = 0.02
-"""Smaller changes are never reported; an interval inside it means equivalent."""
 CONFIDENCE = 0.95
 POWER = 0.8
 MIN_ROUNDS = 3
@@ -49,12 +47,6 @@ MIN_LAUNCHES = 3
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
 AB_HINT = "`benchhouse ab` decides"
-Word = Literal[
-    "faster", "slower", "better", "worse", "more", "less", "equivalent", "inconclusive", "not judged", "not comparable"
-]
-Scope = Literal["in turns", "between sessions"]
-WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
-"""Unit -> words for a rise and a fall. Other units use faster and slower, custom metrics better and worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,32 +75,6 @@ class Pair:
     """How often the rounds were evaluated to decide whether to add more."""
     scatter: tuple[SessionScatter, SessionScatter] | None = None
     """Of the two sides' series; None if their history is too short."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The judgement of a pair. Changes are relative: 0.1 is 10 % more."""
-
-    verdict: Word
-    reason: str | None = None
-    """Why there is no verdict, or an inconclusive one."""
-    is_worse: bool | None = None
-    """Whether the change is a regression; None without a change."""
-    before: float | None = None
-    """In the metric's unit: the geometric mean over the rounds' launches, or over the sessions' values."""
-    after: float | None = None
-    change: float | None = None
-    low: float | None = None
-    """Ends of the interval of the change; None if it is not judged."""
-    high: float | None = None
-    detectable: float | None = None
-    """The smallest change that would be found with a probability of 80 %."""
-    p_value: float | None = None
-    q_value: float | None = None
-    scope: Scope | None = None
-    """What the interval covers; None if the difference is not judged."""
-    is_decided: bool = False
-    """Whether the interval lies on one side of 2 %, so more rounds would hardly change the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,36 +113,26 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     return q_values
 
 
-def change_word(change: float, metric: Metric) -> Word:
-    """The word for a change of the metric."""
-    if metric.unit in WORDS:
-        rise, fall = WORDS[metric.unit]
-        return rise if change > 0 else fall
-    if metric.source == "custom":
-        return "worse" if metric.is_worse(change) else "better"
-    return "slower" if metric.is_worse(change) else "faster"
-
-
 def _judgement(pair: Pair) -> Judgement:
     """The change and, if it can be judged, its interval; without the final verdict."""
     if pair.why_not_comparable is not None:
-        return Judgement(verdict="not comparable", reason=pair.why_not_comparable)
+        return Judgement(verdict="not judged", reason=f"not comparable: {pair.why_not_comparable}")
     sides = ([one for one, _ in pair.rounds], [other for _, other in pair.rounds])
     is_in_turns = len(pair.rounds) >= MIN_ROUNDS
     if not is_in_turns:
         sides = ([one.value for one in pair.before], [one.value for one in pair.after])
     if not all(sides) or min(*sides[0], *sides[1]) <= 0:
-        return Judgement(verdict="not comparable", reason="a value is not positive, so there is no ratio")
+        return Judgement(verdict="not judged", reason="not comparable: a value is not positive, so there is no ratio")
     before, after = ([math.log(value) for value in side] for side in sides)
     change = math.expm1(fmean(after) - fmean(before))
     unjudged = Judgement(
-        verdict="inconclusive", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
+        verdict="not judged", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
     )
     if is_in_turns:
         return _with_interval(unjudged, _round_estimate(before, after, pair.looks), "in turns")
     if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
         reason = f"differs by {change:+.1%} between these sessions: {obstacle}; {AB_HINT}"
-        return replace(unjudged, verdict="not judged", reason=reason)
+        return replace(unjudged, reason=reason)
     return _with_interval(unjudged, _session_estimate(pair, before, after, pair.scatter), "between sessions")
 
 

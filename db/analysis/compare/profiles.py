@@ -19,7 +19,7 @@ from benchmarking.core.sample_statistics import median_interval
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible, wrapped
-from db.analysis.compare.judging import MIN_CHANGE
+from benchmarking.core.verdicts.words import MIN_CHANGE
 from db.profiles import newest_profile, profile_parts
 from db.values import percent_change
 

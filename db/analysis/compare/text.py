@@ -11,16 +11,15 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
+from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
-from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, Scope
+from db.analysis.compare.judging import CONFIDENCE, MAX_Q
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0
 """Above it, results are too noisy for the figure to mean anything."""
 MAX_NAMES = 8
 """Maximum points listed in a note; the rest are counted."""
-CHANGED = ("slower", "faster", "worse", "better", "more", "less")
-ORDER = (*CHANGED, "inconclusive", "equivalent", "not judged", "not comparable")
 SCOPES: Mapping[Scope, str] = {
     "in turns": "A and B were measured in turns and are compared by rounds: machine drift affects both",
     "between sessions": (
@@ -153,7 +152,7 @@ def _doubt_notes(findings: Iterable[Finding]) -> list[str]:
 
 
 def _summary(comparison: Comparison) -> str:
-    """ "2 slower, 1 equivalent, 1 not comparable" """
+    """ "2 slower, 1 equivalent, 1 not judged" """
     counts = [f"{comparison.counts[verdict]} {verdict}" for verdict in ORDER if comparison.counts.get(verdict)]
     text = ", ".join(counts) or "nothing to compare"
     return text if comparison.moved_together is None else f"{text}: environment, not code?"
@@ -162,7 +161,8 @@ def _summary(comparison: Comparison) -> str:
 def _notes(comparison: Comparison) -> list[str]:
     """What the verdicts are based on, and the points without a verdict."""
     findings = comparison.findings
-    lines = [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
+    lines = [comparison.sentence] if findings else []
+    lines += [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
     scopes = {one.judgement.scope for one in findings}
     lines += [text for scope, text in SCOPES.items() if scope in scopes]
     if any(scopes):
@@ -182,7 +182,7 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:
-    """Each reason for a missing or inconclusive verdict, with its points."""
+    """Each reason for a missing verdict, with its points."""
     points: dict[tuple[str, str], list[str]] = {}
     for one in findings:
         if one.judgement.reason is not None:

@@ -254,7 +254,7 @@ def test_links_beyond_the_page_limit_become_text(database, tmp_path, monkeypatch
 def test_comparisons_are_prerendered(site):
     pages = crawled(site)
     newest = next(link for link in pages["compare.html"].links if link.startswith("compare/"))
-    assert "4 inconclusive" in pages[newest].text
+    assert "4 not judged" in pages[newest].text
     change = next(link for link in pages["trends.html"].links if link.startswith("compare/"))
     assert "4 slower" in pages[change].text
 

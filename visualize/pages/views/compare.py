@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
+from benchmarking.core.verdicts.words import CHANGED
 from db.analysis.compare.comparison import Comparison, Finding, compare
 from db.analysis.compare.matching import across_column
-from db.analysis.compare.text import CHANGED, ComparisonWords, comparison_words
+from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages import specs

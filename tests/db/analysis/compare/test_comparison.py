@@ -119,8 +119,7 @@ def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store,
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), change=elsewhere)
     (finding,) = sides().findings
-    assert finding.judgement.verdict == "not comparable"
-    assert finding.judgement.reason == "hardware cpu_model: Test CPU 3000 / Test CPU 4000"
+    assert finding.judgement.reason == "not comparable: hardware cpu_model: Test CPU 3000 / Test CPU 4000"
     assert sides().is_empty
     assert verdicts(sides(across=["hardware_id"])) == {"b1 s32": "equivalent"}
 
@@ -131,7 +130,7 @@ def test_a_field_of_both_selections_may_differ_with_its_settings(store, sides):
         "b", batch_sizes=(1,), sequence_lengths=(32,), cell={"runtime": "compiled", "runtime_mode": {"dynamic": "auto"}}
     )
     assert sides().findings[0].judgement.reason == (
-        "runtime: eager / compiled; runtime_mode attention: sdpa / none; runtime_mode dynamic: none / auto"
+        "not comparable: runtime: eager / compiled; runtime_mode attention: sdpa / none; runtime_mode dynamic: none / auto"
     )
     assert verdicts(sides("runtime=eager", "runtime=compiled")) == {"b1 s32": "equivalent"}
     assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
@@ -149,7 +148,7 @@ def test_results_of_two_definitions_are_never_compared(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     (finding,) = sides(across=["all"]).findings
-    assert finding.judgement.reason == "definition: none / tool: mean of all calls"
+    assert finding.judgement.reason == "not comparable: definition: none / tool: mean of all calls"
     store("c", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
 
@@ -188,7 +187,7 @@ def test_an_unfit_side_is_not_comparable_with_its_reason(store, sides, fields, r
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), change=spoiled)
     (finding,) = sides().findings
-    assert (finding.judgement.verdict, finding.judgement.reason) == ("not comparable", reason)
+    assert (finding.judgement.verdict, finding.judgement.reason) == ("not judged", f"not comparable: {reason}")
 
 
 def test_very_noisy_launches_are_shown_and_do_not_prevent_a_verdict(store, sides):
@@ -209,14 +208,16 @@ def test_very_noisy_launches_are_shown_and_do_not_prevent_a_verdict(store, sides
 def test_the_same_result_on_both_sides_is_not_compared(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides("latest", "tag.side=a").findings
-    assert finding.judgement.reason == "the same result is on both sides: narrow one of the selections"
+    assert finding.judgement.reason == "not comparable: the same result is on both sides: narrow one of the selections"
 
 
 def test_a_missing_metric_has_its_stored_reason(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides(metric=JUDGED["latency_p99_ms"]).findings
-    assert finding.judgement.reason == ("A: no latency_p99_ms: too_few_samples; B: no latency_p99_ms: too_few_samples")
+    assert finding.judgement.reason == (
+        "not comparable: A: no latency_p99_ms: too_few_samples; B: no latency_p99_ms: too_few_samples"
+    )
 
 
 def test_a_pooled_percentile_has_no_verdict(store, sides):
@@ -227,10 +228,9 @@ def test_a_pooled_percentile_has_no_verdict(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,), iterations=40)
     store("b", batch_sizes=(1,), sequence_lengths=(32,), iterations=10, change=pooled)
     (finding,) = sides(metric=JUDGED["latency_p90_ms"]).findings
-    assert finding.judgement.verdict == "not comparable"
-    assert finding.judgement.reason == f"B: no latency_p90_ms: {POOLED}"
+    assert finding.judgement.reason == f"not comparable: B: no latency_p90_ms: {POOLED}"
     (finding,) = sides(metric=JUDGED["latency_median_ms"]).findings
-    assert finding.judgement.verdict != "not comparable"
+    assert finding.judgement.change is not None
 
 
 def test_points_of_one_side_only_are_listed(store, sides):
@@ -347,7 +347,7 @@ def test_with_a_history_the_sessions_variation_is_in_the_interval(store, sides):
     store("a", day=20, **ONE)
     store("b", day=21, slowdown=1.1, **ONE)
     (finding,) = sides().findings
-    assert (finding.judgement.verdict, finding.judgement.scope) == ("inconclusive", "between sessions")
+    assert (finding.judgement.verdict, finding.judgement.scope) == ("not judged", "between sessions")
     assert finding.judgement.change == pytest.approx(0.1)
     assert finding.judgement.detectable > 0.1
 

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from benchmarking.core.metrics import JUDGED
-from db.analysis.compare.judging import Pair, Session, change_word, false_discovery_rates, judge
+from benchmarking.core.verdicts.words import change_word
+from db.analysis.compare.judging import Pair, Session, false_discovery_rates, judge
 from db.analysis.compare.series_sessions import SessionScatter
 from tests.helpers.verdict_replay import HISTORY_CASES, TURN_CASES, replay_history, replay_turns
 
@@ -108,7 +109,7 @@ def test_two_series_have_two_estimates():
 def test_a_session_whose_launches_disagree_counts_for_less():
     spread = session(10.0, 0, values(0.0, 0.2, 0.0))
     judged = alone(before=(spread,), after=(session(11.5, 1),), scatter=(SCATTER, SCATTER))
-    assert judged.verdict == "inconclusive"
+    assert judged.verdict == "not judged"
     assert between([10.0], [11.5]).verdict == "slower"
 
 
@@ -135,7 +136,7 @@ def test_two_rounds_are_too_few():
 
 def test_an_interval_within_two_percent_is_equivalent():
     assert in_turns(STEADY, values(0.001, 0.01, -0.011)).verdict == "equivalent"
-    assert in_turns(STEADY, values(0.01, -0.01, 0.0)).verdict == "inconclusive"
+    assert in_turns(STEADY, values(0.01, -0.01, 0.0)).verdict == "not judged"
 
 
 def test_a_significant_change_below_two_percent_is_not_reported():
@@ -143,7 +144,7 @@ def test_a_significant_change_below_two_percent_is_not_reported():
     assert judged.q_value < 1e-4
     assert judged.verdict == "equivalent"
     wider = in_turns((10.0,) * 5, values(0.018, 0.022, 0.0185, 0.0195, 0.019))
-    assert (wider.q_value < 0.004, wider.verdict) == (True, "inconclusive")
+    assert (wider.q_value < 0.004, wider.verdict) == (True, "not judged")
     assert wider.reason == "the change is significant, but may be smaller than 2%"
 
 
@@ -157,9 +158,10 @@ def test_without_variation_the_change_is_exact():
 
 def test_incomparable_results_have_a_reason_and_no_numbers():
     judged = alone(why_not_comparable="A: invalid (wrong_output)")
-    assert (judged.verdict, judged.reason, judged.change) == ("not comparable", "A: invalid (wrong_output)", None)
-    assert in_turns((0.0, 1.0, 1.0), SLOWER).verdict == "not comparable"
-    assert alone().verdict == "not comparable"
+    assert (judged.verdict, judged.change) == ("not judged", None)
+    assert judged.reason == "not comparable: A: invalid (wrong_output)"
+    assert in_turns((0.0, 1.0, 1.0), SLOWER).reason.startswith("not comparable")
+    assert alone().reason.startswith("not comparable")
 
 
 def test_q_is_benjamini_and_hochbergs():
@@ -176,7 +178,7 @@ def test_among_many_comparisons_a_change_needs_a_smaller_p():
     assert judge([one], LATENCY)[0].verdict == "slower"
     among = judge([one] + [equal] * 99, LATENCY)[0]
     assert among.q_value == pytest.approx(100 * judge([one], LATENCY)[0].p_value)
-    assert among.verdict == "inconclusive"
+    assert among.verdict == "not judged"
 
 
 def test_only_findings_with_a_p_count_for_q():

@@ -1,0 +1,149 @@
+"""The vocabulary of verdicts, and the sentence that sums several of them up.
+
+There are five verdicts, whatever is compared (two commands, two runtimes of one session, stored runs, a night with the
+nights before it):
+
+    faster, slower    a change of at least 2 %; memory is "less" or "more", a custom metric "better" or "worse"
+    equivalent        the interval of the change lies within 2 %
+    not judged        neither could be shown; the reason is given, and the interval if there is one
+    trend             the values moved slowly and steadily, so no single change is to blame
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarking.core.metrics import Metric
+
+MIN_CHANGE = 0.02
+"""Smaller changes are never reported; an interval inside it means equivalent."""
+Word = Literal["faster", "slower", "better", "worse", "more", "less", "equivalent", "not judged", "trend"]
+CHANGED: tuple[Word, ...] = ("slower", "faster", "worse", "better", "more", "less")
+"""The verdicts that are a change."""
+ORDER: tuple[Word, ...] = (*CHANGED, "trend", "equivalent", "not judged")
+"""All verdicts, in the order in which they are listed."""
+Scope = Literal["in turns", "between sessions"]
+UNIT_WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
+"""Unit -> words for a rise and a fall. Other units use faster and slower, custom metrics better and worse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The judgement of two sides. Changes are relative: 0.1 is 10 % more."""
+
+    verdict: Word
+    reason: str | None = None
+    """Why it is not judged."""
+    is_worse: bool | None = None
+    """Whether the change is a regression; None without a change."""
+    before: float | None = None
+    """In the metric's unit: the geometric mean over the rounds' launches, or over the sessions' values."""
+    after: float | None = None
+    change: float | None = None
+    low: float | None = None
+    """Ends of the 95 % interval of the change; None without one."""
+    high: float | None = None
+    detectable: float | None = None
+    """The smallest change that would be found with a probability of 80 %."""
+    p_value: float | None = None
+    q_value: float | None = None
+    scope: Scope | None = None
+    """What the interval covers; None without one."""
+    is_decided: bool = False
+    """Whether the interval lies on one side of 2 %, so more rounds would hardly change the verdict."""
+
+
+def change_word(change: float, metric: Metric) -> Word:
+    """The word for a change of the metric."""
+    if metric.unit in UNIT_WORDS:
+        rise, fall = UNIT_WORDS[metric.unit]
+        return rise if change > 0 else fall
+    if metric.source == "custom":
+        return "worse" if metric.is_worse(change) else "better"
+    return "slower" if metric.is_worse(change) else "faster"
+
+
+def verdict_sentence(before: str, after: str, judgements: Sequence[Judgement], metric: Metric) -> str:
+    """The verdicts on all points in a sentence about the two sides, which are given by name.
+
+    "onnxruntime is 2.31 ± 0.04 times as fast as eager at 6 of 6 points". The figure is the geometric mean of the
+    points' ratios, and ± the mean half-width of their 95 % intervals: the points of one launch vary together, so more
+    points do not make it narrower. If the points differ by more than that, their range follows.
+    """
+    if not judgements:
+        return f"{after} and {before} have no point in common"
+    fixed: Mapping[Word, str] = {
+        "equivalent": f"is equivalent to {before} (within {MIN_CHANGE:.0%})",
+        "trend": f"differs from {before} by a slow trend, not by one change,",
+        "not judged": f"is not judged against {before}",
+    }
+    clauses = []
+    for word in ORDER:
+        members = [one for one in judgements if one.verdict == word]
+        if members:
+            clause = fixed[word] if word in fixed else _times(before, members, metric)
+            share = f"{len(members)} of {len(judgements)} point{'s' * (len(judgements) != 1)}"
+            clauses.append(f"{clause} at {share}{_range(members, metric)}{_reasons(members)}")
+    return f"{after} {'; '.join(clauses)}"
+
+
+def _ratio(judgement: Judgement, metric: Metric) -> tuple[float, float | None]:
+    """The ratio by which the sentence describes a change, and the half-width of its interval as a logarithm."""
+    assert judgement.change is not None
+    ratio = 1 + judgement.change
+    if judgement.verdict == "faster" and metric.better == "lower":
+        ratio = 1 / ratio
+    if judgement.low is None or judgement.high is None:
+        return ratio, None
+    return ratio, math.log((1 + judgement.high) / (1 + judgement.low)) / 2
+
+
+def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> tuple[float, float | None]:
+    ratios = [_ratio(one, metric) for one in members]
+    halves = [half for _, half in ratios if half is not None]
+    mean = math.exp(math.fsum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
+    return mean, mean * math.fsum(halves) / len(halves) if halves else None
+
+
+def _times(before: str, members: Sequence[Judgement], metric: Metric) -> str:
+    """ "is 2.31 ± 0.04 times as fast as eager" """
+    mean, half = _mean_ratio(members, metric)
+    figure = _figure(mean) if half is None else f"{_figure(mean)} ± {max(half, 0.01):.2f}"
+    word = members[0].verdict
+    if word in ("more", "less"):
+        return f"needs {figure} times the memory of {before}"
+    if word in ("better", "worse"):
+        return f"has {figure} times the {metric.words} of {before} ({word})"
+    if word == "slower" and metric.better == "lower":
+        return f"takes {figure} times as long as {before}"
+    return f"is {figure} times as fast as {before}"
+
+
+def _range(members: Sequence[Judgement], metric: Metric) -> str:
+    """ " (1.93 to 3.1)", if the points' ratios are not all within the half-width of their mean."""
+    if members[0].verdict not in CHANGED or len(members) < 2:
+        return ""
+    mean, half = _mean_ratio(members, metric)
+    ratios = [ratio for ratio, _ in (_ratio(one, metric) for one in members)]
+    if max(max(ratios) - mean, mean - min(ratios)) <= max(half or 0.0, 0.01):
+        return ""
+    return f" ({_figure(min(ratios))} to {_figure(max(ratios))})"
+
+
+def _reasons(members: Sequence[Judgement]) -> str:
+    """The most frequent reason, and how many points have another."""
+    reasons = Counter(one.reason for one in members if one.reason)
+    if members[0].verdict != "not judged" or not reasons:
+        return ""
+    ((reason, count),) = reasons.most_common(1)
+    others = reasons.total() - count
+    return f": {reason}" + (f" (and {others} for other reasons)" if others else "")
+
+
+def _figure(ratio: float) -> str:
+    """A ratio with two decimals: a change of 2 % shows."""
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
