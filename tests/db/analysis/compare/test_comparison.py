@@ -130,7 +130,8 @@ def test_a_field_of_both_selections_may_differ_with_its_settings(store, sides):
         "b", batch_sizes=(1,), sequence_lengths=(32,), cell={"runtime": "compiled", "runtime_mode": {"dynamic": "auto"}}
     )
     assert sides().findings[0].judgement.reason == (
-        "not comparable: runtime: eager / compiled; runtime_mode attention: sdpa / none; runtime_mode dynamic: none / auto"
+        "not comparable: runtime: eager / compiled; runtime_mode attention: sdpa / none; "
+        "runtime_mode dynamic: none / auto"
     )
     assert verdicts(sides("runtime=eager", "runtime=compiled")) == {"b1 s32": "equivalent"}
     assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
