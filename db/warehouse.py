@@ -22,7 +22,7 @@ from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from db import catalog, lake, latest_results, migrate, profiles
+from db import catalog, lake, latest_results, migrate, profiles, removal
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -43,6 +43,7 @@ from db.contents import conflicts, conflicts_text
 from db.file_copy import copy_unlocked, errors_naming
 from db.files import make_folder, publish, temporary_sibling
 from db.latest_results import latest_rows
+from db.removal import FileRuns
 from db.rows import Row, arrow_table, run_rows
 from db.spool import store
 
@@ -311,32 +312,41 @@ class Warehouse:
 
         The values of `LargeSamples` are released as soon as they are in the transaction.
         """
-        for run in runs:
+        return self.ingest_files([FileRuns(runs=runs, source=source, source_sha256=source_sha256)])[0]
+
+    def ingest_files(self, files: Sequence[FileRuns]) -> list[int]:
+        """Store the runs of several files in one transaction, all or none, like `ingest_all`; returns how many of each
+        file were new."""
+        for run in (run for file in files for run in file.runs):
             plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
             if run.cell.precision not in get_args(Precision):
                 known = ", ".join(get_args(Precision))
                 raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
-        return self.repeated(lambda: self._ingest_all(runs, source, source_sha256))
+        return self.repeated(lambda: self._ingest_files(files))
 
-    def _ingest_all(self, runs: Sequence[Run], source: str | None, source_sha256: str | None) -> int:
+    def _ingest_files(self, files: Sequence[FileRuns]) -> list[int]:
         with self.transaction() as connection:
-            stored = self._stored([run.run_id for run in runs], source_sha256)
+            stored = self._stored([run.run_id for file in files for run in file.runs], files)
             columns = self._columns("benchmark_results").items()
             metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
             now = datetime.now(UTC).replace(tzinfo=None)
             new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
-            for run in runs:
-                # A file of another tool may contain many runs.
-                sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
-                if run.run_id in new or (source_sha256 is not None and source_sha256 in sources):
-                    continue
-                rows = run_rows(
-                    run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now
-                )
-                if run.run_id in stored:
-                    check_same_content(connection, run.run_id, rows, self._columns)
-                else:
-                    new[run.run_id] = run, rows
+            counts = []
+            for file in files:
+                before, sha256 = len(new), file.source_sha256
+                for run in file.runs:
+                    # A file of another tool may contain many runs.
+                    sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
+                    if run.run_id in new or (sha256 is not None and sha256 in sources):
+                        continue
+                    rows = run_rows(
+                        run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now
+                    )
+                    if run.run_id in stored:
+                        check_same_content(connection, run.run_id, rows, self._columns)
+                    else:
+                        new[run.run_id] = run, rows
+                counts.append(len(new) - before)
             self._check_new_results([run for run, _ in new.values()])
             for table, key in SHARED_TABLES.items():
                 by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
@@ -351,7 +361,21 @@ class Warehouse:
             self._update_latest(new.values())
             for run, _ in new.values():
                 latest_results.apply_calibration(connection, run)
-        return len(new)
+        return counts
+
+    def remove_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the runs, with everything that refers to them. Raises StorageError."""
+        self.change(lambda connection: removal.remove(connection, run_ids))
+
+    def remove_imported(self, sha256: Sequence[str]) -> int:
+        """Delete the runs that were imported from files with these digests; returns their number."""
+
+        def work(connection: DuckDB) -> int:
+            run_ids = removal.of_files(connection, sha256)
+            removal.remove(connection, run_ids)
+            return len(run_ids)
+
+        return self.change(work)
 
     def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
@@ -506,11 +530,12 @@ class Warehouse:
         with translate_errors(self.path):
             yield self._connection
 
-    def _stored(self, run_ids: Sequence[str], source_sha256: str | None) -> dict[str, str | None]:
-        """The stored runs among these and in this file, with the digests of the files they came from."""
-        condition = "run_id IN (SELECT unnest($ids)) OR source_sha256 = $sha"
+    def _stored(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> dict[str, str | None]:
+        """The stored runs among these and in these files, with the digests of the files they came from."""
+        condition = "run_id IN (SELECT unnest($ids)) OR source_sha256 IN (SELECT unnest($files))"
         sql = f"SELECT run_id, source_sha256 FROM benchmark_runs WHERE {condition}"
-        return dict(self._connection.execute(sql, {"ids": list(run_ids), "sha": source_sha256}).fetchall())
+        names = {"ids": list(run_ids), "files": [file.source_sha256 for file in files]}
+        return dict(self._connection.execute(sql, names).fetchall())
 
     def _check_new_results(self, runs: Sequence[Run]) -> None:
         """Raise FormatError if a result has the id of another run's result."""

@@ -61,6 +61,46 @@ def over_saturated(requests: Requests) -> Sequence[Doubt]:
     return () if evidence is None else (doubt("over_saturated", **evidence),)
 
 
+def over_saturated_by_statistics(
+    requests: float,
+    offered_per_s: float,
+    completed_per_s: float,
+    *,
+    peak: float | None = None,
+    latency_ms: float | None = None,
+    first_token_ms: float | None = None,
+    variation: float = 1.0,
+) -> Sequence[Doubt]:
+    """The doubt about a server whose queue kept growing, for a load of which only statistics are known: medians, and
+    the highest number of requests in flight.
+
+    Requests complete at less than the offered rate also because the last ones take their time after sending has ended.
+    So a low rate alone is no doubt: besides, nearly all requests were in flight at once, or requests took as long as
+    the whole load was sent, or waited for their first token for a large part of the time after the last was sent.
+    """
+    if requests < MIN_REQUESTS_FOR_TREND or offered_per_s <= 0 or completed_per_s <= 0:
+        return ()
+    share = completed_per_s / offered_per_s
+    if share >= MIN_COMPLETED_SHARE - drawn_shortfall(round(requests), variation):
+        return ()
+    sending_s = requests / offered_per_s
+    rest_s = requests / completed_per_s - sending_s
+    signs = {
+        "in_flight_share": None if peak is None else peak / requests,
+        "latency_share_of_sending": None if latency_ms is None else latency_ms / MS_PER_S / sending_s,
+        "first_token_share_of_rest": None if first_token_ms is None else first_token_ms / MS_PER_S / rest_s,
+    }
+    found = {name: value for name, value in signs.items() if value is not None and value >= MIN_SIGN[name]}
+    if not found:
+        return ()
+    return (doubt("over_saturated", offered_per_s=offered_per_s, completed_share=share, **found),)
+
+
+MIN_COMPLETED_SHARE = 0.9
+MIN_SIGN = {"in_flight_share": 0.8, "latency_share_of_sending": 0.5, "first_token_share_of_rest": 0.25}
+"""Minimum of each sign. Of a queue that grows at a constant pace, the median wait is half of the last one."""
+
+
 def lateness(requests: Requests) -> list[float]:
     """The delay of each request behind its schedule, in ms."""
     return [sent - at for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True) if sent is not None]

@@ -21,30 +21,34 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, choice, note, run_command, tag
-from benchmarking.core.database_paths import is_lake
+from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
-from benchmarking.core.records import PRECISIONS, Run
+from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.terminal import stdout_page
-from db.commands.arguments import add_database, command_parser, print_json
+from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
+from db.commands.arguments import add_database, command_parser, open_to_read, print_json
 from db.connection import database_files
 
 if TYPE_CHECKING:
-    from db.importers.support.files import ForeignFile
-    from db.importers.support.importing import GivenValues, Imported, Store
+    from db.importers.support.given_values import GivenValues
+    from db.importers.support.importing import Imported, Store
+    from db.removal import FileRuns
     from db.warehouse import Warehouse
 
 NAME = "benchhouse import"
 EXAMPLES = """
 examples:
   benchhouse import results.json --dry-run
-  benchhouse import vllm_results/ --device cuda --device-name "NVIDIA H100 80GB HBM3" --tag suite=serving
+  benchhouse import vllm_results/ --device cuda --hardware "NVIDIA H100 80GB HBM3" --tag suite=serving
+  benchhouse import results.json --replace --precision bfloat16
   benchhouse import --list-formats
 """
 EXIT_CODES = """
-exit codes: 0 imported; 1 a file was refused; 2 usage
+exit codes: 0 imported; 1 a file was refused (the others are imported); 2 usage
 """
 
+MAX_SHOWN = 5
+"""Maximum values of a file that are listed as left out."""
 STATE_WORDS = {
     "imported": "imported",
     "present": "already stored",
@@ -70,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.json:
         print_json(_report(outcomes, arguments))
     else:
-        _show(outcomes, arguments)
+        _show_total(outcomes, arguments)
     return EXIT_FAILED if any(one.state == "refused" for one in outcomes) else EXIT_OK
 
 
@@ -78,19 +82,33 @@ def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     input_group = parser.add_argument_group("input")
     input_group.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files, or folders to search at any depth"
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE|FOLDER|-",
+        help="result files, folders to search at any depth, or - for the standard input",
     )
     input_group.add_argument("--format", metavar="NAME", help="format of the files (default: detected)")
     input_group.add_argument("--list-formats", action="store_true", help="list the formats and exit")
     input_group.add_argument(
         "--dry-run", action="store_true", help="read the files and report their content; store nothing"
     )
+    input_group.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace what was stored from the same files, to correct --model-id, --precision and so on",
+    )
     values = parser.add_argument_group("values missing from the files, or to override theirs")
     values.add_argument("--model-id", metavar="ID", help="model")
     values.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
     values.add_argument(
-        "--device-name", metavar="NAME", help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"'
+        "--hardware",
+        "--device-name",
+        dest="device_name",
+        metavar="NAME",
+        help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"',
     )
+    values.add_argument("--runtime", metavar="NAME", help="engine or runtime: vllm, sglang, llama.cpp, ...")
     values.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
     values.add_argument(
         "--date", type=_date, metavar="TIME", help="time of measurement, ISO 8601 (in UTC if it has no time zone)"
@@ -127,32 +145,48 @@ def _check(arguments: argparse.Namespace) -> None:
     if not arguments.files:
         raise UsageError("no files: give result files, or folders of them (--list-formats lists the formats)")
     for path in arguments.files:
-        if not path.exists():
+        if not path.exists() and path != Path("-"):
             raise UsageError(f"{path} does not exist: give a result file, or a folder of them")
     if arguments.format is not None:
         choice(arguments.format, plugins.names("db.importers"), "format")
 
 
 def _import(arguments: argparse.Namespace) -> list[Imported]:
-    from db.importers.support.importing import files_in, import_file
+    """Import the files and print a line for each as it is done."""
+    from db.importers.support.importing import files_in, import_files
 
-    values = _given_values(arguments)
-    with _store_function(arguments) as store:
-        return [
-            import_file(path, is_named, arguments.format, values, store)
-            for path, is_named in files_in(arguments.files)
-            if not _is_database(path, arguments.db_path)
-        ]
+    display = Display() if not arguments.json else NoDisplay()
+    is_many = len(arguments.files) > 1 or any(path.is_dir() for path in arguments.files)
+    files = [one for one in files_in(arguments.files) if not _is_database(one[0], arguments.db_path)]
+    outcomes: list[Imported] = []
+    display_of = _with_progress(files, display) if is_many else files
+    try:
+        with _store_function(arguments) as store:
+            for one in import_files(display_of, arguments.format, _given_values(arguments), store):
+                outcomes.append(one)
+                if not arguments.json:
+                    display.close()
+                    _show_file(one, arguments)
+    finally:
+        display.close()
+    return outcomes
+
+
+def _with_progress(files: Sequence[tuple[Path, bool]], display: Display) -> Iterator[tuple[Path, bool]]:
+    for done, file in enumerate(files):
+        display.show(State(done=done, total=len(files), unit="files", text=str(file[0])), immediate=False)
+        yield file
 
 
 def _given_values(arguments: argparse.Namespace) -> GivenValues:
-    from db.importers.support.importing import GivenValues
+    from db.importers.support.given_values import GivenValues
 
     return GivenValues(
         model_id=arguments.model_id,
         device=arguments.device,
         device_name=arguments.device_name,
         precision=arguments.precision,
+        runtime=arguments.runtime,
         started_at=arguments.date,
         tags=dict(arguments.tag),
     )
@@ -165,23 +199,44 @@ def _is_database(path: Path, database: str) -> bool:
 
 @contextmanager
 def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
-    """A function that stores the runs of a file. The first file opens or creates the database, except in a dry run."""
+    """A function that stores the runs of files. The first file opens or creates the database.
+
+    A dry run stores into a temporary database with the stored runs' ids, so that it makes every check that storing
+    makes.
+    """
     opened: list[Warehouse] = []
 
-    def store(runs: Sequence[Run], file: ForeignFile) -> int:
-        if arguments.dry_run:
-            return len(runs)
+    def store(files: Sequence[FileRuns]) -> Sequence[int]:
         if not opened:
             from db.warehouse import Warehouse
 
-            opened.append(Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout))
-        return opened[0].ingest_all(runs, source=str(file.path.resolve()), source_sha256=file.sha256)
+            path = ":memory:" if arguments.dry_run else arguments.db_path
+            opened.append(Warehouse.open(path, lock_timeout_s=arguments.lock_timeout))
+        if arguments.dry_run:
+            return _new_runs(arguments, files, opened[0].ingest_files(files))
+        if arguments.replace:
+            opened[0].remove_imported([file.source_sha256 for file in files if file.source_sha256])
+        return opened[0].ingest_files(files)
 
     try:
         yield store
     finally:
         for warehouse in opened:
             warehouse.close()
+
+
+def _new_runs(arguments: argparse.Namespace, files: Sequence[FileRuns], counts: Sequence[int]) -> Sequence[int]:
+    """How many runs of each file the database does not have yet."""
+    if arguments.replace or not database_exists(arguments.db_path):
+        return counts
+    sql = "SELECT run_id FROM benchmark_runs WHERE run_id IN (SELECT unnest($ids))"
+    ids = {"ids": [run.run_id for file in files for run in file.runs]}
+    with open_to_read(arguments) as warehouse:
+        stored = {row["run_id"] for row in warehouse.query(sql, ids).dicts()}
+    return [
+        min(count, sum(run.run_id not in stored for run in file.runs))
+        for file, count in zip(files, counts, strict=True)
+    ]
 
 
 def _report(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> dict[str, object]:
@@ -193,22 +248,35 @@ def _report(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> dict
     }
 
 
-def _show(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:
-    """Print imported files on stdout, and refused files on stderr."""
+def _show_file(one: Imported, arguments: argparse.Namespace) -> None:
+    """Print an imported file on stdout; a refused one, and what was left out of a file, on stderr."""
     from benchmarking.core.large_samples import MAX_RAW
 
-    for one in outcomes:
-        if one.compacted:
-            too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
-            note(f"{NAME}: {one.path}: {too_many}")
-        if one.state == "refused":
-            note(f"{NAME}: refused {_reason(one)}")
-        else:
-            print(_line(one, "would import" if arguments.dry_run else "imported"))
-    if unnamed := sum(one.nameless for one in outcomes if one.state == "imported"):
+    if one.compacted:
+        too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
+        note(f"{NAME}: {one.path}: {too_many}")
+    for text in one.left_out[:MAX_SHOWN]:
+        note(f"{NAME}: {one.path}: left out {text}")
+    if len(one.left_out) > MAX_SHOWN:
+        note(f"{NAME}: {one.path}: left out {len(one.left_out) - MAX_SHOWN} more (--json lists all)")
+    if one.state == "refused":
+        note(f"{NAME}: refused {_reason(one)}")
+    else:
+        print(_line(one, "would import" if arguments.dry_run else "imported"), flush=True)
+
+
+def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:
+    """Print the counts, and what the files do not name."""
+    imported = [one for one in outcomes if one.state == "imported"]
+    if unnamed := sum(one.nameless for one in imported):
         note(
             f"{NAME}: {_counted(unnamed, 'run')} on unnamed hardware, which all counts as one machine: "
-            "name it with --device-name"
+            "name it with --hardware"
+        )
+    if unnamed := sum(one.unnamed_models for one in imported):
+        note(
+            f"{NAME}: {_counted(unnamed, 'run')} of a model that the file does not name, each file with a series of "
+            "its own: name it with --model-id (and --replace, to correct what was stored)"
         )
     print(_total(outcomes) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
 
@@ -219,7 +287,9 @@ def _total(outcomes: Sequence[Imported]) -> str:
         f"{counts[state]} {STATE_WORDS[state]}" for state in STATE_WORDS if counts[state] or state == "imported"
     )
     new_runs = sum(one.new_runs for one in outcomes)
-    return f"files: {words}; new: {_counted(new_runs, 'run')}"
+    left_out = sum(len(one.left_out) for one in outcomes)
+    lost = f"; left out: {left_out} (values, rows, lines)" if left_out else ""
+    return f"files: {words}; new: {_counted(new_runs, 'run')}{lost}"
 
 
 def _line(one: Imported, imported: str) -> str:
@@ -232,7 +302,8 @@ def _line(one: Imported, imported: str) -> str:
         _counted(one.results, "result"),
         _counted(one.samples, "sample"),
     ]
-    return f"{parts[0]}: {', '.join(parts[1:])}" + (f"; doubts: {doubts}" if doubts else "")
+    lost = f"; left out: {len(one.left_out)}" if one.left_out else ""
+    return f"{parts[0]}: {', '.join(parts[1:])}" + (f"; doubts: {doubts}" if doubts else "") + lost
 
 
 def _counted(count: int, what: str) -> str:

@@ -37,7 +37,7 @@ def _is_aiperf(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top = top_fields(file)
+    top = _metrics_on_top(top_fields(file))
     config = top.required(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
     result = export_result(
@@ -59,6 +59,15 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         results=[result],
         kept=top.rest(),
     )
+
+
+def _metrics_on_top(top: Fields) -> Fields:
+    """The metrics beside the settings, as newer versions write them: the first versions have them under "records"."""
+    records = top.peek("records")
+    if not isinstance(records, dict):
+        return top
+    others = {name: top.peek(name) for name in top if name != "records"}
+    return Fields(top.file, {**records, **others})
 
 
 def _model(config: Fields, endpoint: Fields) -> str:

@@ -12,15 +12,18 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format
-from db.importers.support.files import ForeignFile
+from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
-from db.importers.support.names import Argument, split_arguments
-from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields
+from db.importers.support.names import Argument, Arguments, arguments_of
+from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields, understood
 
 VERSION = 2
 SKIPPED = "NaN"
@@ -52,9 +55,7 @@ DEFINITIONS = {
 class Case:
     """One combination of a benchmark's parameters."""
 
-    axes: Mapping[str, int | float]
-    variant: str | None
-    """The non-numeric parameters; None without any."""
+    arguments: Arguments
     fields: Fields
     """Its result, samples and stats_*, by column."""
 
@@ -72,10 +73,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     shared, environment = _shared(top)
     columns = [str(name) for name in top.items("result_columns")]
     results = top.required(top.fields, "results")
-    entries = {name: _entry(results, name, columns) for name in results}
+    entries = list(understood(file, results, lambda name: (name, _entry(results, name, columns))))
     kept = top.rest()
-    for name, entry in entries.items():
-        yield from _runs(entry, name, shared, environment, kept)
+    for runs in understood(file, entries, lambda named: list(_runs(named[1], named[0], shared, environment, kept))):
+        yield from runs
 
 
 def _shared(top: Fields) -> tuple[dict[str, Any], str]:
@@ -101,6 +102,8 @@ def _shared(top: Fields) -> tuple[dict[str, Any], str]:
 def _entry(results: Fields, name: str, columns: Sequence[str]) -> Fields:
     """A benchmark's columns by name; the last ones may be missing."""
     values = results.items(name)
+    if name in results and not values:
+        results.refuse(name, f"expected a list of {len(columns)} values, found {shortened(results.peek(name))}")
     if len(values) > len(columns):
         results.refuse(name, f"{len(values)} values for {len(columns)} result_columns")
     return Fields(results.file, dict(zip(columns, values, strict=False)), results.place(name))
@@ -114,7 +117,8 @@ def _time(fields: Fields, name: str) -> datetime | None:
     try:
         return datetime(1970, 1, 1) + timedelta(milliseconds=milliseconds)
     except OverflowError:
-        fields.refuse(name, f"expected milliseconds since 1970, found {shortened(milliseconds)}")
+        fields.leave_out(name, f"expected milliseconds since 1970, found {shortened(milliseconds)}")
+        return None
 
 
 def _runs(
@@ -122,19 +126,20 @@ def _runs(
 ) -> Iterator[ForeignRun]:
     started_at, duration_s = _time(entry, "started_at"), entry.number("duration", low=0) or 0.0
     code = entry.text("version")
-    cases = _cases(entry)
-    for variant in dict.fromkeys(case.variant for case in cases):
+    cases = _cases(entry, name)
+    for key in dict.fromkeys(case.arguments.key for case in cases):
+        own = [case for case in cases if case.arguments.key == key]
+        arguments = own[0].arguments
         yield ForeignRun(
-            key=f"{name} {variant}",
-            model_id=name,
+            key=key,
             model_revision=code,
             runtime="python",
-            runtime_mode={"environment": environment, **({} if variant is None else {"variant": variant})},
-            results=[_result(case, _kind(name)) for case in cases if case.variant == variant],
+            runtime_mode={"environment": environment, **arguments.mode},
+            results=list(understood(entry.file, own, lambda case: _result(case, _kind(name)))),
             started_at=started_at,
             finished_at=shifted(entry.file, started_at, duration_s) if started_at else None,
             kept={**kept, **entry.rest()},
-            **shared,
+            **{**shared, **arguments.setup},
         )
 
 
@@ -144,21 +149,41 @@ def _kind(name: str) -> Kind:
     return next((kind for prefix, kind in KINDS.items() if last.startswith(prefix)), "track")
 
 
-def _cases(entry: Fields) -> list[Case]:
+def _parameter_names(file: ForeignFile, benchmark: str, count: int) -> Sequence[str]:
+    """The names of a benchmark's parameters, from asv's benchmarks.json above the machine's folder if it is there:
+    a file of results has none."""
+    described = _described(file.path.resolve().parent.parent / "benchmarks.json").get(benchmark)
+    names = described.get("param_names") if isinstance(described, dict) else None
+    if isinstance(names, list) and len(names) == count and all(isinstance(name, str) and name for name in names):
+        return names
+    return [f"param{place}" for place in range(count)]
+
+
+@lru_cache(maxsize=8)
+def _described(path: Path) -> Mapping[str, Any]:
+    try:
+        data = read_file(path).json
+    except StorageError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _cases(entry: Fields, name: str) -> list[Case]:
     """The combinations of parameters, the last parameter varying fastest."""
     params = [value if isinstance(value, list) else [value] for value in entry.items("params")]
+    names = _parameter_names(entry.file, name, len(params))
     combinations = list(itertools.product(*params))
     per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
     columns = {name: entry.any(name) for name in per_case}
-    for name, values in columns.items():
+    for column, values in columns.items():
         if values is not None and not (isinstance(values, list) and len(values) == len(combinations)):
-            entry.refuse(name, f"expected {len(combinations)} values, one per combination of parameters")
+            entry.refuse(column, f"expected {len(combinations)} values, one per combination of parameters")
     cases = []
     for index, combination in enumerate(combinations):
-        axes, variant = split_arguments({f"param{place}": _argument(text) for place, text in enumerate(combination)})
+        found = dict(zip(names, map(_argument, combination), strict=True))
         own = {name: values[index] for name, values in columns.items() if isinstance(values, list)}
         place = f"{entry.path}[{index}]" if combination else entry.path
-        cases.append(Case(axes=axes, variant=variant, fields=Fields(entry.file, own, place)))
+        cases.append(Case(arguments=arguments_of(name, found), fields=Fields(entry.file, own, place)))
     return cases
 
 
@@ -172,7 +197,7 @@ def _argument(text: Any) -> Argument:
 
 
 def _result(case: Case, kind: Kind) -> Result:
-    point, fields = Point(batch_size=1, axes=case.axes), case.fields
+    point, fields = case.arguments.point, case.fields
     if fields.any("result") is None:
         return foreign_result(point, metrics={}, status="failed", error="failed: asv's results do not say why")
     if fields.any("result") == SKIPPED:
@@ -190,21 +215,34 @@ def _result(case: Case, kind: Kind) -> Result:
 
 
 def _timed(point: Point, fields: Fields, median_ms: float) -> Result:
-    metrics = {"latency_median_ms": median_ms, **_stated(fields, INTERVAL)}
+    metrics, missing = _stated(fields, INTERVAL)
+    metrics["latency_median_ms"] = median_ms
     calls = fields.count("stats_number") or 1
     samples_s = fields.numbers("samples")
     if samples_s:
         samples = [block(0, in_ms(samples_s), inner_loops=calls)]
-        return foreign_result(point, metrics=metrics, samples=samples, kept=fields.rest())
+        return foreign_result(point, metrics=metrics, samples=samples, missing=missing, kept=fields.rest())
     repeats = fields.integer("stats_repeat")
-    metrics |= _stated(fields, QUARTILES)
-    return foreign_result(point, metrics=metrics, iterations=repeats, kept={**fields.rest(), "stats_number": calls})
+    quartiles, without = _stated(fields, QUARTILES)
+    return foreign_result(
+        point,
+        metrics=metrics | quartiles,
+        iterations=repeats,
+        missing=missing | without,
+        kept={**fields.rest(), "stats_number": calls},
+    )
 
 
-def _stated(fields: Fields, columns: Mapping[str, str]) -> dict[str, float]:
-    """The statistics in the file, in ms."""
-    found = {column: fields.number(name) for name, column in columns.items()}
-    return {column: seconds * MS_PER_S for column, seconds in found.items() if seconds is not None}
+def _stated(fields: Fields, columns: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
+    """The statistics in the file, in ms, and the reasons for those that cannot be: asv writes an infinite interval for
+    few samples, and computes a negative one."""
+    found = {column: fields.number(name, low=0) for name, column in columns.items()}
+    missing = {
+        column: f"left_out: {shortened(fields.peek(name))} in the file"
+        for name, column in columns.items()
+        if name in fields and found[column] is None
+    }
+    return {column: seconds * MS_PER_S for column, seconds in found.items() if seconds is not None}, missing
 
 
 PLUGIN = Format(

@@ -13,7 +13,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.names import is_amd
-from db.importers.support.reading import Fields, top_fields
+from db.importers.support.reading import Fields, top_fields, understood
 
 DEFINITIONS = {
     "latency_*": "a call of generate, by CUDA events on a GPU, else by the clock; the standard deviation is stated",
@@ -47,8 +47,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each scenario, since each has its own runtime settings."""
     top = top_fields(file)
     model_name = top.text("model_name") or "unknown"
-    for number, scenario in enumerate(top.objects("benchmark_scenarios") or (), 1):
-        yield _run(f"{number}", scenario, model_name)
+    scenarios = enumerate(top.objects("benchmark_scenarios") or (), 1)
+    yield from understood(file, scenarios, lambda one: _run(f"{one[0]}", one[1], model_name))
 
 
 def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:

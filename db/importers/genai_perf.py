@@ -11,7 +11,7 @@ from typing import Any
 
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, csv_header, csv_lines, parsed_number, top_fields
+from db.importers.support.reading import Fields, csv_header, csv_lines, find_header, parsed_number, top_fields
 from db.importers.support.serving import (
     EXPORT_DEFINITIONS,
     export_result,
@@ -38,8 +38,12 @@ FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 def _is_genai_perf(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
-        return csv_header(file)[: len(CSV_HEADER)] == CSV_HEADER
+        return bool(csv_header(file, _is_header))
     return is_export(data) and "aiperf_version" not in data and bool(INPUT & data["input_config"].keys())
+
+
+def _is_header(cells: list[str]) -> bool:
+    return cells[: len(CSV_HEADER)] == CSV_HEADER
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -75,13 +79,15 @@ def _of_csv(file: ForeignFile) -> Fields:
         file.without_results(f"all its numbers are in {file.path.with_suffix('.json').name}, not rounded")
     found: dict[str, Any] = {}
     header: list[str] = []
-    for number, cells in csv_lines(file):
+    for number, cells in csv_lines(file, start=find_header(file, _is_header)[0]):
         if cells[0] in ("Metric", "GPU"):
             header = ["avg" if name == "Value" else name for name in cells[1:]]
             continue
         title = CSV_METRIC.fullmatch(cells[0])
         if title is None or len(cells) != len(header) + 1:
-            file.refuse(f"line {number}: expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}")
+            expected = f"expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}"
+            file.leave_out(f"line {number}", expected)
+            continue
         values = {name: parsed_number(cell.replace(",", "")) for name, cell in zip(header, cells[1:], strict=True)}
         numbers = {name: value for name, value in values.items() if value != "N/A"}
         found[title[1].lower().replace(" ", "_")] = {"unit": title[2] or "", **numbers}

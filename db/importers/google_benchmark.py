@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -16,15 +16,25 @@ from benchmarking.core.records import Json, Point, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result
-from db.importers.support.names import split_arguments
-from db.importers.support.reading import Fields, csv_rows, parsed_number, top_fields
+from db.importers.support.names import Arguments, arguments_of
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_rows,
+    has_columns,
+    mostly,
+    parsed_number,
+    top_fields,
+    understood,
+)
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
 """Aggregate of the repetitions -> column; used if the file does not have the repetitions."""
 SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
 """Parts of a name that set how long to measure, not what."""
-CSV_HEADER = re.compile(r'^"?name"?,"?iterations"?,"?real_time"?,"?cpu_time"?,"?time_unit"?,', re.MULTILINE)
+IS_HEADER = has_columns("name", "iterations", "real_time", "cpu_time", "time_unit")
+"""The header of the CSV, which may follow printed context."""
 CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
 CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
@@ -48,24 +58,29 @@ class Name:
     """The parts of a benchmark's name."""
 
     function: str
-    arguments: Mapping[str, int | float] = field(default_factory=dict)
-    mode: Mapping[str, Scalar] = field(default_factory=dict)
-    """The requested clock, and the non-numeric arguments."""
+    arguments: Arguments
+    clock: Mapping[str, Scalar]
+    """The requested clock, if there is one."""
 
     @property
     def series(self) -> str:
         """Equal for the results of one run."""
-        return f"{self.function} {sorted(self.mode.items())}"
+        own = self.arguments
+        variant = {"variant": own.mode["variant"]} if "variant" in own.mode else {}
+        base = f"{self.function} {sorted({**self.clock, **variant}.items())}"
+        return base if own.key == f"{self.function} {own.mode.get('variant')}" else f"{base} {own.key}"
 
 
 def _is_output(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
-        return _header_line(file) is not None
+        return bool(csv_header(file, IS_HEADER))
     if not isinstance(data, dict) or not isinstance(data.get("context"), dict):
         return False
     benchmarks = data.get("benchmarks")
-    return isinstance(benchmarks, list) and all(isinstance(one, dict) and "name" in one for one in benchmarks)
+    return isinstance(benchmarks, list) and (
+        not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "name" in one)
+    )
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -74,32 +89,26 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     shared: dict[str, Any] = {**_machine(context), "started_at": context.time("date")}
     entries, complexity = _by_name(top)
     kept = {**context.rest(), **top.rest()}
-    names = [parsed_name(stated) for stated in entries]
-    for series in dict.fromkeys(name.series for name in names):
-        own = [(name, each) for name, each in zip(names, entries.values(), strict=True) if name.series == series]
-        function = own[0][0].function
+    runs: dict[str, list[tuple[Name, list[Fields]]]] = {}
+    for stated, each in entries.items():
+        name = parsed_name(stated)
+        runs.setdefault(name.series, []).append((name, each))
+    for series, own in runs.items():
+        first = own[0][0]
         yield ForeignRun(
             key=series,
-            model_id=function,
-            results=[_result(name, each) for name, each in own],
+            results=list(understood(file, own, lambda one: _result(*one))),
             runtime="native",
-            runtime_mode=own[0][0].mode,
-            kept=kept | ({"complexity": complexity[function]} if function in complexity else {}),
-            **shared,
+            runtime_mode={**first.clock, **first.arguments.mode},
+            kept=kept | ({"complexity": complexity[first.function]} if first.function in complexity else {}),
+            **{**shared, **first.arguments.setup},
         )
-
-
-def _header_line(file: ForeignFile) -> int | None:
-    """The offset of the CSV header, which may follow printed context."""
-    found = CSV_HEADER.search(file.head)
-    return found.start() if found else None
 
 
 def _of_csv(file: ForeignFile) -> Fields:
     """The rows of the CSV as entries of the JSON. An aggregate is recognized by the end of its name."""
-    text = (file.text or "")[_header_line(file) or 0 :]
     entries = []
-    for row in csv_rows(replace(file, content=text.encode()), ends_early=True):
+    for row in csv_rows(file, IS_HEADER, ends_early=True):
         values: dict[str, Any] = {
             name: parsed_number(cell) if name != "name" else cell for name in row if (cell := row.text(name))
         }
@@ -126,10 +135,8 @@ def parsed_name(text: str) -> Name:
             function.append(part)
         elif named[1] not in SETTINGS:
             arguments[named[1]] = parsed_number(named[2])
-    axes, variant = split_arguments(arguments)
-    return Name(
-        function="/".join(function) or text, arguments=axes, mode=mode | ({"variant": variant} if variant else {})
-    )
+    named_function = "/".join(function) or text
+    return Name(function=named_function, arguments=arguments_of(named_function, arguments), clock=mode)
 
 
 def _machine(context: Fields) -> dict[str, Any]:
@@ -156,8 +163,12 @@ def _by_name(top: Fields) -> tuple[dict[str, list[Fields]], dict[str, list[Json]
     """The entries of each benchmark, and the complexity fitted to each function."""
     entries: dict[str, list[Fields]] = {}
     complexity: dict[str, list[Json]] = {}
-    for entry in top.required(top.objects, "benchmarks"):
-        name = entry.text("run_name") or entry.required(entry.text, "name")
+    named = understood(
+        top.file,
+        top.required(top.objects, "benchmarks"),
+        lambda entry: (entry.text("run_name") or entry.required(entry.text, "name"), entry),
+    )
+    for name, entry in named:
         if entry.text("aggregate_name") in COMPLEXITY:
             complexity.setdefault(name, []).append(_whole(entry))
         else:
@@ -171,7 +182,7 @@ def _whole(entry: Fields) -> dict[str, Json]:
 
 
 def _result(name: Name, entries: Sequence[Fields]) -> Result:
-    point = Point(batch_size=1, axes=name.arguments)
+    point = name.arguments.point
     repetitions = [entry for entry in entries if entry.text("run_type") != "aggregate"]
     aggregates = [entry for entry in entries if entry.text("run_type") == "aggregate"]
     for entry in repetitions:
@@ -183,13 +194,16 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
         metrics = {column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found}
         return foreign_result(point, metrics=metrics, iterations=aggregates[0].integer("repetitions"), kept=kept)
     blocks = [entry.count("iterations") or 1 for entry in repetitions]
-    values_ms, cpu_ms = ([_ms(entry, name) for entry in repetitions] for name in ("real_time", "cpu_time"))
+    values_ms, cpu_ms = (
+        list(understood(repetitions[0].file, repetitions, lambda entry, name=column: _ms(entry, name)))  # type: ignore[misc]
+        for column in ("real_time", "cpu_time")
+    )
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
     return foreign_result(
         point,
-        metrics={"cpu_time_ms": fmean(cpu_ms), **_counters(repetitions)},
-        samples=[block(0, values_ms, inner_loops=min(blocks))],
+        metrics={**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **_counters(repetitions)},
+        samples=[block(0, values_ms, inner_loops=min(blocks))] if values_ms else [],
         kept={**kept, **_rest(repetitions)},
     )
 

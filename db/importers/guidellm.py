@@ -20,7 +20,7 @@ from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, median_of
-from db.importers.support.reading import Fields, top_fields
+from db.importers.support.reading import Fields, mostly, top_fields, understood
 from db.importers.support.serving import (
     Sent,
     latency_columns,
@@ -86,12 +86,12 @@ def _is_report(file: ForeignFile) -> bool:
     data = file.json
     if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list) or not data["benchmarks"]:
         return False
-    return all(isinstance(one, dict) and {"metrics", "requests"} <= one.keys() for one in data["benchmarks"])
+    return mostly(data["benchmarks"], lambda one: isinstance(one, dict) and {"metrics", "requests"} <= one.keys())
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    loads = [_load(top, benchmark) for benchmark in top.required(top.objects, "benchmarks")]
+    loads = list(understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)))
     metadata = top.section("metadata")
     for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
         own = [load for load in loads if (load.model_id, load.kind) == (model_id, kind)]

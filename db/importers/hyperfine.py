@@ -12,8 +12,8 @@ from benchmarking.core.records import Doubt, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, median_of
-from db.importers.support.names import split_arguments
-from db.importers.support.reading import Fields, parsed_number, top_fields
+from db.importers.support.names import arguments_of
+from db.importers.support.reading import Fields, mostly, parsed_number, top_fields, understood
 
 STATED = {name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")} | {"stddev": "latency_std_ms"}
 CPU = {"user": "cpu_user_ms", "system": "cpu_system_ms"}
@@ -28,26 +28,30 @@ DEFINITIONS = {
 
 def _is_export(file: ForeignFile) -> bool:
     results = file.json.get("results") if isinstance(file.json, dict) else None
-    if not isinstance(results, list) or not results:
-        return False
-    return all(isinstance(one, dict) and {"command", "mean", "user", "system"} <= one.keys() for one in results)
+    return isinstance(results, list) and mostly(
+        results, lambda one: isinstance(one, dict) and {"command", "mean", "user", "system"} <= one.keys()
+    )
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    for index, result in enumerate(top_fields(file).objects("results") or ()):
-        command = result.required(result.text, "command")
-        parameters = result.section("parameters")
-        axes, variant = split_arguments({name: parsed_number(str(parameters.any(name))) for name in parameters})
-        yield ForeignRun(
-            key=f"{index} {command}",
-            model_id=command or "unknown",
-            runtime="native",
-            runtime_mode={"variant": variant} if variant else {},
-            device_type="cpu",
-            command=(command,),
-            results=[_result(result, Point(batch_size=1, axes=axes))],
-            kept=result.rest(),
-        )
+    results = enumerate(top_fields(file).objects("results") or ())
+    yield from understood(file, results, lambda one: _run(one[1], one[0]))
+
+
+def _run(result: Fields, index: int) -> ForeignRun:
+    command = result.required(result.text, "command")
+    parameters = result.section("parameters")
+    found = {name: parsed_number(str(parameters.any(name))) for name in parameters}
+    arguments = arguments_of(command or "unknown", found)
+    return ForeignRun(
+        key=f"{index} {command}",
+        runtime="native",
+        runtime_mode=arguments.mode,
+        command=(command,),
+        results=[_result(result, arguments.point)],
+        kept=result.rest(),
+        **{"device_type": "cpu", **arguments.setup},
+    )
 
 
 def _result(result: Fields, point: Point) -> Result:

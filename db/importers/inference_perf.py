@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.records import Doubt, Json, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, in_ms, measured
-from db.importers.support.reading import Fields, shortened, top_fields, yaml_object
+from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
     STATISTICS,
     Sent,
@@ -48,9 +50,20 @@ GOODPUT = {
     "token_goodput": "token_goodput_per_sec",
     "goodput_percentage": "request_goodput_percent",
 }
+SERVER_MEANS = {
+    "queue_len": "queue_length_mean",
+    "kv_cache_usage_percentage": "kv_cache_usage_percentage_mean",
+    "num_requests_swapped": "requests_swapped_mean",
+}
+OF_SERVER = "_prometheus_metrics"
+"""End of the name of a file with the server's own metrics of a load, as Prometheus collected them."""
+SERVER_METRICS = Doubt(
+    kind="server_metrics", severity="info", evidence={"source": "Prometheus: the server's histograms, interpolated"}
+)
 SHARE_NOTHING = "random"
 """The kind of data whose prompts share nothing; the others use texts, or a shared prefix on purpose."""
 SUMMARY = "summary_lifecycle_metrics"
+OF_CLIENT = "_lifecycle_metrics.json"
 STAGES = "stage_*_lifecycle_metrics.json"
 STAGE = re.compile(r"stage_(\d+)_lifecycle_metrics\.json")
 OF_A_REQUEST = {"start_time", "end_time", "info", "error"}
@@ -73,16 +86,22 @@ DEFINITIONS = {
 def _is_report(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
-        return bool(data) and all(isinstance(one, dict) and one.keys() >= OF_A_REQUEST for one in data)
+        return mostly(data, lambda one: isinstance(one, dict) and one.keys() >= OF_A_REQUEST)
     if not isinstance(data, dict) or not {"load_summary", "successes", "failures"} <= data.keys():
         return False
-    return isinstance(data["successes"], dict) and isinstance(data["load_summary"], dict)
+    return isinstance(data["successes"], dict)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     stages = sorted(file.path.parent.glob(STAGES))
     if isinstance(file.json, list):
         file.without_results("requests of a load" + _their_place(stages))
+    name = file.path.stem
+    if (
+        name.endswith(OF_SERVER)
+        and file.path.with_name(whole := f"{name.removesuffix(OF_SERVER)}{OF_CLIENT}").is_file()
+    ):
+        file.without_results(f"the server's own metrics of the load in {whole}")
     if file.path.name.startswith(SUMMARY) and stages:
         file.without_results("summary of all stages: each stage has its own file in this folder")
     top = top_fields(file)
@@ -105,7 +124,11 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         failed=failed,
         achieved_per_s=load.number("achieved_rate", low=0),
         lateness_p95_ms=_lateness_p95_ms(load),
-        doubts=(*((unknown,) if sent and not concurrency else ()), *_cached(file, prompts)),
+        doubts=(
+            *((unknown,) if sent and not concurrency else ()),
+            *_cached(file, prompts),
+            *((SERVER_METRICS,) if _is_of_server(file, successes) else ()),
+        ),
         metrics={
             "duration_s": top.number("benchmark_time_seconds", low=0),
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
@@ -123,12 +146,17 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         model_id=_model(file),
         task="text-generation",
         results=[result],
-        runtime_mode=load_mode(result),
+        runtime_mode={**load_mode(result), **({"metrics": "server"} if _is_of_server(file, successes) else {})},
         started_at=started_at,
         finished_at=finished_at,
         stated_times=(text,),
         kept=top.rest(),
     )
+
+
+def _is_of_server(file: ForeignFile, successes: Fields) -> bool:
+    """Whether the file has the server's own metrics: the client's have objects of latencies and throughputs."""
+    return file.path.stem.endswith(OF_SERVER) or ("latency" not in successes and "request_latency" in successes)
 
 
 def _their_place(stages: Sequence[Path]) -> str:
@@ -146,10 +174,18 @@ def _lateness_p95_ms(load: Fields) -> float | None:
 
 def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     """The statistics in the file, in ms and per second."""
-    latency, throughput = successes.section("latency"), successes.section("throughput")
+    latency = successes.section("latency") if "latency" in successes else successes  # the server's own metrics
+    throughput = successes.section("throughput")
     goodput = successes.section("goodput_metrics")
     stated = {metric: throughput.number(name) for name, metric in RATES.items()}
     stated |= {metric: goodput.number(name, low=0) for name, metric in GOODPUT.items()}
+    if "rate" in successes:
+        stated |= {
+            "throughput_samples_per_sec": successes.number("rate", low=0),
+            "throughput_tokens_per_sec": successes.section("output_len").number("rate", low=0),
+            "input_tokens_per_sec": successes.section("prompt_len").number("rate", low=0),
+            **{metric: successes.section(name).number("mean", low=0) for name, metric in SERVER_MEANS.items()},
+        }
     for times, names in ((latency, (*TIMES, *FURTHER_TIMES)), (load, ("schedule_delay",))):
         for name in names:
             values = times.section(name)
@@ -163,12 +199,12 @@ def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, fail
     if [one.name for one in stages] != [file.path.name] or not path.is_file():
         return []
     listed = read_file(path)
-    data = listed.json if isinstance(listed.json, list) else listed.refuse("not a list of requests, or truncated")
-    found = []
-    for index, one in enumerate(data):
-        if not isinstance(one, dict):
-            listed.refuse(f"request {index + 1}: expected an object, found {shortened(one)}")
-        found.append(_request(Fields(listed, one, f"request {index + 1}")))
+    data = listed.json
+    if not isinstance(data, list):
+        file.leave_out(path.name, "not a list of requests, or truncated")
+        return []
+    listed = replace(listed, left_out=file.left_out)
+    found = list(understood(file, json_objects(listed, data, f"{path.name}: request"), _request))
     errors = sum(one.error is not None for one in found)
     return found if (len(found) - errors, errors) == (succeeded, failed or 0) else []
 
@@ -212,8 +248,12 @@ def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
     path = file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml") if found else None
     if path is None or not path.is_file():
         return None, None, None
-    report = read_file(path)
-    time = Fields(report, yaml_object(report)).section("run").section("time")
+    report = replace(read_file(path), left_out=file.left_out)
+    try:
+        time = Fields(report, yaml_object(report)).section("run").section("time")
+    except FormatError as error:
+        file.leave_out_row(error)
+        return None, None, None
     return time.time("start"), time.time("end"), time.text("start")
 
 
@@ -238,15 +278,23 @@ def _model(file: ForeignFile) -> str:
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
     """A text value of the configuration in the same folder; None without one."""
     for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
-        found: Any = yaml_object(read_file(path)).get(part) if path.is_file() else None
+        found = _yaml_part(path, part) if path.is_file() else None
         if isinstance(found, dict) and isinstance(found.get(name), str):
             return str(found[name])
     return None
 
 
+def _yaml_part(path: Path, part: str) -> Any:
+    try:
+        return yaml_object(read_file(path)).get(part)
+    except FormatError:
+        return None
+
+
 PLUGIN = Format(
     name="inference_perf",
-    summary="inference-perf: stage_N_lifecycle_metrics.json and summary_lifecycle_metrics.json",
+    summary="inference-perf: stage_N_lifecycle_metrics.json, summary_lifecycle_metrics.json, and the server's own "
+    "*_prometheus_metrics.json",
     definition="inference-perf",
     definitions=DEFINITIONS,
     recognises=_is_report,

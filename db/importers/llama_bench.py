@@ -19,12 +19,13 @@ from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
 from db.importers.support.names import family_of, precision_of
-from db.importers.support.reading import Fields, csv_rows
+from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
 
 DEFINITIONS = {
     "latency_*": "one repetition: the prompt's tokens, or the generated ones, or both, without sampling or text",
     "throughput_tokens_per_sec": "with raw values tokens over the median repetition; else the tool's avg_ts, the mean "
     "of each repetition's tokens per second; of a prompt and generation together the generated tokens alone",
+    "total_tokens_per_sec": "avg_ts of a prompt and generation together: the tokens of both",
     "prefill_tokens_per_sec": "a prompt's tokens per second (pp)",
     "decode_tokens_per_sec": "generated tokens per second from an empty or filled cache (tg)",
     "time_per_output_token_ms": "a repetition of tg over its tokens",
@@ -52,14 +53,20 @@ IDENTITY = ("build_number", "gpu_info", "model_filename", "model_type")
 """Fields of a whole run that an export writes unchanged."""
 SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 """Part number in the file name of a split model."""
-QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: mix)?(?: - [\w .]+)?(?: \w+)?)$")
+QUANTIZED = re.compile(
+    r"(?:^|\s)(?:all )?((?:B?F\d{2}|[IT]?Q\d\w*|(?:MX|NV)?FP\d+\w*|(?:MX)?INT\d+\w*)(?: mix| MoE)?(?: - [\w .]+)?)"
+    r"(?: \(guessed\))?$"
+)
 """The end of a model's type: "qwen2 7B Q4_K - Medium", "llama 8B BF16"."""
+AFTER_SIZE = re.compile(r"\s(?:\?B|E?\d[\dx.]*[KMBT](?:\.A[\d.]+B)?)\s+(\S.*)$")
+"""What follows a model's size in its type: a quantization of a newer version."""
 EXPERTS = re.compile(r"moe\b|mixtral|\b\d+x\d+(\.\d+)?B\b|\bA\d+(\.\d+)?B\b")
 NO_RAW = f"{NOT_SUPPORTED}: this output has means alone"
 AUTO_COLUMNS = "fit_target"
 """A column of the versions with automatic flash attention."""
 NEEDED = {"build_commit", "model_filename", "n_prompt", "n_gen", "avg_ts"}
 """Columns of every version."""
+IS_HEADER = has_columns(*NEEDED)
 INSERT = re.compile(r"INSERT INTO (?:test|llama_bench) \(([^)]*)\) VALUES \('(.*)'\);")
 MARKDOWN_NAMES = {
     "model": "model_type",
@@ -111,11 +118,11 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each model, build and setting; a repeated test belongs to another run."""
     groups: dict[tuple[object, int], list[_Test]] = {}
     seen: Counter[tuple[object, str]] = Counter()
-    for test in map(_test, _rows(file)):
+    for test in understood(file, _rows(file), _test):
         place = (test.cell, test.result.point.label)
         groups.setdefault((test.cell, seen[place]), []).append(test)
         seen[place] += 1
-    if not groups:
+    if not groups and not file.left_out:
         file.refuse("contains no tests")
     for number, tests in enumerate(groups.values()):
         starts = [test.started_at for test in tests if test.started_at is not None]
@@ -174,8 +181,8 @@ def _family(model_type: str | None) -> Family | None:
 
 def _precision(model_type: str | None) -> tuple[Precision, str | None]:
     """The precision of the weights, and the file's word for it if we have none."""
-    found = QUANTIZED.search(model_type or "")
-    if found is None:
+    found = QUANTIZED.search(model_type or "") or AFTER_SIZE.search(model_type or "")
+    if found is None or found[1].startswith("unknown"):
         return "unknown", None
     precision = precision_of(found[1].lower())
     return precision, found[1] if precision == "other" else None
@@ -189,6 +196,8 @@ def _mode(row: Fields) -> dict[str, Scalar]:
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if isinstance(value, str | int | float) and text not in (*defaults, ""):
             mode[name] = text
+    if "RPC" in (backends := [name.strip() for name in _backends(row).split(",")]):
+        mode["backends"] = ",".join(backends)  # other machines take part, which the devices of this one do not show
     return mode
 
 
@@ -218,8 +227,8 @@ def _device(row: Fields) -> dict[str, Any]:
 
 def _result(row: Fields, started_at: datetime | None) -> Result:
     """The numbers of a row, from its raw values if the output has them."""
-    prompt, generated = row.integer("n_prompt") or 0, row.integer("n_gen") or 0
-    depth, size = row.integer("n_depth") or 0, row.integer("model_size")
+    prompt, generated, depth = (row.sure(row.integer, name) or 0 for name in ("n_prompt", "n_gen", "n_depth"))
+    size = row.integer("model_size")
     if not prompt and not generated:
         row.refuse("n_prompt", "neither a prompt nor tokens to generate")
     point = Point(
@@ -247,13 +256,16 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
 
 
 def _stated(row: Fields, point: Point) -> dict[str, float]:
-    """The tool's own means. Its combined speed of prompt and generation counts both, and is left out."""
+    """The tool's own means. Its combined speed of prompt and generation counts the tokens of both."""
     mean_ns, std_ns = row.number("avg_ns", low=0), row.number("stddev_ns", low=0)
-    speed = row.number("avg_ts", low=0) if not (point.sequence_length and point.new_tokens) else None
+    is_both = bool(point.sequence_length and point.new_tokens)
+    speed = (row.unread_copy() if is_both else row).number("avg_ts", low=0)  # an export writes the one that is kept
     metrics = {} if mean_ns is None else {"latency_mean_ms": mean_ns / NS_PER_MS}
     metrics |= {} if std_ns is None else {"latency_std_ms": std_ns / NS_PER_MS}
     if speed is None:
         return metrics
+    if is_both:
+        return metrics | {"total_tokens_per_sec": speed}
     phase = "decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec"
     return metrics | {"throughput_tokens_per_sec": speed, phase: speed}
 
@@ -283,12 +295,15 @@ def _is_output(file: ForeignFile) -> bool:
     """Whether the file is one of the five outputs."""
     data = file.json
     if data is not None:
-        rows = data if isinstance(data, list) else [data]
-        return bool(rows) and all(isinstance(row, dict) and row.keys() >= NEEDED for row in rows)
+        return mostly(data if isinstance(data, list) else [data], _is_row)
     if file.json_lines:
-        return all(isinstance(row, dict) and row.keys() >= NEEDED for row in file.json_lines)
+        return mostly(file.json_lines, _is_row)
     text = file.text or ""
-    return _is_csv(text) or _inserts(text) != [] or any(_headers(text.splitlines()))
+    return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or any(_headers(text.splitlines()))
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, dict) and row.keys() >= NEEDED
 
 
 def _rows(file: ForeignFile) -> Iterator[Fields]:
@@ -296,8 +311,8 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     text = file.text or ""
     if isinstance(file.json, list | dict) or file.json_lines:
         yield from _json_rows(file)
-    elif _is_csv(text):
-        yield from csv_rows(file)
+    elif csv_header(file, IS_HEADER):
+        yield from csv_rows(file, IS_HEADER)
     elif _inserts(text):
         yield from _sql_rows(file, text)
     elif any(_headers(text.splitlines())):
@@ -306,17 +321,9 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
         file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
 
 
-def _is_csv(text: str) -> bool:
-    head = text[:10_000].split("\n", 1)[0]
-    return {name.strip().strip('"') for name in head.split(",")} >= NEEDED
-
-
 def _json_rows(file: ForeignFile) -> Iterator[Fields]:
     data: list[Any] = list(file.json_lines) if file.json is None else file.json
-    for index, row in enumerate(data if isinstance(data, list) else [data]):
-        if not isinstance(row, dict):
-            file.refuse(f"row {index}: expected an object")
-        yield Fields(file, row, f"row {index}")
+    return json_objects(file, data if isinstance(data, list) else [data], "row", 0)
 
 
 def _inserts(text: str) -> list[re.Match[str]]:
@@ -328,7 +335,8 @@ def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
     for number, found in enumerate(_inserts(text), 1):
         names, values = [name.strip() for name in found[1].split(",")], found[2].split("', '")
         if len(names) != len(values):
-            file.refuse(f"INSERT {number}: {len(values)} values for {len(names)} columns")
+            file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
+            continue
         yield Fields(file, dict(zip(names, values, strict=True)), f"INSERT {number}", numbers_are_text=True)
 
 
@@ -344,22 +352,29 @@ def _cells(line: str) -> list[str]:
 
 
 def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
-    """The rows of all tables. Devices are printed above a table, the build below it."""
+    """The rows of all tables, each read to its end across lines that were printed in between. Devices are printed above
+    a table, the build below it."""
     starts, end = list(_headers(lines)), 0
-    for start, following in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=True):
         names = _cells(lines[start - 2])
         gpus = [name.strip() for found in GPU.finditer("\n".join(lines[end:start])) for name in found.groups() if name]
-        end = next((number for number in range(start, following) if not _cells(lines[number])), following)
+        own = [number for number in range(start, following) if len(_cells(lines[number])) == len(names)]
+        end = own[-1] + 1 if own else start
         build = BUILD.search("\n".join(lines[end:following])) or BUILD.search("\n".join(lines))
         shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
         shared |= {"gpu_info": ", ".join(gpus)} if gpus else {}
-        for number in range(start, end):
+        for number in range(start, following):
             cells = _cells(lines[number])
-            if len(cells) != len(names):
-                file.refuse(f"line {number + 1}: {len(cells)} cells under {len(names)} headings")
-            row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
-            own = shared | _of_table(file, number + 1, row)
-            yield Fields(file, own, f"line {number + 1}", numbers_are_text=True)
+            if number in own:
+                row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
+                yield from understood(file, [row], lambda row, at=number + 1, by=shared: _of_row(file, at, by, row))  # type: ignore[misc]
+            elif cells or (number < end and lines[number].strip()):
+                file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
+
+
+def _of_row(file: ForeignFile, number: int, shared: Mapping[str, Any], row: dict[str, str]) -> Fields:
+    own = {**shared, **_of_table(file, number, row)}
+    return Fields(file, own, f"line {number}", numbers_are_text=True)
 
 
 def _of_table(file: ForeignFile, number: int, row: dict[str, str]) -> dict[str, Any]:

@@ -17,7 +17,15 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import MAX_YAML_BYTES, Fields, csv_rows, shortened, yaml_object
+from db.importers.support.reading import (
+    MAX_YAML_BYTES,
+    Fields,
+    csv_header,
+    csv_rows,
+    shortened,
+    understood,
+    yaml_object,
+)
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
@@ -67,22 +75,25 @@ DEFINITIONS = {
 def _is_build_or_report(file: ForeignFile) -> bool:
     if len(file.content) > MAX_YAML_BYTES or not (text := file.text):
         return False
-    header = {name.strip() for name in text.partition("\n")[0].split(",")}
-    if "model_name" in header and header & REPORT:
+    if csv_header(file, _is_header):
         return True
     names = set(TOP_LEVEL.findall(text))
     return bool(names & BUILD and names & NAMED) and not NOT_YAML.search(text)
 
 
+def _is_header(cells: list[str]) -> bool:
+    names = {cell.strip() for cell in cells}
+    return "model_name" in names and bool(names & REPORT)
+
+
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    is_report = "model_name" in (file.text or "").partition("\n")[0].split(",")
-    for index, evaluation in enumerate(_of_report(file) if is_report else _of_build(file)):
-        yield _run(evaluation, str(index))
+    evaluations = _of_report(file) if csv_header(file, _is_header) else _of_build(file)
+    yield from understood(file, enumerate(evaluations), lambda one: _run(one[1], str(one[0])))
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:
     """The evaluations in a report: one per row, or in older reports one per device and row. "-" is an empty cell."""
-    for row in csv_rows(file):
+    for row in csv_rows(file, _is_header):
         values = {name.strip(): _cell(value) for name in row if (value := row.any(name)) not in (None, "-")}
         old = [name for name in OLD_COLUMNS if name in values]
         others = {name: value for name, value in values.items() if name not in OLD_COLUMNS}

@@ -16,8 +16,8 @@ from db.importers.support import mlperf_logs as logs
 from db.importers.support import mlperf_systems as systems
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import foreign_result
-from db.importers.support.reading import Fields, csv_header, csv_rows
+from db.importers.support.measures import MS_PER_S, foreign_result
+from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, shortened, understood
 
 DEFINITIONS = {
     "throughput_samples_per_sec": "samples (queries) per second under the scenario's rules: in Server and Interactive "
@@ -56,6 +56,8 @@ UNITS: dict[str, tuple[str | None, float]] = {
     "milliseconds": (None, 1.0),
     "ms": (None, 1.0),
     "latency (ns)": (None, 1e-6),
+    "latency (us)": (None, 1e-3),
+    **dict.fromkeys(("latency (s)", "seconds", "s"), (None, MS_PER_S)),
 }
 """Unit in lower case -> column (None: the scenario's percentile) and the factor to our unit."""
 POWER = {
@@ -86,6 +88,7 @@ PUBLISHED = {
 }
 """Name in *_results.json -> name in summary.csv; other names are equal."""
 NEEDED = {"Scenario", "Result", "Units"}
+IS_HEADER = has_columns(*NEEDED, "Organization", "Division")
 POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
 SAME_RESULT = (
     "Organization",
@@ -137,8 +140,7 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
         return lambda opened: _of_log(opened, logs.of_summary)
     if logs.is_endpoints(file.json):
         return lambda opened: _of_log(opened, logs.of_endpoints)
-    header = csv_header(file) if file.json is None else []
-    return _of_table if _is_table(file, header) else None
+    return _of_table if _is_table(file) else None
 
 
 def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
@@ -187,14 +189,17 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
 
 def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
     described: dict[Path | None, Fields] = {}
-    for row in _results_in(file):
+
+    def run_of(row: Row) -> ForeignRun:
         fields = row.fields
         division, submitter = _word(fields, "Division"), _word(fields, "Organization")
         place = systems.Place(division=division, submitter=submitter, root=file.path.parent)
         path = place.system_file(_word(fields, "Platform"))
         if path not in described:
             described[path] = systems.system_fields(file, path)
-        yield _of_row(row, division, submitter, described[path].unread_copy())
+        return _of_row(row, division, submitter, described[path].unread_copy())
+
+    yield from understood(file, _results_in(file), run_of)
 
 
 def _of_row(row: Row, division: str | None, submitter: str | None, system: Fields) -> ForeignRun:
@@ -225,7 +230,7 @@ def _row_result(row: Row, scenario: str) -> Result:
     fields = row.fields
     value, units = fields.required(fields.number, "Result"), fields.required(fields.text, "Units")
     if units.strip().lower() not in UNITS:
-        fields.refuse("Units", f"expected {', '.join(UNITS)}, found {units[:60]!r}")
+        fields.refuse("Units", f"{_row_name(fields)}: expected {', '.join(UNITS)}, found {units[:60]!r}")
     column, factor = UNITS[units.strip().lower()]
     doubts = [*_row_doubts(fields), *_batch_doubts(scenario)]
     if column == SAMPLES and systems.counts_tokens(_word(fields, "Model") or "", _round(fields)):
@@ -247,6 +252,12 @@ def _row_result(row: Row, scenario: str) -> Result:
         missing={"latency_median_ms": PERCENTILE_ONLY} if is_latency else {},
         doubts=doubts,
     )
+
+
+def _row_name(fields: Fields) -> str:
+    """The row as people name it: submitter, system, model and scenario."""
+    names = ("Organization", "SystemName", "Model", "Scenario")
+    return " ".join(word for name in names if (word := _word(fields, name)))
 
 
 def _round(fields: Fields) -> float:
@@ -323,12 +334,13 @@ def _word(fields: Fields, name: str) -> str | None:
     return str(value).strip() or None
 
 
-def _is_table(file: ForeignFile, header: list[str]) -> bool:
-    """Whether the file is one of the tables."""
+def _is_table(file: ForeignFile) -> bool:
+    """Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one may not."""
     data = file.json
     if isinstance(data, list):
-        return bool(data) and all(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
-    return {*NEEDED, "Organization", "Division"} <= set(header)
+        fitting = sum(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
+        return 2 * fitting > len(data)
+    return data is None and bool(csv_header(file, IS_HEADER))
 
 
 def _results_in(file: ForeignFile) -> Iterator[Row]:
@@ -344,17 +356,18 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
             fields=row, power=stated if power is None else (power.required(power.number, "Result"), _units(power))
         )
     for row in powers.values():
-        row.refuse("Units", "the file has no result for this power measurement")
+        file.leave_out(row.place("Units"), "the file has no result for this power measurement")
 
 
 def _table_rows(file: ForeignFile) -> Iterator[Fields]:
     if not isinstance(file.json, list):
-        yield from csv_rows(file)
+        yield from csv_rows(file, IS_HEADER)
         return
     for index, row in enumerate(file.json):
-        if not isinstance(row, dict):
-            file.refuse(f"row {index}: expected an object")
-        yield Fields(file, _renamed(row), f"row {index}", numbers_are_text=True)
+        if isinstance(row, dict):
+            yield Fields(file, _renamed(row), f"row {index}", numbers_are_text=True)
+        else:
+            file.leave_out(f"row {index}", f"expected an object, found {shortened(row)}")
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,11 +17,21 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, csv_header, csv_rows, shortened
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_rows,
+    has_columns,
+    json_objects,
+    mostly,
+    shortened,
+    understood,
+)
 
 BACKEND = "onnxruntime-genai"
 OWN = "token_generation_latency_ms"
 """A metric that every record has, but no record of other tools with the same class."""
+IS_HEADER = has_columns("config.backend", f"metrics.{OWN}", "trigger_date")
 DATE = "%Y-%m-%d %H:%M:%S"
 MB_PER_GIB = 1073.741824
 METRICS = {
@@ -66,8 +76,8 @@ class Record:
 
 def _is_benchmark(file: ForeignFile) -> bool:
     if file.json is None:
-        return {"config.backend", f"metrics.{OWN}", "trigger_date"} <= set(csv_header(file))
-    return isinstance(file.json, list) and bool(file.json) and all(map(_is_record, file.json))
+        return bool(csv_header(file, IS_HEADER))
+    return isinstance(file.json, list) and mostly(file.json, _is_record)
 
 
 def _is_record(record: Any) -> bool:
@@ -85,7 +95,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         if sibling != file.path and sibling.is_file():
             file.without_results(f"all its numbers are in {sibling.name}")
     cells: dict[tuple[str, ...], list[Record]] = {}
-    for record in map(_record, _records(file)):
+    for record in understood(file, _records(file), _record):
         cells.setdefault(record.cell, []).append(record)
     for index, records in enumerate(cells.values()):
         yield _run(str(index), records)
@@ -93,15 +103,12 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _records(file: ForeignFile) -> Iterator[Fields]:
     if file.json is None:
-        for row in csv_rows(file):
-            yield Fields(file, _nested(row), row.path, numbers_are_text=True)
+        rows = csv_rows(file, IS_HEADER)
+        yield from understood(file, rows, lambda row: Fields(file, _nested(row), row.path, numbers_are_text=True))
         return
     if not isinstance(file.json, list):
         file.refuse("not a list of records, or truncated")
-    for index, record in enumerate(file.json):
-        if not isinstance(record, dict):
-            file.refuse(f"record {index + 1}: expected an object, found {shortened(record)}")
-        yield Fields(file, record, f"record {index + 1}")
+    yield from json_objects(file, file.json, "record")
 
 
 def _nested(row: Fields) -> dict[str, Any]:
@@ -132,7 +139,7 @@ def _record(fields: Fields) -> Record:
 
 def _run(key: str, records: Sequence[Record]) -> ForeignRun:
     model_id, word, provider, package, version = records[0].cell
-    times = [_time(one.fields, one.date) for one in records if one.date]
+    times = [time for one in records if one.date and (time := _time(one.fields, one.date))]
     precision = precision_of(word)
     mode: dict[str, Scalar] = {"execution_provider": provider}
     if precision == "other":
@@ -154,11 +161,12 @@ def _run(key: str, records: Sequence[Record]) -> ForeignRun:
     )
 
 
-def _time(record: Fields, text: str) -> datetime:
+def _time(record: Fields, text: str) -> datetime | None:
     try:
         return datetime.strptime(text, DATE)
     except ValueError:
-        record.refuse("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {shortened(text)}")
+        record.leave_out("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {shortened(text)}")
+        return None
 
 
 def _result(config: Fields, values: Fields) -> Result:

@@ -6,7 +6,6 @@ becomes a launch. Its warm-up is one call, whose time only the printed output co
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +14,10 @@ from statistics import median
 
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured
-from db.importers.support.reading import parsed_number, shortened
+from db.importers.support.reading import LARGEST, parsed_number, shortened, understood
 
 ROW = re.compile(
     r"(?P<model>.*?),(?P<seconds>[-+.\deE]+),(?:(?P<second>[-+.\deE]+),)?(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),"
@@ -57,6 +56,8 @@ COMMAND = re.compile(r"(?:^|[\s/\\])onnxruntime_perf_test(?:\.exe)?\s+(?P<argume
 """The command line in a log, with which an invocation begins."""
 PROVIDER = re.compile(r"-e (\w+)")
 MODEL_PATH = re.compile(r"(?:([^\s/\\]+)[/\\])?([^\s/\\]+)\.(?:onnx|ort)\b")
+MAX_HEAD = 200
+"""Lines by which a file is recognized."""
 FIRST_LABELS = ("Session creation time cost", "Total inference time cost", "Total time cost")
 """Labels of the first line of numbers of an invocation."""
 PRINTED_LABELS = (*COUNTS, "Total inference time cost", "Total time cost")
@@ -84,29 +85,38 @@ class Invocation:
     peak_bytes: float = 0.0
     cpu_percent: float = 0.0
     stated_ms: dict[str, float] = field(default_factory=dict)
+    calls: int = 0
+    """Calls so far, with those that are left out."""
 
 
 def _is_output(file: ForeignFile) -> bool:
-    if file.json is not None:
-        return False
-    _, line = next(_lines(file), (0, ""))
-    if first := ROW.fullmatch(line):
-        return int(first["index"]) == 0
+    return file.json is None and (_is_table(file) or _is_printed(file))
+
+
+def _is_table(file: ForeignFile) -> bool:
+    """Whether most lines are calls or statistics, beginning with call 0."""
+    head = [line.strip() for line in file.head.splitlines()[:MAX_HEAD] if line.strip()]
+    rows = [found for line in head if (found := ROW.fullmatch(line))]
+    known = len(rows) + sum(bool(STATED.fullmatch(line)) for line in head)
+    return bool(rows) and int(rows[0]["index"]) == 0 and 2 * known >= len(head)
+
+
+def _is_printed(file: ForeignFile) -> bool:
     return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in _lines(file))
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    first = next(_lines(file), None)
-    if first is None:
-        file.refuse("the file is empty, or not text")
-    if not ROW.fullmatch(first[1]):
-        for index, own in enumerate(_printed_invocations(list(_lines(file)))):
-            yield _printed(file, own, f"unknown {index}" if index else "unknown")
+    if not _is_table(file):
+        if not _is_printed(file):
+            file.refuse("the file is empty, or not text")
+        runs = ((own, f"{UNNAMED} {index}" if index else UNNAMED) for index, own in enumerate(_printed_parts(file)))
+        yield from understood(file, runs, lambda one: _printed(file, *one))
         return
     invocations = _invocations(file, _lines(file))
     for model in dict.fromkeys(one.model for one in invocations):
-        own_ones = [one for one in invocations if one.model == model]
-        yield ForeignRun(key=model, model_id=model or "unknown", runtime="onnxruntime", results=[_measured(own_ones)])
+        own_ones = [one for one in invocations if one.model == model and one.seconds]
+        if own_ones:
+            yield ForeignRun(key=model, model_id=model or UNNAMED, runtime="onnxruntime", results=[_measured(own_ones)])
 
 
 def _lines(file: ForeignFile) -> Iterator[tuple[int, str]]:
@@ -117,32 +127,37 @@ def _lines(file: ForeignFile) -> Iterator[tuple[int, str]]:
 
 def _invocations(file: ForeignFile, lines: Iterable[tuple[int, str]]) -> list[Invocation]:
     found: list[Invocation] = []
-    expected = 0
-    for number, line in lines:
-        row, stated = ROW.fullmatch(line), STATED.fullmatch(line)
-        if row is not None:
-            if not found or int(row["index"]) == 0:
-                found.append(Invocation(model=row["model"]))
-                expected = 0
-            if int(row["index"]) != expected or row["model"] != found[-1].model:
-                file.refuse(f"line {number}: expected call {expected} of {found[-1].model}, found {shortened(line)}")
-            expected += 1
-            found[-1].seconds.append(_number(file, number, row["seconds"]))
-            if row["second"] is not None:
-                found[-1].second.append(_number(file, number, row["second"]))
-            found[-1].peak_bytes, found[-1].cpu_percent = float(row["bytes"]), float(row["cpu"])
-        elif stated is not None and found:
-            found[-1].stated_ms[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
-        else:
-            file.refuse(
-                f"line {number}: expected model,seconds,bytes,percent,call or a statistic, found {shortened(line)}"
-            )
+    for _ in understood(file, lines, lambda line: _take_line(file, found, *line)):
+        pass
     return found
+
+
+def _take_line(file: ForeignFile, found: list[Invocation], number: int, line: str) -> None:
+    """Add a line to the last invocation, or begin a new one. Raises FormatError for any other line."""
+    row, stated = ROW.fullmatch(line), STATED.fullmatch(line)
+    if row is not None:
+        if not found or int(row["index"]) == 0:
+            found.append(Invocation(model=row["model"]))
+        last = found[-1]
+        if int(row["index"]) < last.calls or row["model"] != last.model:
+            file.refuse(f"line {number}: expected call {last.calls} of {last.model}, found {shortened(line)}")
+        if (index := int(row["index"])) > last.calls:
+            file.leave_out(f"line {number}", f"expected call {last.calls} of {last.model}, found {shortened(line)}")
+        last.calls = index + 1
+        seconds = _number(file, number, row["seconds"])
+        if row["second"] is not None:
+            last.second.append(_number(file, number, row["second"]))
+        last.seconds.append(seconds)
+        last.peak_bytes, last.cpu_percent = float(row["bytes"]), float(row["cpu"])
+    elif stated is not None and found:
+        found[-1].stated_ms[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
+    else:
+        file.refuse(f"line {number}: expected model,seconds,bytes,percent,call or a statistic, found {shortened(line)}")
 
 
 def _number(file: ForeignFile, line: int, text: str) -> float:
     number = parsed_number(text)
-    if isinstance(number, str) or not math.isfinite(number):  # of a whole number beyond double precision it raises
+    if isinstance(number, str) or not abs(number) < LARGEST:
         file.refuse(f"line {line}: expected a number, found {shortened(text)}")
     return float(number)
 
@@ -178,11 +193,11 @@ def _measured(invocations: Sequence[Invocation]) -> Result:
     )
 
 
-def _printed_invocations(lines: Sequence[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+def _printed_parts(file: ForeignFile) -> list[list[tuple[int, str]]]:
     """The lines of each invocation in a log. An invocation begins with its command, or with a repeated first label."""
     found: list[list[tuple[int, str]]] = [[]]
     labels: set[str] = set()
-    for number, line in lines:
+    for number, line in _lines(file):
         label = line.partition(":")[0]
         if (label in FIRST_LABELS and label in labels) or (COMMAND.search(line) and labels & set(FIRST_LABELS)):
             found.append([])
@@ -198,7 +213,9 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
     other: list[Json] = []
     calls: int | None = None
     command = next((found["arguments"] for _, line in lines if (found := COMMAND.search(line))), "")
-    for number, line in lines:
+
+    def take(number: int, line: str) -> None:
+        nonlocal calls
         stated, printed = STATED.fullmatch(line), PRINTED.fullmatch(line)
         if stated is not None:
             metrics[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
@@ -209,6 +226,9 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
             calls = int(_number(file, number, printed["value"]))
         else:
             other.append(line)
+
+    for _ in understood(file, lines, lambda line: take(*line)):
+        pass
     result = foreign_result(
         Point(batch_size=1),
         metrics={},

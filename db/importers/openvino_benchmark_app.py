@@ -276,7 +276,7 @@ def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
             value = cells[1] if len(cells) == 2 else cells[1:]
             section[cells[0]] = [section[cells[0]], value] if cells[0] in section else value
         else:
-            file.refuse(f"line {number}: expected the title of a section first")
+            file.leave_out(f"line {number}", f"above the first section: {';'.join(cells)[:60]!r}")
     return found
 
 

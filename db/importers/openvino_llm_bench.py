@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.records import Phase, Point, Result, Samples, Scalar
+from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, csv_header, csv_rows, top_fields
+from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, top_fields, understood
 
 CSV_FIELDS = {
     "generation_time(s)": "generation_time",
@@ -27,8 +27,10 @@ CSV_FIELDS = {
     "2nd_infer_avg_latency(ms)": "second_infer_avg_latency",
 }
 """Column of the CSV -> field of the JSON."""
+IS_HEADER = has_columns("iteration", "pretrain_time(s)", "infer_count", *CSV_FIELDS)
 OF_ALL = ("model", "framework", "device", "precision", "num_beams", "batch_size")
 """Columns of the CSV that are metadata in the JSON."""
+OF_OTHERS = "second_avg_latency"
 ABSENT = ("", "NA", -1)
 """Value of a time that was not measured."""
 TOKEN_TIMES = {"first_latency": "time_to_first_token", "second_avg_latency": "time_per_output_token"}
@@ -63,7 +65,7 @@ def _is_report(file: ForeignFile) -> bool:
             and isinstance(data.get("perfdata"), dict)
             and {"compile_time", "results"} <= data["perfdata"].keys()
         )
-    return {"iteration", "pretrain_time(s)", "infer_count", *CSV_FIELDS} <= set(csv_header(file))
+    return bool(csv_header(file, IS_HEADER))
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -75,14 +77,21 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     else:
         top = top_fields(file)
     metadata, performance = top.section("metadata"), top.section("perfdata")
-    iterations = performance.required(performance.objects, "results")
+    iterations = [
+        one
+        for one, _ in understood(
+            file,
+            performance.required(performance.objects, "results"),
+            lambda one: (one, (_number(one), one.required(_positive(one), "generation_time"))),
+        )
+    ]
     if iterations and not any(_number(one) for one in iterations):
         file.without_results("only warm-ups were run (-n 0)")
     load = {"load_and_compile_s": performance.number("compile_time", low=0)}
     for name, metric in LOAD_MEMORY.items():
         load[metric] = None if performance.peek(name) in ABSENT else _in_mb(performance.number(name, low=0))
     batch_size = metadata.count("batch_size") or 1
-    results = [_result(own, batch_size, load) for own in _by_shape(iterations)]
+    results = list(understood(file, _by_shape(iterations), lambda own: _result(own, batch_size, load)))
     framework, device = metadata.text("framework") or "", metadata.text("device") or "unknown"
     first, last = (_stated(one) for one in (iterations[0], iterations[-1])) if iterations else ({}, {})
     yield ForeignRun(
@@ -103,7 +112,7 @@ def _from_csv(file: ForeignFile) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     compile_time: float | None = None
     rows: list[dict[str, Any]] = []
-    for row in csv_rows(file):
+    for row in csv_rows(file, IS_HEADER):
         if not (row.peek("iteration") or "").isdecimal():
             continue
         compile_time = compile_time if compile_time is not None else row.number("pretrain_time(s)", low=0)
@@ -147,23 +156,60 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
         if own
     ]
     found: list[Samples] = []
+    per_token, doubts = _time_per_token(timed, tokens_out, batch_size)
     for name, metric in TIMES.items():
-        values = _times(timed, name)
+        values = per_token if name == OF_OTHERS else _times(timed, name)
         if len(values) == len(timed) and (tokens_out or name not in TOKEN_TIMES):
             found.append(measured(metric, values))
     metrics = {f"{one.metric}_ms": median_of(one.values) for one in found if one.values}
     metrics |= {metric: median_of(values) for name, metric in FURTHER_TIMES.items() if (values := _times(timed, name))}
     rates = [rate for one in timed if (rate := one.number("second_token_throughput", low=0)) is not None]
-    if rates and tokens_out:
+    each_ms = metrics.get("time_per_output_token_ms")
+    if doubts and each_ms:
+        metrics["decode_tokens_per_sec"] = batch_size / each_ms * MS_PER_S
+    elif rates and tokens_out:
         metrics["decode_tokens_per_sec"] = median_of(rates)
     return foreign_result(
         Point(batch_size=batch_size, sequence_length=tokens_in, new_tokens=tokens_out),
         metrics={**metrics, **load},
         samples=[*samples, *(one for one in found if one.values)],
         warmup_iterations=len(warm),
+        doubts=doubts,
         status="ok" if timed else "skipped",
         error=None if timed else "only the warm-up had as many tokens",
     )
+
+
+def _time_per_token(
+    timed: Sequence[Fields], tokens: int | None, batch_size: int
+) -> tuple[list[float], tuple[Doubt, ...]]:
+    """The time per token after the first of each call, in ms.
+
+    Since 2026.0 the tool divides it by the batch where GenAI generates, but a step of the batch gives each sequence one
+    token. So it is checked against the time of a call, (total - first) / (tokens - 1), which is used if it differs by
+    about the batch size, with a doubt.
+    """
+    stated = _times(timed, OF_OTHERS)
+    if batch_size == 1 or tokens is None or tokens < 2 or not stated:
+        return stated, ()
+    computed = [ms for one in timed if (ms := _computed_ms(one.unread_copy(), tokens)) is not None]
+    if len(computed) != len(timed) or median_of(computed) < (1 + batch_size) / 2 * median_of(stated):
+        return stated, ()  # within the half of the way to a division by the batch
+    inferred = _times([one.unread_copy() for one in timed], "second_infer_avg_latency")
+    evidence: dict[str, Json] = {
+        "stated_ms": median_of(stated),
+        "computed_ms": median_of(computed),
+        "batch": batch_size,
+    }
+    doubt = Doubt(kind="divided_by_batch", severity="info", evidence=evidence)
+    return (inferred if len(inferred) == len(timed) else computed), (doubt,)
+
+
+def _computed_ms(one: Fields, tokens: int) -> float | None:
+    total_s, first_ms = one.number("generation_time", low=0), one.number("first_latency", low=0)
+    if total_s is None or first_ms is None:
+        return None
+    return (total_s * MS_PER_S - first_ms) / (tokens - 1)
 
 
 def _positive(one: Fields) -> Any:

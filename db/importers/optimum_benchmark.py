@@ -18,7 +18,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S
 from db.importers.support.names import family_of, is_amd, precision_of
-from db.importers.support.reading import INT32_MAX, Fields, csv_header
+from db.importers.support.reading import INT32_MAX, Fields, csv_header, understood
 
 DEFINITIONS = {
     "latency_*": "a call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
@@ -55,18 +55,24 @@ def _is_benchmark(file: ForeignFile) -> bool:
     data = file.json
     if data is not None:
         return optimum.is_complete(data) or optimum.is_config(data) or optimum.is_report(data)
-    return optimum.is_flat(csv_header(file))
+    return bool(csv_header(file, optimum.is_flat))
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each benchmark. Raises NoResultsError for a configuration alone, or if another file contains it too."""
     found = False
-    for key, benchmark in optimum.read_benchmarks(file):
+
+    def run_of(entry: tuple[str, Fields]) -> ForeignRun | None:
+        key, benchmark = entry
         report = benchmark.fields("report")
-        if report is not None and not optimum.is_in_sibling_file(file, report):
+        is_own = report is not None and not optimum.is_in_sibling_file(file, report)
+        return _run(file, key, benchmark, report) if is_own and report is not None else None
+
+    for run in understood(file, optimum.read_benchmarks(file), run_of):
+        if run is not None:
             found = True
-            yield _run(file, key, benchmark, report)
-    if not found:
+            yield run
+    if not found and not file.left_out:
         file.without_results("only a configuration, or all its numbers are in another file of the folder")
 
 

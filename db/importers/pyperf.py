@@ -18,7 +18,7 @@ from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Sampl
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
-from db.importers.support.reading import Fields, shifted, shortened, top_fields
+from db.importers.support.reading import Fields, mostly, shifted, shortened, top_fields, understood
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
@@ -53,7 +53,8 @@ def _is_suite(file: ForeignFile) -> bool:
     data = file.json
     if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
         return False
-    return all(isinstance(one, dict) and "runs" in one for one in data["benchmarks"])
+    benchmarks = data["benchmarks"]
+    return not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "runs" in one)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -62,8 +63,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     if version != FORMAT_VERSION:
         top.refuse("version", f"expected {FORMAT_VERSION}, found {shortened(version)}")
     shared = top.section("metadata")
-    for index, benchmark in enumerate(top.required(top.objects, "benchmarks")):
-        yield _run(benchmark, index, _metadata(benchmark, shared))
+    benchmarks = enumerate(top.required(top.objects, "benchmarks"))
+    yield from understood(file, benchmarks, lambda one: _run(one[1], one[0], _metadata(one[1], shared)))
 
 
 def _metadata(benchmark: Fields, shared: Fields) -> Fields:
@@ -75,7 +76,8 @@ def _metadata(benchmark: Fields, shared: Fields) -> Fields:
 
 def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
     file, name = benchmark.file, metadata.required(metadata.text, "name")
-    processes = [_process(one, metadata) for one in benchmark.required(benchmark.objects, "runs")]
+    runs = benchmark.required(benchmark.objects, "runs")
+    processes = list(understood(file, runs, lambda one: _process(one, metadata)))
     if not any(one.values for one in processes):
         benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
@@ -120,12 +122,15 @@ def _process(entry: Fields, metadata: Fields) -> Process:
 
 
 def _warmups(entry: Fields) -> tuple[tuple[int, float], ...]:
-    pairs = entry.any("warmups") or []
     place = entry.place("warmups")
-    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        entry.file.refuse(f"{place}: expected a list of [loops, value], found {shortened(pairs)}")
-    named = [Fields(entry.file, {"loops": loops, "value": value}, place) for loops, value in pairs]
-    return tuple((one.required(one.count, "loops"), one.required(one.number, "value")) for one in named)
+    return tuple(understood(entry.file, enumerate(entry.items("warmups")), lambda one: _warmup(entry, *one, place)))
+
+
+def _warmup(entry: Fields, index: int, pair: Any, place: str) -> tuple[int, float]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        entry.file.refuse(f"{place}[{index}]: expected [loops, value], found {shortened(pair)}")
+    fields = Fields(entry.file, dict(zip(("loops", "value"), pair, strict=True)), f"{place}[{index}]")
+    return fields.required(fields.count, "loops"), fields.required(fields.number, "value")
 
 
 def _result(metadata: Fields, processes: Sequence[Process]) -> Result:

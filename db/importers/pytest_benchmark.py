@@ -13,8 +13,8 @@ from benchmarking.core.records import Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
-from db.importers.support.names import split_arguments
-from db.importers.support.reading import Fields, top_fields
+from db.importers.support.names import Arguments, arguments_of
+from db.importers.support.reading import Fields, mostly, top_fields, understood
 
 STATED = {
     **{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")},
@@ -34,27 +34,32 @@ def _is_report(file: ForeignFile) -> bool:
     if not isinstance(data, dict) or not {"machine_info", "benchmarks", "datetime"} <= data.keys():
         return False
     benchmarks = data["benchmarks"]
-    return isinstance(benchmarks, list) and all(isinstance(one, dict) and "stats" in one for one in benchmarks)
+    return isinstance(benchmarks, list) and (
+        not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "stats" in one)
+    )
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     shared = _shared(top)
-    groups: dict[tuple[str, str | None], list[Result]] = {}
-    for benchmark in top.required(top.objects, "benchmarks"):
-        name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
-        arguments = {one: _argument(parameters.any(one)) for one in parameters}
-        axes, variant = split_arguments(arguments)
-        key = (name.partition("[")[0] if arguments else name, variant)
-        groups.setdefault(key, []).append(_result(benchmark, Point(batch_size=1, axes=axes)))
-    for (name, variant), results in groups.items():
+    groups: dict[str, list[tuple[Arguments, Result]]] = {}
+    for arguments, result in understood(file, top.required(top.objects, "benchmarks"), _case):
+        groups.setdefault(arguments.key, []).append((arguments, result))
+    for key, cases in groups.items():
+        first = cases[0][0]
         yield ForeignRun(
-            key=f"{name} {variant}",
-            model_id=name,
-            runtime_mode={"variant": variant} if variant else {},
-            results=results,
-            **shared,
+            key=key,
+            runtime_mode=first.mode,
+            results=[result for _, result in cases],
+            **{**shared, **first.setup},
         )
+
+
+def _case(benchmark: Fields) -> tuple[Arguments, Result]:
+    name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
+    found = {one: _argument(parameters.any(one)) for one in parameters}
+    arguments = arguments_of(name.partition("[")[0] if found else name, found)
+    return arguments, _result(benchmark, arguments.point)
 
 
 def _shared(top: Fields) -> dict[str, Any]:

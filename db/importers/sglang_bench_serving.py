@@ -12,8 +12,15 @@ from benchmarking.core.records import Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, shortened
-from db.importers.support.serving import client_result, engine_name, load_mode
+from db.importers.support.reading import Fields, json_objects, mostly, understood
+from db.importers.support.serving import (
+    SERVER,
+    client_result,
+    device_count,
+    engine_not_stated,
+    load_mode,
+    parallel_mode,
+)
 
 NUMBERS = {
     "input_throughput": "input_tokens_per_sec",
@@ -46,14 +53,12 @@ def _loads(file: ForeignFile) -> Sequence[Json]:
 
 
 def _is_load(file: ForeignFile) -> bool:
-    return bool(_loads(file)) and all(isinstance(one, dict) and one.keys() >= REQUIRED for one in _loads(file))
+    return mostly(_loads(file), lambda one: isinstance(one, dict) and one.keys() >= REQUIRED)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    for number, load in enumerate(_loads(file), 1):
-        if not isinstance(load, dict):
-            file.refuse(f"line {number}: expected an object, found {shortened(load)}")
-        yield _run(Fields(file, load, f"line {number}"), str(number))
+    loads = enumerate(json_objects(file, _loads(file), "line"), 1)
+    yield from understood(file, loads, lambda entry: _run(entry[1], str(entry[0])))
 
 
 def _run(load: Fields, key: str) -> ForeignRun:
@@ -61,7 +66,6 @@ def _run(load: Fields, key: str) -> ForeignRun:
     errors = load.peek("errors")
     failed = sum(map(bool, errors)) if isinstance(errors, list) else None
     name = "served_model_name" if "served_model_name" in server else "model_path"
-    parallel = {"tp_size": server.count("tp_size") or 1, "dp_size": server.count("dp_size") or 1}
     mode = {"endpoint": backend, "quantization": server.text("quantization")}
     result = client_result(load, sent=None, failed=failed, numbers=NUMBERS, axes={})
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
@@ -70,10 +74,12 @@ def _run(load: Fields, key: str) -> ForeignRun:
         model_id=server.text(name) or "unknown",
         task="text-generation",
         results=[result],
-        runtime=engine_name(backend),
+        runtime="sglang" if "server_info" in load else SERVER,  # only its own server describes itself
+        doubts=() if "server_info" in load else engine_not_stated(backend),
+        device_count=device_count(server) or 1,
         runtime_mode={
             **{word: value for word, value in mode.items() if value},
-            **{word: value for word, value in parallel.items() if value > 1},
+            **parallel_mode(server),
             **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
         },
         precision=precision_of(server.text("dtype")),

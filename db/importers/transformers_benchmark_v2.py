@@ -15,7 +15,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.names import is_amd
-from db.importers.support.reading import Fields, shortened
+from db.importers.support.reading import Fields, json_objects, mostly, shortened, understood
 
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
@@ -41,24 +41,20 @@ Times = tuple[Sequence[float], ...]
 def _is_benchmark(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, dict) and not _is_entry(data):
-        return bool(data) and all(_is_entry(entry) for entry in data.values())
-    return bool(file.json_lines) and all(_is_entry(row) for row in file.json_lines)
+        return mostly(data.values(), _is_entry)
+    return mostly(file.json_lines, _is_entry)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each scenario, since each has its own runtime settings."""
     if isinstance(file.json, dict) and not _is_entry(file.json):
-        for key in file.json:
-            entry = Fields(file, file.json).fields(key)
-            yield _run(key, entry or file.refuse(f"{key[:60]}: is null"))
+        top = Fields(file, file.json)
+        yield from understood(file, top, lambda key: _run(key, top.required(top.fields, key)))
         return
     if not file.json_lines:
         file.refuse("expected scenarios by hash, or one scenario per line")
-    for number, row in enumerate(file.json_lines, 1):
-        if not isinstance(row, dict):
-            file.refuse(f"line {number}: expected an object")
-        fields = Fields(file, row, f"line {number}")
-        yield _run(fields.text("benchmark_config_hash") or f"line {number}", fields)
+    rows = json_objects(file, file.json_lines, "line")
+    yield from understood(file, rows, lambda row: _run(row.text("benchmark_config_hash") or row.path, row))
 
 
 def _is_entry(data: Any) -> bool:
@@ -216,9 +212,9 @@ def _doubts(
 
 
 def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
-    """The times of each iteration; empty if the field is absent. Raises FormatError for anything but such a list."""
-    found = enumerate(fields.each(name))
-    return tuple(_requests(fields, f"{name}[{index}]", one) for index, one in found if one is not None)
+    """The times of each iteration; empty if the field is absent."""
+    found = ((index, one) for index, one in enumerate(fields.each(name)) if one is not None)
+    return tuple(understood(fields.file, found, lambda one: _requests(fields, f"{name}[{one[0]}]", one[1])))
 
 
 def _token_gaps_ms(times: Times) -> Iterator[float]:

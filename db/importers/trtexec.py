@@ -16,10 +16,21 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result, measured
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields
+from db.importers.support.reading import Fields, mostly
 
 COMMAND = re.compile(r"^&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
 SUMMARY = "=== Performance summary ==="
+SECTION = re.compile(r"^\[[^\]]*\] \[I\] (Host Latency|GPU Compute|Enqueue Time)\s*$", re.MULTILINE)
+"""Title of a section of TensorRT 7's log, whose statistics are one to a line."""
+SECTIONS = {"Host Latency": "latency", "GPU Compute": "gpu_compute", "Enqueue Time": "enqueue"}
+OF_SECTION = re.compile(
+    r"\] \[I\] (?:(min|max|mean|median): ([-+.\deE]+) ms|percentile: ([-+.\deE]+) ms at (\d+)%)"
+    r"(?: \(end to end ([-+.\deE]+) ms(?: at \d+%)?\))?"
+)
+OF_TOTALS = {
+    "throughput": re.compile(r"\] throughput: ([-+.\deE]+) qps"),
+    "wall": re.compile(r"\] walltime: ([-+.\deE]+) s"),
+}
 TIME = re.compile(r"\[(\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\]")
 STAGES = {
     "Latency": "latency",
@@ -63,9 +74,13 @@ DEFINITIONS = {
 def _is_output(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
-        return bool(COMMAND.search(file.text or "")) or SUMMARY in (file.text or "")
+        return _is_log(file.text or "")
     rows = data if isinstance(data, list) else []
-    return bool(rows) and all(isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys() for one in rows)
+    return mostly(rows, lambda one: isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys())
+
+
+def _is_log(text: str) -> bool:
+    return bool(COMMAND.search(text)) or SUMMARY in text
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -123,18 +138,20 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
     shape = SHAPE.search(text)
     batch = int(implicit_batch or (shape[1] if shape else 0))
     point = Point(batch_size=batch or 1)
-    if SUMMARY not in text:
+    stated: dict[str, float | None] = _of_sections(file, text)
+    if SUMMARY not in text and not stated:
         return foreign_result(point, metrics={}, status="failed", error=_failure(text))
-    stated: dict[str, float | None] = {}
     for stage, line in LINE.findall(text):
         for statistic, percentile, value in VALUE.findall(line):
             column = f"{STAGES[stage]}_{f'p{percentile}' if percentile else statistic}_ms"
             stated[column] = _number(file, value)
-    rate, wall, queries, warm_up = (one.search(text) for one in (THROUGHPUT, WALL, QUERIES, WARM_UP))
+    queries, warm_up = QUERIES.search(text), WARM_UP.search(text)
+    rate = THROUGHPUT.search(text) or OF_TOTALS["throughput"].search(text)
+    wall = WALL.search(text) or OF_TOTALS["wall"].search(text)
     per_sec = _number(file, rate[1]) if rate else None
     each = int(implicit_batch or 1)
     unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
-    kept: list[Json] = [line.strip() for line in text[text.index(SUMMARY) :].splitlines() if "[W]" in line]
+    kept: list[Json] = [line.strip() for line in text.partition(SUMMARY)[2].splitlines() if "[W]" in line]
     return foreign_result(
         point,
         metrics={
@@ -143,11 +160,24 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
             "duration_s": _number(file, wall[1]) if wall else None,
         },
         stated=stated,
-        iterations=int(queries[1]) // each if queries else None,
+        iterations=int(queries[1]) // each or None if queries else None,
         warmup_iterations=int(warm_up[1]) // each if warm_up else None,
         doubts=() if batch else (unknown,),
         kept={"warnings": kept} if kept else {},
     )
+
+
+def _of_sections(file: ForeignFile, text: str) -> dict[str, float | None]:
+    """The statistics of a log of TensorRT 7; empty for newer ones."""
+    stated: dict[str, float | None] = {}
+    titles = list(SECTION.finditer(text))
+    for title, following in zip(titles, [*(one.start() for one in titles[1:]), len(text)], strict=False):
+        for statistic, value, at_percentile, percentile, end_to_end in OF_SECTION.findall(text, title.end(), following):
+            word = statistic or f"p{percentile}"
+            stated[f"{SECTIONS[title[1]]}_{word}_ms"] = _number(file, value or at_percentile)
+            if end_to_end:
+                stated[f"end_to_end_{word}_ms"] = _number(file, end_to_end)
+    return stated
 
 
 def _failure(text: str) -> str:
@@ -156,11 +186,12 @@ def _failure(text: str) -> str:
     return error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
 
 
-def _number(file: ForeignFile, text: str) -> float:
+def _number(file: ForeignFile, text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        file.refuse(f"expected a number, found {text[:60]!r}")
+        file.leave_out("", f"expected a number, found {text[:60]!r}")
+        return None
 
 
 def _of_times(file: ForeignFile) -> Result:
@@ -172,9 +203,9 @@ def _of_times(file: ForeignFile) -> Result:
     columns = {name: [one.number(name) for one in queries] for name in dict.fromkeys(n for q in queries for n in q)}
     samples: list[Samples] = []
     for name, column in columns.items():
-        if None in column:
-            file.refuse(f"{name} is missing in some of the queries")
         values = [value for value in column if value is not None]
+        if not values:
+            continue
         metric = FIELDS.get(name, name)
         samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
         samples.append(measured(metric, values[warm:]))

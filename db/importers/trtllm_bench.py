@@ -16,7 +16,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, median_of
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, shortened, top_fields
+from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood
 from db.importers.support.serving import (
     Sent,
     latency_columns,
@@ -67,9 +67,7 @@ def _is_result(file: ForeignFile) -> bool:
     if isinstance(data, dict):
         performance = data.get("performance")
         return data.keys() >= PARTS and isinstance(performance, dict) and "request_throughput_req_s" in performance
-    return (
-        isinstance(data, list) and bool(data) and all(isinstance(one, dict) and one.keys() >= REQUEST for one in data)
-    )
+    return isinstance(data, list) and mostly(data, lambda one: isinstance(one, dict) and one.keys() >= REQUEST)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -159,11 +157,7 @@ def _common(lengths: Fields) -> int | None:
 
 
 def _run_of_requests(file: ForeignFile, data: list[Any]) -> ForeignRun:
-    requests = []
-    for index, one in enumerate(data):
-        if not isinstance(one, dict):
-            file.refuse(f"request {index + 1}: expected an object, found {shortened(one)}")
-        requests.append(Fields(file, one, f"request {index + 1}"))
+    requests = list(json_objects(file, data, "request"))
     return ForeignRun(
         model_id="unknown",
         task="text-generation",
@@ -180,9 +174,8 @@ def _of_requests(requests: list[Fields]) -> Result:
         name: array("d") for name in ("latency_wall", "time_to_first_token", "time_per_output_token")
     }
     failed, sent = 0, []
-    for one in requests:
-        start, first, end = (one.required(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
-        tokens_in, tokens_out = one.required(one.integer, "num_input_tokens"), one.integer("num_output_tokens") or 0
+    for one, start, first, end, tokens_in in understood(requests[0].file, requests, _times_of):
+        tokens_out = one.integer("num_output_tokens") or 0
         starts.append(start)
         is_failed = bool(one.integer("error_tokens")) or end < start
         sent.append(
@@ -225,6 +218,12 @@ def _of_requests(requests: list[Fields]) -> Result:
         kept=kept,
     )
     return with_requests(result, requests_record(sent))
+
+
+def _times_of(one: Fields) -> tuple[Fields, int, int, int, int]:
+    """The request, its three times in ns, and its input tokens."""
+    start, first, end = (one.required(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
+    return one, start, first, end, one.required(one.integer, "num_input_tokens")
 
 
 def _ns(one: Fields) -> Any:

@@ -15,11 +15,11 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import load_result, merged_records
+from db.importers.support.serving import device_count, load_result, merged_records, parallel_mode
 
 LATENCY = {"avg_latency", "latencies", "percentiles"}
 THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
-MODE = ("tensor_parallel_size", "pipeline_parallel_size", "quantization", "kv_cache_dtype", "enforce_eager")
+MODE = ("quantization", "kv_cache_dtype", "enforce_eager")
 PLAIN: tuple[object, ...] = (None, False, 1, "auto")
 """Values that carry no information."""
 DEFINITIONS = {
@@ -63,7 +63,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         model_id=fields.text("model") or "unknown",
         task="text-generation",
         runtime=arguments.text("backend") or "vllm",
-        runtime_mode=mode,
+        runtime_mode={**mode, **parallel_mode(arguments)},
+        device_count=device_count(arguments) or 1,
         precision=precision_of(arguments.text("dtype")),
         results=[_latency(fields, arguments) if "latencies" in fields else _throughput(fields, arguments)],
         kept=fields.rest(),
@@ -91,7 +92,10 @@ def _latency(fields: Fields, arguments: Fields) -> Result:
 
 
 def _throughput(fields: Fields, arguments: Fields) -> Result:
-    requests = fields.integer("num_requests")
+    requests, tokens = fields.integer("num_requests"), fields.number("total_num_tokens", low=0)
+    axes: dict[str, int | float] = {"num_prompts": requests} if requests else {}
+    if requests and tokens and "input_len" not in arguments:
+        axes["tokens_per_request"] = round(tokens / requests)
     return load_result(
         concurrency=None,
         request_rate=None,
@@ -100,12 +104,12 @@ def _throughput(fields: Fields, arguments: Fields) -> Result:
         new_tokens=arguments.count("output_len"),
         requests=requests,
         failed=None,
-        axes={"num_prompts": requests} if requests else {},
+        axes=axes,
         metrics={
             "throughput_samples_per_sec": fields.number("requests_per_second", low=0),
             "total_tokens_per_sec": fields.number("tokens_per_second", low=0),
             "duration_s": fields.number("elapsed_time", low=0),
-            "total_tokens": fields.number("total_num_tokens", low=0),
+            "total_tokens": tokens,
         },
     )
 

@@ -22,13 +22,27 @@ from benchmarking.core.records import NOT_APPLICABLE, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import split_arguments
-from db.importers.support.reading import Fields, csv_header, csv_rows, parsed_number, shifted, shortened
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_rows,
+    has_columns,
+    json_objects,
+    mostly,
+    parsed_number,
+    shifted,
+    shortened,
+    understood,
+)
 from db.importers.support.serving import (
+    SERVER,
     Sent,
     client_result,
-    engine_name,
+    device_count,
+    engine_not_stated,
     load_mode,
     merged_records,
+    parallel_mode,
     requests_record,
     with_requests,
 )
@@ -66,6 +80,7 @@ DEFINITIONS = {
 
 RUN_NUMBER = "run_number"
 """The first field that a sweep adds; its warm-up has -1."""
+IS_SUMMARY = has_columns(*REQUIRED, RUN_NUMBER)
 SWEEP_NAME = "_benchmark_name"
 TEXTS = ("date", "model_id", "tokenizer_id", "label", "backend", "endpoint_type")
 FAILED_RUN = {"error_type", "error", "serve_overrides"}
@@ -75,7 +90,7 @@ def _is_load(file: ForeignFile) -> bool:
     if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
         return True
     loads = _loads(file)
-    return bool(loads) and all(isinstance(load, dict) and load.keys() >= REQUIRED for load in loads)
+    return mostly(loads, lambda load: isinstance(load, dict) and load.keys() >= REQUIRED)
 
 
 def _loads(file: ForeignFile) -> Sequence[Json]:
@@ -84,8 +99,8 @@ def _loads(file: ForeignFile) -> Sequence[Json]:
         return ({**records.information, **{name: values[0] for name, values in records.values.items() if values}},)
     if isinstance(file.json, list):
         return file.json  # a summary.json
-    if file.json is None and not file.json_lines and set(csv_header(file)) >= {*REQUIRED, RUN_NUMBER}:
-        return [_of_row(row) for row in csv_rows(file)]
+    if file.json is None and not file.json_lines and csv_header(file, IS_SUMMARY):
+        return [_of_row(row) for row in csv_rows(file, IS_SUMMARY)]
     return file.json_lines if file.json is None else (file.json,)
 
 
@@ -107,10 +122,9 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     loads = _loads(file)
     if not loads:
         file.refuse("not JSON, or truncated")
-    for index, load in enumerate(loads):
-        if not isinstance(load, dict):
-            file.refuse(f"entry {index + 1}: expected an object, found {shortened(load)}")
-        yield _run(Fields(file, load, f"entry {index + 1}" if len(loads) > 1 else ""), index, _varied(load))
+    single = len(loads) == 1 and isinstance(loads[0], dict)
+    entries = enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry"))  # type: ignore[arg-type]
+    yield from understood(file, entries, lambda entry: _run(entry[1], entry[0], _varied(entry[1])))
 
 
 def _check_place(file: ForeignFile) -> None:
@@ -132,12 +146,12 @@ SUMMARISED = {".json": "", ".csv": "*/"}
 """Extension of a summary -> path of the runs in it."""
 
 
-def _varied(load: Mapping[str, Any]) -> dict[str, Any]:
+def _varied(load: Fields) -> dict[str, Any]:
     """The parameters that a sweep varied, by name: the fields after the number of the run."""
     names = list(load)
     if RUN_NUMBER not in names:
         return {}
-    return {name: load[name] for name in names[names.index(RUN_NUMBER) + 1 :] if load[name] is not None}
+    return {name: load.peek(name) for name in names[names.index(RUN_NUMBER) + 1 :] if name in load}
 
 
 def _sweep_words(varied: Mapping[str, Any]) -> tuple[dict[str, int | float], dict[str, Scalar]]:
@@ -178,11 +192,18 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
         results=[result],
         started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
         finished_at=finished_at,
-        runtime=engine_name(backend),
-        runtime_mode={**({"endpoint": backend} if backend else {}), **mode},
+        runtime=SERVER,
+        runtime_mode={**({"endpoint": backend} if backend else {}), **_not_varied(parallel_mode(load), varied), **mode},
+        device_count=device_count(load) or 1,
+        doubts=engine_not_stated(backend),
         tags={"label": load.text("label")},
         kept=load.rest(),
     )
+
+
+def _not_varied(mode: Mapping[str, Scalar], varied: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The settings that are not already among the parameters of a sweep."""
+    return {name: value for name, value in mode.items() if name not in varied}
 
 
 def _requests(load: Fields) -> tuple[Requests, ...]:
@@ -193,26 +214,29 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
     """
     fields = load.unread_copy()
     names = ("start_times", "ttfts", "latencies", "input_lens", "output_lens")
-    columns = {name: list(fields.numbers(name) or ()) for name in names}
+    columns = {name: list(fields.column(name) or ()) for name in names}
     gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns["start_times"]
     if not sent or {len(sent)} != {len(one) for one in (*columns.values(), gaps, errors)}:
         return ()
-    waits = list(fields.numbers("queue_times") or ())
+    waits = list(fields.column("queue_times") or ())
     is_open = fields.peek("max_concurrency") is None or fields.peek("request_rate") != "inf"
     waits = waits if is_open and len(waits) == len(sent) else [0.0] * len(sent)
     found = []
-    for place, start in enumerate(sent):
-        first_s, error = columns["ttfts"][place], errors[place]
+    for place, values in enumerate(zip(*columns.values(), waits, strict=True)):
+        start, first_s, latency_s, tokens_in, tokens_out, wait_s = values
+        if start is None or first_s is None or latency_s is None or None in values:
+            continue  # a value of it is left out
+        error = errors[place]
         tokens = accumulate((start + first_s, *fields.number_list(gaps[place], f"itls[{place}]"))) if first_s else ()
         found.append(
             Sent(
-                intended_s=start - waits[place],
+                intended_s=start - (wait_s or 0.0),
                 sent_s=start,
                 first_s=start + first_s if first_s else None,
                 tokens_s=tuple(tokens),
-                end_s=start + columns["latencies"][place] if columns["latencies"][place] else None,
-                tokens_in=int(columns["input_lens"][place]),
-                tokens_out=None if error else int(columns["output_lens"][place]),
+                end_s=start + latency_s if latency_s else None,
+                tokens_in=int(tokens_in or 0),
+                tokens_out=None if error else int(tokens_out or 0),
                 error="failed" if error else None,
                 detail=str(error) if error else None,
             )
@@ -220,12 +244,13 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
     return requests_record(found)
 
 
-def _date(load: Fields, text: str) -> datetime:
+def _date(load: Fields, text: str) -> datetime | None:
     """The file's date, the end of the load."""
     try:
         return datetime.strptime(text, DATE)
     except ValueError:
-        load.refuse("date", f"expected a time such as 20260424-115933, found {shortened(text)}")
+        load.leave_out("date", f"expected a time such as 20260424-115933, found {shortened(text)}")
+        return None
 
 
 PLUGIN = Format(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -37,6 +38,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 BLOCK_BYTES = 1 << 20
 
 
@@ -120,21 +122,28 @@ def read_json(path: Path, max_bytes: int, *, constant: Callable[[str], Any] | No
     return parse_json(content, str(path), constant=constant)
 
 
-def parse_json(content: bytes, where: str, *, constant: Callable[[str], Any] | None = None) -> Any:
+def parse_json(
+    content: bytes, where: str, *, constant: Callable[[str], Any] | None = None, refuse_values: bool = True
+) -> Any:
     """The value of a JSON text in UTF-8. Raises FormatError for any other, and for one beyond the limits.
 
-    `constant` gives the value for NaN and infinity, which JSON does not have; without it they are refused.
+    `constant` gives the value for NaN and infinity, which JSON does not have; without it they are refused. Without
+    `refuse_values`, a whole number of too many digits is read as infinity, and half of a surrogate pair as U+FFFD.
     """
     check_json(content, where)
     try:
         text = content.decode("utf-8-sig")
-        value = json.loads(text, parse_int=_whole, parse_constant=constant or _refuse_constant)
+        whole = _whole if refuse_values else whole_or_infinity
+        value = json.loads(text, parse_int=whole, parse_constant=constant or _refuse_constant)
     except UnicodeDecodeError as error:
         raise FormatError(f"{where}: not JSON: not UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{where}: not JSON, or truncated: {error}") from error
-    if SURROGATE.search(content):
-        _check_unicode(value, where)
+    if not SURROGATE.search(content):
+        return value
+    if not refuse_values:
+        return without_surrogates(value)
+    _check_unicode(value, where)
     return value
 
 
@@ -168,13 +177,29 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
+def whole_or_infinity(digits: str) -> int | float:
+    """The whole number; infinity, with its sign, for one of too many digits."""
+    return int(digits) if len(digits) <= MAX_DIGITS else -math.inf if digits.startswith("-") else math.inf
+
+
+def without_surrogates(value: Any) -> Any:
+    """The value with U+FFFD for half of a surrogate pair, which is not a character."""
+    if isinstance(value, str):
+        return HALF_OF_A_PAIR.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {without_surrogates(name): without_surrogates(one) for name, one in value.items()}
+    return value
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
 def _check_unicode(value: Any, where: str) -> None:
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False, default=repr).encode()  # a caller's `constant` may give other values
     except UnicodeEncodeError as error:
         found = error.object[error.start].encode("unicode_escape").decode()
         raise FormatError(f"{where}: invalid Unicode: half of a surrogate pair ({found})") from error

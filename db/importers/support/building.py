@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
@@ -38,14 +38,14 @@ from benchmarking.core.records import (
     canonical_hash,
     to_json,
 )
-from db.importers.support.files import ForeignFile, NoResultsError
-from db.importers.support.reading import INT32_MAX, INT64_MAX, short_name, shortened, without_zone
+from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
+from db.importers.support.reading import INT32_MAX, INT64_MAX, ROW_ERRORS, short_name, shortened, without_zone
+from db.importers.support.reasons import NO_NUMBER, RANK, with_reasons, without_numbers
 
 HASH_VERSION = 1
 """Version of the keys that are hashed into an imported hardware_id."""
 INDEX = re.compile(r":\d+$")
 """The index in a selector such as cuda:1, which is not part of the hardware; the GPU in openvino:GPU is."""
-RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
 
 Limit = tuple[str, int | None, int, int]
 """Name of a whole number, its value, and the range of its column."""
@@ -147,11 +147,25 @@ class Format:
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         """The records of the runs in the file. If long lists have more than MAX_RAW samples, launches keep only their
-        statistics and quantiles. Raises FormatError like `read`, and for values that cannot be stored."""
+        statistics and quantiles.
+
+        What cannot be read or stored is left out (`ForeignFile.left_out`): a value, a row, a run. Raises FormatError
+        like `read`, and for a file in which nothing was understood; the error names the fields that were not read.
+        """
         large: list[LargeSamples] = []
+        errors: list[str | None] = []
+        told: set[LeftOut] = set()
         try:
             for found in self.read(file):
-                run = self.record(file, found)
+                left_out = [one for one in file.left_out if one not in told]
+                told.update(left_out)
+                try:
+                    run = with_reasons(self.record(file, found), left_out)
+                except ROW_ERRORS as error:
+                    file.leave_out_row(error)
+                    continue
+                run = without_numbers(run)
+                errors += [one.error if (one.error or "").startswith(NO_NUMBER) else None for one in run.results]
                 large += large_samples([run])
                 if sum(map(len, large)) > MAX_RAW:
                     for one in large:
@@ -161,10 +175,12 @@ class Format:
             raise
         except FormatError as error:
             raise error if str(error).startswith(str(file.path)) else FormatError(f"{file.path}: {error}") from error
-        except OverflowError as error:
-            file.refuse(f"a number is too large: {error}")
         except RecursionError:
             file.refuse("lists and objects are nested too deeply")
+        for skipped in file.noise:
+            file.leave_out(skipped.place, skipped.problem)
+        if all(errors):
+            _refuse_empty(file, next(filter(None, errors), NO_NUMBER))
 
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
         """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
@@ -192,7 +208,7 @@ class Format:
             finished_at=iso(found.finished_at or started_at),
             cell=Cell(
                 workload=Workload(
-                    model_id=found.model_id,
+                    model_id=f"{UNNAMED}-{file.sha256[:8]}" if found.model_id in ("", UNNAMED) else found.model_id,
                     family=found.family,
                     task=found.task,
                     source="import",
@@ -235,6 +251,15 @@ class Format:
         return run
 
 
+def _refuse_empty(file: ForeignFile, error: str) -> NoReturn:
+    """Refuse a file of a known format in which no number was understood."""
+    if not file.left_out:
+        file.refuse(error)
+    first = next(iter(file.left_out))
+    others = f" (and {len(file.left_out) - 1} more)" if len(file.left_out) > 1 else ""
+    file.refuse(f"{first.text}{others}")
+
+
 def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:
     """The result with its id, the run's doubts, and the run's start for samples without their own time."""
     samples = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.samples)
@@ -244,6 +269,16 @@ def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Do
         return dated
     doubts = (*doubts, *result.doubts)
     return replace(dated, doubts=doubts, validity=validity(doubts))
+
+
+UNNAMED = "unknown"
+"""The model of a file that names none, with the beginning of the file's digest: unnamed models of two files may differ,
+so they never share a series."""
+
+
+def is_unnamed(model_id: str) -> bool:
+    """Whether the file did not name the model."""
+    return model_id == UNNAMED or model_id.startswith(f"{UNNAMED}-")
 
 
 def worst_status(results: Iterable[Result]) -> Status:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from io import BufferedReader, BytesIO
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
 from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
+from db.importers.support.noisy_json import Documents, find_documents
 from db.importers.support.number_lists import PLACEHOLDER, Numbers, extract_lists
 
 if TYPE_CHECKING:
@@ -39,6 +41,26 @@ class NoResultsError(FormatError):
     """A file of a known format without results of its own: an accuracy log, a description, a duplicate."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A value, row or line of a file that is not stored."""
+
+    place: str
+    """Its place as the file names it: a path of fields, a line."""
+    problem: str
+    is_size: bool = False
+    """Whether it is a size, such as a batch, whose default is stored in its place."""
+
+    @property
+    def text(self) -> str:
+        """Place and problem."""
+        return f"{self.place}: {self.problem}" if self.place else self.problem
+
+
+MAX_LEFT_OUT = 10_000
+"""Maximum values of a file that are listed as left out."""
+
+
 @dataclass(frozen=True)
 class ForeignFile:
     """A file that another tool wrote."""
@@ -55,6 +77,8 @@ class ForeignFile:
     """Encoding of the text in the file itself."""
     number_lists: tuple[Numbers, ...] = ()
     """The lists of numbers that were taken out of the content."""
+    left_out: dict[LeftOut, None] = field(default_factory=dict, compare=False)
+    """What is not stored of the file, in the order in which it was found; shared by the file's copies."""
 
     @cached_property
     def is_duckdb(self) -> bool:
@@ -76,16 +100,16 @@ class ForeignFile:
 
     @cached_property
     def json(self) -> Any:
-        """The content as JSON; None if it is not JSON (or null). NaN and infinity are read as None; long lists of
-        numbers in a large file are read as arrays."""
+        """The content as JSON; None if it is not JSON (or null). Long lists of numbers in a large file are read as
+        arrays. Other lines around the one document are skipped (`noise`)."""
         try:
-            return self.parsed(lambda _: None)
+            return self.parsed(float)
         except FormatError:
-            return None
+            return None if self._strict_lines else self._documents.one
 
     def parsed(self, constant: Callable[[str], Any]) -> Any:
         """The content as JSON; `constant` gives the value for NaN and infinity. Raises FormatError."""
-        return parse_json(self.content, str(self.path), constant=self._with_lists(constant))
+        return parse_json(self.content, str(self.path), constant=self._with_lists(constant), refuse_values=False)
 
     def _with_lists(self, constant: Callable[[str], Any]) -> Callable[[str], Any]:
         """`constant` for a parser that meets the placeholders in the order of the lists."""
@@ -93,17 +117,46 @@ class ForeignFile:
         return lambda word: next(lists, None) if self.number_lists and word == PLACEHOLDER else constant(word)
 
     @cached_property
+    def is_json(self) -> bool:
+        """Whether the whole content is JSON or JSON lines, without other lines."""
+        try:
+            self.parsed(float)
+        except FormatError:
+            return bool(self._strict_lines)
+        return True
+
+    @cached_property
     def json_lines(self) -> tuple[Any, ...]:
-        """One JSON value per line, without empty lines; empty if a line is not JSON."""
+        """One JSON value per line, without empty lines; other lines between them are skipped (`noise`)."""
         if self.json is not None:
-            return () if b"\n" in self.content.strip() else (self.json,)
+            return () if b"\n" in self.content.strip() and not self.noise else (self.json,)
+        return self._strict_lines or self._documents.lines
+
+    @cached_property
+    def _strict_lines(self) -> tuple[Any, ...]:
+        """The values if every line is JSON, otherwise empty."""
+        if not self.head.lstrip().startswith(("{", "[")):
+            return ()
         try:
             check_json(self.content, str(self.path))
-            lines = [line for line in (self.text or "").splitlines() if line.strip()]
-            constant = self._with_lists(lambda _: None)
-            return tuple(parse_json(line.encode(), str(self.path), constant=constant) for line in lines)
+            lines = [line for line in (self.text or "").split("\n") if line.strip()]
+            constant = self._with_lists(float)
+            return tuple(
+                parse_json(line.encode(), str(self.path), constant=constant, refuse_values=False) for line in lines
+            )
         except FormatError:
             return ()
+
+    @cached_property
+    def _documents(self) -> Documents:
+        return Documents() if self.number_lists or self.is_json else find_documents(self.text or "")
+
+    @property
+    def noise(self) -> tuple[LeftOut, ...]:
+        """The lines of a file in JSON that are not JSON."""
+        return tuple(
+            LeftOut(f"line {one.line}", f"not JSON, or cut off: {one.text[:60]!r}") for one in self._documents.skipped
+        )
 
     @cached_property
     def json_problem(self) -> str | None:
@@ -111,7 +164,7 @@ class ForeignFile:
         if self.json is not None or not self.head.lstrip().startswith(("{", "[")) or self.json_lines:
             return None
         try:
-            parse_json(self.content, str(self.path), constant=lambda _: None)
+            parse_json(self.content, str(self.path), constant=float, refuse_values=False)
         except FormatError as error:
             return str(error).removeprefix(f"{self.path}: ")
         return None
@@ -127,6 +180,19 @@ class ForeignFile:
     def without_content(self) -> ForeignFile:
         """The file with only its name and digest, so that the content can be freed."""
         return replace(self, content=b"", number_lists=())
+
+    def leave_out(self, place: str, problem: str, *, is_size: bool = False) -> None:
+        """Note that a value, row or line is not stored."""
+        if len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out[LeftOut(place, problem, is_size)] = None
+
+    def leave_out_row(self, error: Exception) -> None:
+        """Note that a row is not stored, for the reason in the error."""
+        problem = str(error).removeprefix(f"{self.path}: ").split("\n")[0]
+        if not isinstance(error, FormatError):
+            problem = f"not understood: {type(error).__name__}: {problem}"
+        place, separator, rest = problem.partition(": ")
+        self.leave_out(place if separator else "", rest if separator else problem)
 
     @property
     def description(self) -> str:
@@ -164,14 +230,32 @@ def _shape(value: Any) -> str:
     return f"a value of type {type(value).__name__}"
 
 
+STDIN = "stdin"
+"""Source of what was read from the standard input, which is the path "-"."""
+
+
 def read_file(path: Path) -> ForeignFile:
-    """Read a file, decompressing gzip (which pyperf writes). Raises UnreadableError, and FormatError for a file that is
-    too large to be a result file."""
+    """Read a file, decompressing gzip (which pyperf writes); "-" is the standard input. Raises UnreadableError, and
+    FormatError for a file that is too large to be a result file."""
+    if path == Path("-"):
+        return _of_stdin(path)
     with open_regular(path) as opened:
         head = opened.read(4096)
         opened.seek(0)
         content, digest = _head_of_database(opened, head) or _all_of(opened, path)
         modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
+    return _file(path, content, digest, modified)
+
+
+def _of_stdin(path: Path) -> ForeignFile:
+    content = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
+    if len(content) > MAX_SIZE_BYTES:
+        raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    return _file(path, content, hashlib.sha256(content).hexdigest(), now)
+
+
+def _file(path: Path, content: bytes, digest: str, modified: datetime) -> ForeignFile:
     content, encoding = _in_utf_8(content)
     file = ForeignFile(path=path, content=content, sha256=digest, modified_at=modified, encoding=encoding)
     return _with_arrays(file) if len(content) > LARGE_BYTES and file.head.lstrip().startswith(("{", "[")) else file
@@ -181,7 +265,7 @@ def _with_arrays(file: ForeignFile) -> ForeignFile:
     """Large JSON with its long lists of numbers in arrays; any other file unchanged."""
     rest, lists = extract_lists(file.content)
     taken = replace(file, content=rest, number_lists=lists)
-    return taken if lists and (taken.json is not None or taken.json_lines) else file
+    return taken if lists and taken.is_json else file
 
 
 def _in_utf_8(content: bytes) -> tuple[bytes, str]:

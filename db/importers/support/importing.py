@@ -1,27 +1,36 @@
-"""Imports other tools' result files one by one: a bad file is refused and the others are stored.
+"""Imports other tools' result files: whatever goes wrong with a file concerns that file alone.
 
-The user's own values (`GivenValues`) replace or complete those in a file.
+Files are read one by one and stored in groups, since a transaction takes longer than reading a small file.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.command_line import shows_tracebacks
+from benchmarking.core.errors import FormatError, LockedError, StorageError, UnreadableError, first_line
 from benchmarking.core.large_samples import large_samples
-from benchmarking.core.records import FORMAT, Device, Json, Origin, Precision, Result, Run, canonical_hash
-from db.importers.support.building import content_id, foreign_hardware, iso
-from db.importers.support.files import ForeignFile, NoResultsError, importer_for, read_file, recognising
+from benchmarking.core.records import FORMAT, Run
+from db.importers.support.building import is_unnamed
+from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importer_for, read_file, recognising
+from db.importers.support.given_values import GivenValues
+from db.removal import FileRuns
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
-Store = Callable[[Sequence[Run], ForeignFile], int]
-"""Stores the runs of a file together; returns how many of them are new."""
+Store = Callable[[Sequence[FileRuns]], Sequence[int]]
+"""Stores the runs of several files in one transaction; returns how many of each file are new."""
+GROUP_FILES = 200
+GROUP_SAMPLES = 200_000
+GROUP_S = 2.0
+"""Limits of a group of files that is stored at once: the last one keeps people informed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,8 @@ class Imported:
     new_runs: int = 0
     results: int = 0
     samples: int = 0
+    left_out: tuple[str, ...] = ()
+    """Values, rows and lines of the file that are not stored, each with its place and reason."""
     doubts: Mapping[str, int] = field(default_factory=dict)
     """Kind of doubt -> number of results that have it."""
     models: tuple[str, ...] = ()
@@ -46,6 +57,8 @@ class Imported:
     """Whether statistics and quantiles were stored instead of too many samples."""
     nameless: int = 0
     """Runs without the name of a device or processor."""
+    unnamed_models: int = 0
+    """Runs without the name of a model."""
 
 
 def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
@@ -63,31 +76,100 @@ def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
             yield from ((path, False) for path in paths if path.is_file())
 
 
-def import_file(path: Path, is_named: bool, format_name: str | None, given: GivenValues, store: Store) -> Imported:
-    """Import a file. An unrecognized file is refused if it was named, but only reported if it was in a folder.
+def _cannot_read(error: OSError) -> None:
+    raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
-    Raises StorageError if the warehouse cannot store it.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A file that was read: its outcome, or its runs and the outcome if all of them are new."""
+
+    outcome: Imported
+    runs: FileRuns | None = None
+
+
+def import_files(
+    files: Iterable[tuple[Path, bool]], format_name: str | None, given: GivenValues, store: Store
+) -> Iterator[Imported]:
+    """Import files, and tell the outcome of each as soon as it is stored, in their order.
+
+    A file that is named (True) and not recognized is refused; one from a folder is only reported. `store` is called
+    with groups of files; if it raises FormatError or StorageError for a group, its files are stored one by one, and the
+    one it is raised for is refused. Raises LockedError, and StorageError if the folder cannot be read.
     """
+    group: list[_Read] = []
+    samples, started_s = 0, time.monotonic()
+    for path, is_named in files:
+        read = _read(path, is_named, format_name, given)
+        group.append(read)
+        samples += read.outcome.samples
+        if len(group) >= GROUP_FILES or samples >= GROUP_SAMPLES or time.monotonic() - started_s >= GROUP_S:
+            yield from _stored(group, store)
+            group, samples, started_s = [], 0, time.monotonic()
+    yield from _stored(group, store)
+
+
+def _stored(group: Sequence[_Read], store: Store) -> Iterator[Imported]:
+    """The outcomes of a group, in order, after storing it."""
+    runs = [read.runs for read in group if read.runs is not None]
     try:
-        file = read_file(path)
-        if is_run_file(file):
-            return Imported(path=path, state="refused" if is_named else "unknown", reason=run_file_advice(path))
-        if format_name is None and not is_named and not recognising(file):
-            is_broken = file.json_problem is not None and path.suffix == ".json"
-            reason = file.json_problem or file.description
-            return Imported(path=path, state="refused" if is_broken else "unknown", reason=reason)
-        importer = importer_for(file, format_name)
+        counts = iter(store(runs) if runs else ())
+        outcomes = [read.outcome if read.runs is None else _counted(read.outcome, next(counts)) for read in group]
+    except LockedError:
+        raise
+    except StorageError as error:
+        if len(runs) > 1:
+            for read in group:
+                yield from _stored([read], store)
+            return
+        outcomes = [read.outcome if read.runs is None else _refused(read.outcome, error) for read in group]
+    yield from outcomes
+
+
+def _counted(outcome: Imported, new_runs: int) -> Imported:
+    return replace(outcome, new_runs=new_runs, state="imported" if new_runs else "present")
+
+
+def _refused(outcome: Imported, error: Exception) -> Imported:
+    reason = str(error)
+    if not reason.startswith(str(outcome.path)):
+        reason = f"{outcome.path}: {reason}"
+    return Imported(path=outcome.path, state="refused", format=outcome.format, reason=reason)
+
+
+def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
+    """The file's runs, or why it has none. Whatever an importer raises is the outcome of the file."""
+    try:
+        return _understood(path, is_named, format_name, given)
     except (FormatError, UnreadableError) as error:
-        return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))
+        return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=str(error)))
+    except Exception as error:  # noqa: BLE001  a stranger's file must not end the import of the others
+        if shows_tracebacks():
+            traceback.print_exc(file=sys.stderr)
+        what = f"{type(error).__name__}: {first_line(error)}"[:300]
+        reason = f"{path}: not understood: {what} (a fault of this program: please report it with the file)"
+        return _Read(outcome=Imported(path=path, state="refused", reason=reason))
+
+
+def _understood(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
+    file = read_file(path)
+    if is_run_file(file):
+        reason = f"{path}: a run file of this program: load it with setup_benchmark_db --ingest"
+        return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=reason))
+    if format_name is None and not is_named and not recognising(file):
+        is_broken = file.json_problem is not None and path.suffix == ".json"
+        reason = file.json_problem or file.description
+        return _Read(outcome=Imported(path=path, state="refused" if is_broken else "unknown", reason=reason))
+    importer = importer_for(file, format_name)
     try:
         runs = [given.applied_to(run) for run in importer.runs(file)]
-        file = file.without_content()  # frees memory for storing
-        new_runs = store(runs, file) if runs else 0
     except NoResultsError as error:
-        return Imported(path=path, state="nothing", format=importer.name, reason=str(error))
+        return _Read(outcome=Imported(path=path, state="nothing", format=importer.name, reason=str(error)))
     except FormatError as error:
-        return Imported(path=path, state="refused", format=importer.name, reason=str(error))
-    return _imported(path, importer.name, runs, new_runs)
+        return _Read(outcome=Imported(path=path, state="refused", format=importer.name, reason=str(error)))
+    source = STDIN if path == Path("-") else str(path.resolve())
+    file_runs = FileRuns(runs=runs, source=source, source_sha256=file.sha256)
+    return _Read(outcome=_outcome(file, importer.name, runs), runs=file_runs)
 
 
 def is_run_file(file: ForeignFile) -> bool:
@@ -95,124 +177,19 @@ def is_run_file(file: ForeignFile) -> bool:
     return isinstance(file.json, dict) and file.json.get("format") == FORMAT
 
 
-def run_file_advice(path: Path) -> str:
-    """What to do with one of our own run files."""
-    return f"{path}: a run file of this program: load it with setup_benchmark_db --ingest"
-
-
-def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) -> Imported:
+def _outcome(file: ForeignFile, format_name: str, runs: Sequence[Run]) -> Imported:
     results = [result for run in runs for result in run.results]
     return Imported(
-        path=path,
-        state="imported" if new_runs else "present" if runs else "nothing",
+        path=file.path,
+        state="imported",
         format=format_name,
         runs=len(runs),
-        new_runs=new_runs,
         results=len(results),
         samples=sum(len(samples.values) for result in results for samples in result.samples),
+        left_out=tuple(one.text for one in file.left_out),
         doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
         compacted=any(one.quantiles is not None for one in large_samples(runs)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
+        unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
-        reason=None if runs else "it is empty",
     )
-
-
-def _cannot_read(error: OSError) -> None:
-    raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenValues:
-    """Values from the user for imported runs. A value they replace is kept in `origin.kept["replaced"]`."""
-
-    model_id: str | None = None
-    device: str | None = None
-    """Value of `--device`: cpu, cuda, cuda:1, ..."""
-    device_name: str | None = None
-    """The vendor's name of the model."""
-    precision: Precision | None = None
-    started_at: datetime | None = None
-    """Naive UTC."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Added to the tags of the file. The id of a run does not depend on tags."""
-
-    def applied_to(self, run: Run) -> Run:
-        """The run with these values, on which its ids and hardware_id then depend."""
-        tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
-        values = self._values()
-        if not values:
-            return tagged
-        changed = self._changed(tagged)
-        dated = changed if self.started_at is None else _at(changed, self.started_at)
-        return _renamed(dated, canonical_hash(values))
-
-    def _values(self) -> dict[str, Json]:
-        values: dict[str, Json] = {
-            "model_id": self.model_id,
-            "device": self.device,
-            "device_name": self.device_name,
-            "precision": self.precision,
-            "started_at": None if self.started_at is None else iso(self.started_at),
-        }
-        return {name: value for name, value in values.items() if value is not None}
-
-    def _changed(self, run: Run) -> Run:
-        cell, hardware = run.cell, run.hardware
-        device = self._device(cell.device)
-        workload = replace(cell.workload, model_id=self.model_id or cell.workload.model_id)
-        return replace(
-            run,
-            cell=replace(
-                cell,
-                workload=workload,
-                device=device,
-                requested_device=device.selector,
-                precision=self.precision or cell.precision,
-            ),
-            hardware=foreign_hardware(
-                device, hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads, hardware.memory_bytes
-            ),
-            origin=None if run.origin is None else self._origin(run, run.origin),
-        )
-
-    def _device(self, device: Device) -> Device:
-        selector = self.device or device.selector
-        return replace(
-            device,
-            type=device.type if self.device is None else selector.partition(":")[0],
-            selector=selector,
-            name=self.device_name or device.name,
-        )
-
-    def _origin(self, run: Run, origin: Origin) -> Origin:
-        file_values: dict[str, Json] = {
-            "model_id": run.cell.workload.model_id,
-            "device": run.cell.device.selector,
-            "device_name": run.cell.device.name,
-            "precision": run.cell.precision,
-            "started_at": run.started_at,
-        }
-        replaced = {name: file_values[name] for name, value in self._values().items() if file_values[name] != value}
-        return replace(origin, kept={**origin.kept, "replaced": replaced}) if replaced else origin
-
-
-def _at(run: Run, time: datetime) -> Run:
-    """The run moved to that time, with the same duration, and without the doubt about its date."""
-    duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
-    try:
-        finished = time + duration
-    except OverflowError as error:
-        raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
-    results = tuple(_result_at(result, iso(time)) for result in run.results)
-    return replace(run, started_at=iso(time), finished_at=iso(finished), results=results)
-
-
-def _result_at(result: Result, time: str) -> Result:
-    doubts = tuple(doubt for doubt in result.doubts if doubt.kind != "undated")
-    return replace(result, doubts=doubts, samples=tuple(replace(one, started_at=time) for one in result.samples))
-
-
-def _renamed(run: Run, words: str) -> Run:
-    results = tuple(replace(one, result_id=content_id(one.result_id, words)) for one in run.results)
-    return replace(run, run_id=content_id(run.run_id, words), results=results)

@@ -28,6 +28,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches
 from db.importers.support.reading import INT32_MAX
+from db.rows import NEVER_NEGATIVE
 
 MS_PER_S = 1e3
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
@@ -61,11 +62,14 @@ def foreign_result(
     `metrics` have the warehouse's names and units, None if the file has no such number. The latency columns are
     computed from samples of latency_wall, if any: `metrics` take precedence over them, and they take precedence over
     the `stated` statistics, which are then kept. A stated tail of too few values is renamed. A missing median gets a
-    reason. A result without any number has failed. Raises FormatError for values whose statistics are beyond double
-    precision.
+    reason. A number that cannot be (a negative time) is left out with a reason. Raises FormatError for values whose
+    statistics are beyond double precision.
     """
     if status != "ok":
         metrics, stated, samples = {}, {}, ()
+    samples, negative = _not_negative(samples)
+    if not any(doubt.kind == "negative_time" for doubt in doubts):
+        doubts = (*doubts, *negative)
     wall_samples = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall" and one.values]
     sample_count = sum(len(one.values) for one in wall_samples) or int(iterations or 0)
     statistics_of_samples = latency_metrics([one.values for one in wall_samples]) if wall_samples else NO_STATISTICS
@@ -86,8 +90,8 @@ def foreign_result(
     stated_values, unsupported = supported_tails(stated_values, sample_count or None)
     all_metrics = {**stated_values, **computed, **{name: value for name, value in metrics.items() if value is not None}}
     reasons |= unsupported | dict(missing or {})
-    if status == "ok" and not all_metrics and not samples:
-        status, error = "failed", error or "the file has no number of this result"
+    all_metrics, impossible = possible(all_metrics)
+    reasons |= impossible
     if "latency_median_ms" not in all_metrics:
         reasons.setdefault("latency_median_ms", MEDIAN_NOT_STATED)
     return Result(
@@ -111,6 +115,36 @@ def foreign_result(
             if LATENCY[column] in statistics_of_samples.pooled and metrics.get(column) is None
         ),
     )
+
+
+def possible(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
+    """The metrics that can be, and the reasons for the others: a time or rate below 0, or not a finite number."""
+    found, reasons = {}, {}
+    for name, value in metrics.items():
+        if math.isfinite(value) and not (value < 0 and name.startswith(NEVER_NEGATIVE)):
+            found[name] = value
+        else:
+            reasons[name] = f"left_out: {value:g} in the file, which cannot be"
+    return found, reasons
+
+
+def _not_negative(samples: Sequence[Samples]) -> tuple[Sequence[Samples], list[Doubt]]:
+    """The samples without negative times, which no warehouse stores, and a doubt for each metric that had some."""
+    kept, doubts = [], list[Doubt]()
+    for one in samples:
+        values: Any = one.values
+        least = values.least if isinstance(values, LargeSamples) else min(values, default=0.0)
+        if least >= 0 or not one.metric.startswith(NEVER_NEGATIVE):
+            kept.append(one)
+            continue
+        plain = _array(_plain(values))
+        doubts += negative_times(one.metric, plain)
+        if rest := array("d", (value for value in plain if value >= 0)):
+            kept.append(measured(one.metric, rest, **{name: getattr(one, name) for name in OF_SAMPLES}))
+    return kept, doubts
+
+
+OF_SAMPLES = ("unit", "launch", "phase", "started_at", "inner_loops")
 
 
 def latency_metrics(launches: Sequence[Sequence[float]]) -> LaunchStatistics:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields
+from db.importers.support.reading import Fields, shortened
 
 MARK = ":::MLLOG "
 TITLE = "MLPerf Results Summary"
@@ -103,7 +103,7 @@ def is_audit(events: Fields) -> bool:
 
 def is_detail(file: ForeignFile) -> bool:
     """Whether it is mlperf_log_detail.txt."""
-    return file.head.startswith(MARK)
+    return file.head.startswith(MARK) or f"\n{MARK}" in file.head
 
 
 def is_summary(file: ForeignFile) -> bool:
@@ -125,9 +125,11 @@ def of_detail(file: ForeignFile) -> dict[str, Any]:
         try:
             event = json.loads(line.removeprefix(MARK), parse_constant=lambda _: None)
         except (ValueError, RecursionError):
-            file.refuse(f"line {number}: not JSON after {MARK.strip()}, or truncated")
+            file.leave_out(f"line {number}", f"not JSON after {MARK.strip()}, or cut off")
+            continue
         if not isinstance(event, dict) or not isinstance(event.get("key"), str):
-            file.refuse(f'line {number}: expected an object with a "key"')
+            file.leave_out(f"line {number}", 'expected an object with a "key"')
+            continue
         events[event["key"]] = event.get("value")
     return events
 
@@ -153,7 +155,10 @@ def of_endpoints(file: ForeignFile) -> dict[str, Any]:
         series = events.pop(name, None)
         if series is None:
             continue
-        fields = Fields(file, series if isinstance(series, dict) else file.refuse(f"{name}: expected an object"), name)
+        if not isinstance(series, dict):
+            file.leave_out(name, f"expected an object, found {shortened(series)}")
+            continue
+        fields = Fields(file, series, name)
         for statistic, key in STATISTICS.items():
             events[pattern.format(key)] = fields.number(statistic)
         percentiles = fields.fields("percentiles")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from benchmarking.core.axes import FURTHER
-from benchmarking.core.records import Family, Precision
-from db.importers.support.reading import INT32_MAX, INT64_MAX
+from benchmarking.core.axes import FURTHER, POINT_FIELDS
+from benchmarking.core.records import Family, Point, Precision, Scalar
+from db.importers.support.reading import INT32_MAX, INT64_MAX, parsed_number
 
 MODEL_TYPES: dict[Family, str] = {
     "encoder-only": (
@@ -16,7 +19,9 @@ MODEL_TYPES: dict[Family, str] = {
     ),
     "decoder-only": (
         "bloom codegen cohere cohere2 falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo gpt_neox gptj granite "
-        "llama mistral mpt olmo olmo2 opt phi phi3 qwen2 qwen3 smollm3 stablelm starcoder2"
+        "llama mistral mpt olmo olmo2 opt phi phi2 phi3 qwen qwen2 qwen3 smollm3 stablelm starcoder starcoder2 gemma3 "
+        "gemma3n baichuan chatglm command-r exaone exaone4 glm4 internlm2 llama4_text minicpm nemotron orion plamo "
+        "refact seed-oss xverse hunyuan-dense ernie4-5 smollm apertus"
     ),
     "encoder-decoder": "bart blenderbot blenderbot-small longt5 m2m_100 marian mbart mt5 pegasus plbart t5 umt5",
     "vision": "beit convnext convnextv2 deit dinov2 mobilenet_v2 mobilevit resnet swin swinv2 vit",
@@ -25,10 +30,10 @@ MODEL_TYPES: dict[Family, str] = {
     "multimodal": "idefics idefics2 idefics3 llava llava_next paligemma qwen2_vl qwen2_5_vl",
     "diffusion": "flux latent-consistency stable-diffusion stable-diffusion-3 stable-diffusion-xl",
     "mixture-of-experts": (
-        "deepseek_v2 deepseek_v3 dbrx gpt_oss granitemoe jamba mixtral olmoe phimoe qwen2_moe qwen3_moe "
-        "switch_transformers"
+        "deepseek_v2 deepseek_v3 deepseek2 dbrx gpt_oss granitemoe jamba mixtral olmoe phimoe qwen2_moe qwen3_moe "
+        "switch_transformers arctic bailingmoe dots1 ernie4-5-moe glm4moe grok hunyuan-moe llama4 minimax-m2 qwen3next"
     ),
-    "state-space": "falcon_mamba mamba mamba2 rwkv",
+    "state-space": "falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7",
 }
 """Model types of transformers, and optimum's of diffusers' pipelines, by family."""
 TASKS: dict[str, Family] = {
@@ -50,8 +55,9 @@ TASKS: dict[str, Family] = {
 
 def family_of(model_type: str | None, task: str | None = None) -> Family | None:
     """The family; None if neither the type nor the task implies one."""
+    word = re.sub(r"[-_]", "", (model_type or "").lower())
     for family, types in MODEL_TYPES.items():
-        if model_type in types.split():
+        if word and word in re.sub(r"[-_]", "", types).split():
             return family
     return TASKS.get(task or "") if model_type is None or task in TASKS else None
 
@@ -68,6 +74,78 @@ def split_arguments(arguments: Mapping[str, Argument]) -> tuple[dict[str, int | 
     axes = {name: value for name, value in arguments.items() if not isinstance(value, str) and _fits(name, value)}
     others = [f"{name}={value}" for name, value in arguments.items() if name not in axes]
     return axes, ", ".join(others) or None
+
+
+WORDS_OF_AXES: Mapping[str, str] = {
+    **dict.fromkeys(("batch", "batch_size", "batchsize", "bs"), "batch_size"),
+    **dict.fromkeys(("seq", "seq_len", "seqlen", "seq_length", "sequence_length", "isl"), "sequence_length"),
+    **dict.fromkeys(("input_len", "input_length", "input_tokens", "prompt_len", "prompt_tokens"), "sequence_length"),
+    **dict.fromkeys(("output_len", "output_length", "output_tokens", "new_tokens", "max_new_tokens"), "new_tokens"),
+    **dict.fromkeys(("tokens", "num_tokens", "n_tokens", "osl"), "new_tokens"),
+    **dict.fromkeys(("concurrency", "max_concurrency", "num_concurrent"), "concurrency"),
+    **dict.fromkeys(("threads", "num_threads", "n_threads", "nthreads"), "num_threads"),
+    **dict.fromkeys(("precision", "dtype"), "precision"),
+    **dict.fromkeys(("model", "model_id", "model_name"), "model_id"),
+    **dict.fromkeys(("device", "device_type"), "device_selector"),
+}
+"""Name of a benchmark's parameter -> field of the point or the run that it is stored in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of a benchmark, each where it is selected by."""
+
+    point: Point
+    setup: Mapping[str, Any]
+    """Fields of the run: model, precision, threads, device."""
+    mode: Mapping[str, Scalar]
+    """The others that are not numbers, and the name of a benchmark whose model is an argument."""
+
+    @property
+    def key(self) -> str:
+        """Equal for results of one run, and part of its id: arguments that are stored by name extend it."""
+        variant, others = self.mode.get("variant"), {name: one for name, one in self.mode.items() if name != "variant"}
+        stored = {name: one for name, one in self.setup.items() if name != "model_id"}
+        name = others.get("benchmark", self.setup["model_id"])
+        return f"{name} {variant}" + (f" {self.setup['model_id']} {sorted(stored.items())}" if stored or others else "")
+
+
+def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments:
+    """The arguments of the benchmark of this name, which is the model unless an argument names one."""
+    fields: dict[str, Any] = {}
+    others: dict[str, Argument] = {}
+    for name, value in arguments.items():
+        field = WORDS_OF_AXES.get(name.lower().replace("-", "_"), "")
+        found = _as_field(field, value) if field and field not in fields else None
+        if found is None:
+            others[name] = value
+        else:
+            fields[field] = found
+    axes, variant = split_arguments(others)
+    mode: dict[str, Scalar] = {"variant": variant} if variant else {}
+    setup: dict[str, Any] = {"model_id": benchmark}
+    if "model_id" in fields:
+        setup["model_id"] = fields["model_id"]
+        mode["benchmark"] = benchmark
+    if (word := fields.get("precision")) is not None:
+        setup["precision"] = precision_of(word)
+        if setup["precision"] == "other":
+            mode["precision"] = word
+    if (device := fields.get("device_selector")) is not None:
+        setup |= {"device_selector": device, "device_type": device.partition(":")[0]}
+    if (threads := fields.get("num_threads")) is not None:
+        setup["num_threads"] = threads
+    sizes = {name: fields[name] for name in POINT_FIELDS if name in fields}
+    return Arguments(point=Point(**{"batch_size": 1, **sizes}, axes=axes), setup=setup, mode=mode)
+
+
+def _as_field(field: str, value: Argument) -> Any:
+    """The value, if it fits the field: a whole number from 1 for sizes and threads, a text for the others."""
+    if field in (*POINT_FIELDS, "num_threads"):
+        number = value if isinstance(value, int | float) else parsed_number(value)
+        is_count = isinstance(number, int | float) and 1 <= number <= INT32_MAX and float(number).is_integer()
+        return int(number) if is_count else None
+    return value.strip() if isinstance(value, str) and value.strip() else None
 
 
 def _fits(name: str, value: int | float) -> bool:

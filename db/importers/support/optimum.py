@@ -18,7 +18,7 @@ from typing import Any
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
-from db.importers.support.reading import Fields, csv_rows, yaml_object
+from db.importers.support.reading import Fields, csv_rows, understood, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
 TARGETS = (
@@ -68,9 +68,12 @@ def read_benchmarks(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
     if isinstance(file.json, dict):
         yield "", Fields(file, _current_form(file.json))
         return
-    for row in csv_rows(file):
-        cells = {name: cell for name in row if (cell := row.text(name)) is not None}
-        yield row.path, Fields(file, _from_flat_columns(file, cells), row.path, numbers_are_text=True)
+    yield from understood(file, csv_rows(file, is_flat), lambda row: _of_row(file, row))
+
+
+def _of_row(file: ForeignFile, row: Fields) -> tuple[str, Fields]:
+    cells = {name: cell for name in row if (cell := row.text(name)) is not None}
+    return row.path, Fields(file, _from_flat_columns(file, cells), row.path, numbers_are_text=True)
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
@@ -252,7 +255,8 @@ def latencies_ms(target: Fields) -> array[float]:
     if latency is None:
         return array("d")
     if (unit := latency.text("unit")) not in (None, "s"):
-        latency.refuse("unit", f"expected s, found {unit!r}")
+        latency.leave_out("unit", f"expected s, found {unit!r}")
+        return array("d")
     return in_ms(latency.numbers("values") or ())
 
 
@@ -323,7 +327,8 @@ def _memory(targets: Mapping[str, Fields], *, is_rocm: bool) -> tuple[dict[str, 
 
 def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
     if (unit := memory.text("unit")) not in (None, "MB"):
-        memory.refuse("unit", f"expected MB, found {unit!r}")
+        memory.leave_out("unit", f"expected MB, found {unit!r}")
+        return {}
     return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
 
 
@@ -344,7 +349,8 @@ def _energy(targets: Mapping[str, Fields]) -> dict[str, float]:
     if energy is None:
         return {}
     if (unit := energy.text("unit")) not in (None, "kWh"):
-        energy.refuse("unit", f"expected kWh, found {unit!r}")
+        energy.leave_out("unit", f"expected kWh, found {unit!r}")
+        return {}
     return {
         column: value * J_PER_KWH
         for name, column in ENERGY.items()

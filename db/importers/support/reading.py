@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
+import re
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.records import Doubt, Json
-from db.importers.support.files import ForeignFile
-from db.importers.support.number_lists import Numbers, floats
+from benchmarking.core.untrusted.input_files import without_surrogates
+from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
+from db.importers.support.number_lists import floats
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MAX_YAML_BYTES = 4 * 1024**2
 """Maximum size of YAML: parsing a megabyte takes seconds."""
+MAX_YAML_REPAIRS = 5
+"""Maximum lines that are taken out of YAML."""
+YAML_LINE = re.compile(r":(\d{1,7}): not YAML")
+MAX_LINES_OF_ROW = 200
+"""Maximum lines that a quoted cell spans."""
+MAX_LINES_ABOVE = 300
+"""Maximum lines above the header of a table."""
+LARGEST = 1e150
+"""No measurement is larger, and the square of a smaller number is finite."""
 MAX_DEPTH = 100
 """Maximum nesting of objects and lists: more than any tool writes, less than a run file can be read back with."""
 
 
-def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
-    """The value, if it can be stored. Raises FormatError for a number beyond double precision, an unpaired surrogate
-    and too deep nesting."""
+def storable(value: Any, depth: int = 0) -> Json:
+    """The value as it can be stored: infinity, NaN and numbers beyond double precision become text, half of a surrogate
+    pair becomes U+FFFD, and what is nested too deep is described."""
     if depth > MAX_DEPTH:
-        file.refuse(f"{place[:100]}: lists and objects are nested more than {MAX_DEPTH} deep")
-    if isinstance(value, str):
-        _check_text(file, value, place)
-    elif isinstance(value, float) and not math.isfinite(value):
-        file.refuse(f"{place}: {value} is not a number")
-    elif isinstance(value, array):
+        return f"not stored: nested more than {MAX_DEPTH} deep"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, array):
         return value.tolist()  # its numbers are finite
-    elif isinstance(value, list):
-        return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
-    elif isinstance(value, dict):
-        for name in value:
-            _check_text(file, name, place)
-        return {name: storable(file, one, f"{place}.{short_name(name)}", depth + 1) for name, one in value.items()}
-    return value  # type: ignore[no-any-return]
+    if isinstance(value, list | tuple):
+        return [storable(one, depth + 1) for one in value]
+    if isinstance(value, dict):
+        return {without_surrogates(str(name)): storable(one, depth + 1) for name, one in value.items()}
+    return without_surrogates(value)  # type: ignore[no-any-return]
 
 
 def shortened(value: Any) -> str:
@@ -52,13 +59,6 @@ def shortened(value: Any) -> str:
 def short_name(name: str) -> str:
     """The name of a field, shortened for a message."""
     return name if len(name) <= 60 else f"{name[:57]}..."
-
-
-def _check_text(file: ForeignFile, text: str, place: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        file.refuse(f"{place}: the text contains an unpaired surrogate, which is not a character")
 
 
 def parsed_number(text: str) -> int | float | str:
@@ -78,8 +78,9 @@ TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 class Fields:
     """An object in a foreign file, whose fields are read by name.
 
-    A getter returns None for a field that is absent or null, and raises FormatError, with the field's path, for a wrong
-    type or a value out of range. The fields that no getter has read are the `rest`, which is stored.
+    A getter returns None for a field that is absent or null. A wrong type or a value out of range is left out: the
+    getter notes it with the field's path (`ForeignFile.left_out`) and returns None too. The fields that no getter has
+    read, and the values that were left out, are the `rest`, which is stored.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Fields:
         self._values = values
         self._numbers_are_text = numbers_are_text
         self._read: dict[str, Callable[[], Json]] = {}
+        self._problems: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether the field is present and not null."""
@@ -104,28 +106,46 @@ class Fields:
     def text(self, name: str) -> str | None:
         """A text, unchanged; it may be empty."""
         value = self._take(name)
-        if value is not None and not isinstance(value, str):
-            self.refuse(name, f"expected text, found {shortened(value)}")
-        return None if value is None else str(storable(self.file, value, self.place(name)))
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.leave_out(name, f"expected text, found {shortened(value)}")
+            return None
+        return str(without_surrogates(value))
 
     def number(self, name: str, *, low: float = -math.inf) -> float | None:
         """A finite number, not below `low`."""
         value = self._take(name)
-        return None if value is None else self._number(value, self.place(name), low)
+        if value is None:
+            return None
+        number = self._number(value, low)
+        if isinstance(number, str):
+            self.leave_out(name, number)
+            return None
+        return number
 
     def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
         """A whole number from `low` to `high`; 12.0 is one."""
-        value = self.number(name)
-        if value is None:
-            return None
-        exact = self._values[name] if type(self._values[name]) is int else value
-        if not (low <= exact <= high and float(exact).is_integer()):
-            self.refuse(name, f"expected a whole number from {low} to {high}, found {shortened(self._values[name])}")
-        return int(exact)
+        return self._integer(name, low, high)
 
     def count(self, name: str) -> int | None:
         """A whole number from 1 that fits into a column of the warehouse: a batch size, tokens, threads."""
-        return self.integer(name, low=1, high=INT32_MAX)
+        return self._integer(name, 1, INT32_MAX, is_size=True)
+
+    def _integer(self, name: str, low: int, high: int, *, is_size: bool = False) -> int | None:
+        value = self._take(name)
+        if value is None:
+            return None
+        number = self._number(value, -math.inf)
+        if isinstance(number, str):
+            self.leave_out(name, number, is_size=is_size)
+            return None
+        exact = value if type(value) is int else number
+        if not (low <= exact <= high and float(exact).is_integer()):
+            problem = f"expected a whole number from {low} to {high}, found {shortened(value)}"
+            self.leave_out(name, problem, is_size=is_size)
+            return None
+        return int(exact)
 
     def flag(self, name: str) -> bool | None:
         """True or false."""
@@ -134,7 +154,8 @@ class Fields:
             return value
         word = value.strip().lower() if isinstance(value, str) and self._numbers_are_text else None
         if word not in (*TRUE, *FALSE):
-            self.refuse(name, f"expected true or false, found {shortened(value)}")
+            self.leave_out(name, f"expected true or false, found {shortened(value)}")
+            return None
         return word in TRUE
 
     def time(self, name: str) -> datetime | None:
@@ -145,7 +166,8 @@ class Fields:
         try:
             return naive_utc(datetime.fromisoformat(text.strip()))
         except (ValueError, OverflowError):
-            self.refuse(name, f"expected a time in ISO 8601, found {shortened(text)}")
+            self.leave_out(name, f"expected a time in ISO 8601, found {shortened(text)}")
+            return None
 
     def unix_time(self, name: str) -> datetime | None:
         """A time in seconds since 1970 as naive UTC."""
@@ -155,34 +177,53 @@ class Fields:
         try:
             return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
         except (ValueError, OverflowError, OSError):
-            self.refuse(name, f"expected a time in seconds since 1970, found {shortened(seconds)}")
+            self.leave_out(name, f"expected a time in seconds since 1970, found {shortened(seconds)}")
+            return None
 
     def numbers(self, name: str, *, low: float = -math.inf) -> Sequence[float] | None:
-        """A list of finite numbers, none below `low`: a tuple, or an array if there are many."""
+        """A list of finite numbers, none below `low`: a tuple, or an array if there are many. Other values in the list
+        are left out."""
+        column = self.column(name, low=low)
+        if column is None or isinstance(column, array):
+            return column
+        return tuple(value for value in column if value is not None)
+
+    def column(self, name: str, *, low: float = -math.inf) -> Sequence[float | None] | None:
+        """Like `numbers`, with None in the place of a value that is left out."""
         values = self._take(name)
         if values is None:
             return None
         if not isinstance(values, list | array):
-            self.refuse(name, f"expected a list of numbers, found {shortened(values)}")
-        place = self.place(name)
+            self.leave_out(name, f"expected a list of numbers, found {shortened(values)}")
+            return None
         if isinstance(values, array):
-            return self._array(values, place, low)
-        if set(map(type, values)) == {float} and all(map(math.isfinite, values)) and min(values) >= low:
+            numbers = floats(values)
+            if _least(numbers) >= low:
+                return numbers
+            values = numbers.tolist()
+        if set(map(type, values)) == {float} and max(map(abs, values)) < LARGEST and min(values) >= low:
             return tuple(values)  # avoids checking each of millions of samples
-        return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
+        column = []
+        for index, value in enumerate(values):
+            number = self._number(value, low)
+            if isinstance(number, str):
+                self.file.leave_out(f"{self.place(name)}[{index}]", number)
+            column.append(None if isinstance(number, str) else number)
+        return tuple(column)
 
     def items(self, name: str) -> list[Any]:
         """A list of anything, unchanged; empty if absent."""
         value = self.any(name)
         if value is not None and not isinstance(value, list):
-            self.refuse(name, f"expected a list, found {shortened(value)}")
-        return value or []
+            self.leave_out(name, f"expected a list, found {shortened(value)}")
+        return value if isinstance(value, list) else []
 
     def each(self, name: str) -> Sequence[Any]:
         """A list of anything, whose values the caller checks; empty if absent."""
         value = self._take(name)
         if value is not None and not isinstance(value, list | array):
-            self.refuse(name, f"expected a list, found {shortened(value)}")
+            self.leave_out(name, f"expected a list, found {shortened(value)}")
+            return ()
         return () if value is None else value
 
     def number_list(self, value: Any, place: str) -> Sequence[float]:
@@ -194,6 +235,9 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return None
+        if not isinstance(value, dict):
+            self.leave_out(name, f"expected an object, found {shortened(value)}")
+            return None
         nested = self._object(value, self.place(name))
         self._read[name] = nested.rest
         return nested
@@ -204,17 +248,25 @@ class Fields:
         return Fields(self.file, {}, self.place(name)) if nested is None else nested
 
     def objects(self, name: str) -> tuple[Fields, ...] | None:
-        """A list of objects. Their unread fields stay in the rest, under its name, as a list."""
+        """A list of objects. Their unread fields stay in the rest, under its name, as a list. Other values in the list
+        are left out."""
         values = self._values.get(name)
         if values is None:
             return None
         if not isinstance(values, list):
-            self.refuse(name, f"expected a list of objects, found {shortened(values)}")
-        nested = tuple(self._object(value, f"{self.place(name)}[{index}]") for index, value in enumerate(values))
+            self.leave_out(name, f"expected a list of objects, found {shortened(values)}")
+            return None
+        nested = []
+        for index, value in enumerate(values):
+            place = f"{self.place(name)}[{index}]"
+            if isinstance(value, dict):
+                nested.append(self._object(value, place))
+            else:
+                self.file.leave_out(place, f"expected an object, found {shortened(value)}")
         self._read[name] = lambda: (
             [fields.rest() for fields in nested] if any(fields.rest() for fields in nested) else None
         )
-        return nested
+        return tuple(nested)
 
     def peek(self, name: str) -> Any:
         """The value, which still counts as unread."""
@@ -225,25 +277,39 @@ class Fields:
         return Fields(self.file, self._values, self.path, numbers_are_text=self._numbers_are_text)
 
     def any(self, name: str) -> Json:
-        """The value, unchanged."""
-        return storable(self.file, self._take(name), self.place(name))
+        """The value, as it can be stored."""
+        return storable(self._take(name))
 
     def required(self, getter: Callable[[str], Value | None], name: str) -> Value:
-        """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent."""
+        """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent or left out."""
         value = getter(name)
         if value is None:
-            self.refuse(name, "is missing")
+            problem = self._problems.get(name, "is missing")
+            self.file.left_out.pop(LeftOut(self.place(name), problem), None)  # the error names it
+            self.file.left_out.pop(LeftOut(self.place(name), problem, is_size=True), None)
+            self.refuse(name, problem)
         return value
 
+    def sure(self, getter: Callable[[str], Value | None], name: str) -> Value | None:
+        """The value from the getter, None if it is absent. Raises FormatError if it is left out: a row whose identity
+        is unknown is not stored as another one."""
+        value = getter(name)
+        return self.required(getter, name) if value is None and name in self._problems else value
+
     def rest(self) -> dict[str, Json]:
-        """The unread fields, and the unread parts of the objects in it. Raises FormatError for values that cannot be
-        stored."""
+        """The unread fields, and the unread parts of the objects in it."""
         unread: dict[str, Json] = {}
         for name, value in self._values.items():
-            rest = self._read[name]() if name in self._read else storable(self.file, value, self.place(name))
+            rest = self._read[name]() if name in self._read else storable(value)
             if name not in self._read or rest:
-                unread[str(storable(self.file, name, self.path or "a name"))] = rest
+                unread[str(without_surrogates(name))] = rest
         return unread
+
+    def leave_out(self, name: str, problem: str, *, is_size: bool = False) -> None:
+        """Note that the field's value is not stored but in the rest."""
+        self._read.pop(name, None)
+        self._problems[name] = problem
+        self.file.leave_out(self.place(name), problem, is_size=is_size)
 
     def refuse(self, name: str, problem: str) -> NoReturn:
         """Raise FormatError with the file, the field's path and the problem."""
@@ -258,34 +324,58 @@ class Fields:
         value = self._values.get(name)
         return None if self._numbers_are_text and value == "" else value
 
-    def _number(self, value: Any, place: str, low: float) -> float:
+    def _number(self, value: Any, low: float) -> float | str:
+        """The number, or the reason why it is none."""
         if isinstance(value, str) and self._numbers_are_text:
             value = parsed_number(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.file.refuse(f"{place}: expected a number, found {shortened(value)}")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not (math.isfinite(number) and number >= low):
-            at_least = "" if low == -math.inf else f" from {low:g}"
-            self.file.refuse(f"{place}: expected a number{at_least}, found {shortened(value)}")
-        return number
+            return f"expected a number, found {shortened(value)}"
+        if abs(value) < LARGEST and value >= low:
+            return float(value)
+        at_least = "" if low == -math.inf else f" from {low:g}"
+        return f"expected a number{at_least}, found {shortened(value)}"
 
-    def _array(self, values: Numbers, place: str, low: float) -> array[float]:
-        """An array of numbers that are known to be finite."""
-        import numpy as np
-
-        numbers = floats(values)
-        if np.frombuffer(numbers).min() < low:
-            index = next(index for index, value in enumerate(numbers) if value < low)
-            self._number(values[index], f"{place}[{index}]", low)
-        return numbers
-
-    def _object(self, value: Any, place: str) -> Fields:
-        if not isinstance(value, dict):
-            self.file.refuse(f"{place}: expected an object, found {shortened(value)}")
+    def _object(self, value: dict[str, Any], place: str) -> Fields:
         return Fields(self.file, value, place, numbers_are_text=self._numbers_are_text)
+
+
+def _least(numbers: array[float]) -> float:
+    import numpy as np
+
+    return float(np.frombuffer(numbers).min())
+
+
+ROW_ERRORS = (FormatError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+"""What reading a row of unexpected content can raise: a row of any content is left out alone."""
+Entry = TypeVar("Entry")
+
+
+def understood(file: ForeignFile, entries: Iterable[Entry], read: Callable[[Entry], Value]) -> Iterator[Value]:
+    """What `read` makes of each entry of a file. An entry that it cannot read is left out and named."""
+    for entry in entries:
+        try:
+            value = read(entry)
+        except NoResultsError:
+            raise
+        except ROW_ERRORS as error:
+            file.leave_out_row(error)
+        else:
+            yield value
+
+
+def mostly(entries: Iterable[Entry], is_known: Callable[[Entry], bool]) -> bool:
+    """Whether more than half of the entries are of a known form: one that is damaged does not change the format."""
+    found = [is_known(entry) for entry in entries]
+    return 2 * sum(found) > len(found)
+
+
+def json_objects(file: ForeignFile, values: Iterable[Any], word: str, first: int = 1) -> Iterator[Fields]:
+    """Each object of a file, named like "line 2"; other values are left out."""
+    for number, value in enumerate(values, first):
+        if isinstance(value, dict):
+            yield Fields(file, value, f"{word} {number}")
+        else:
+            file.leave_out(f"{word} {number}", f"expected an object, found {shortened(value)}")
 
 
 def top_fields(file: ForeignFile) -> Fields:
@@ -295,46 +385,99 @@ def top_fields(file: ForeignFile) -> Fields:
     return Fields(file, file.json)
 
 
-def csv_lines(file: ForeignFile, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of each non-empty line of a CSV file."""
-    text = io.TextIOWrapper(io.BytesIO(file.content), "utf-8-sig", newline="")  # decoded as it is read
-    reader = csv.reader(text, delimiter=delimiter, strict=True)
+def csv_lines(file: ForeignFile, *, delimiter: str = ",", start: int = 1) -> Iterator[tuple[int, list[str]]]:
+    """Number and cells of each non-empty line of a CSV file, from line `start`; a quoted cell may span lines. A line
+    that is not CSV is left out."""
+    lines = ((number, line) for number, line in enumerate(file.lines(), 1) if number >= start)
+    again: deque[tuple[int, str]] = deque()
+
+    def following() -> tuple[int, str] | None:
+        return again.popleft() if again else next(lines, None)
+
+    while (first := following()) is not None:
+        if not first[1].strip():
+            continue
+        row, cells = [first], _cells(first[1], delimiter)
+        while isinstance(cells, str) and OPEN_QUOTE in cells and len(row) < MAX_LINES_OF_ROW:
+            more = following()
+            if more is None:
+                break
+            row.append(more)
+            cells = _cells("\n".join(line for _, line in row), delimiter)
+        if isinstance(cells, str):
+            file.leave_out(f"line {first[0]}", f"not CSV: {cells}: {first[1][:60]!r}")
+            again.extendleft(reversed(row[1:]))
+        else:
+            yield first[0], cells
+
+
+OPEN_QUOTE = "unexpected end"
+"""What the parser says of a text that ends inside quotes."""
+
+
+def _cells(text: str, delimiter: str) -> list[str] | str:
+    """The cells of a row, or what is wrong with it."""
     try:
-        for cells in reader:
-            if cells:
-                yield reader.line_num, cells
-    except csv.Error as error:
-        file.refuse(f"line {reader.line_num}: not CSV: {error}")
-    except UnicodeDecodeError:
-        file.refuse(f"line {reader.line_num + 1}: not text in UTF-8")
+        (cells,) = csv.reader([text], delimiter=delimiter, strict=True)
+    except (csv.Error, ValueError) as error:
+        return str(error)
+    return cells
 
 
-def csv_rows(file: ForeignFile, *, delimiter: str = ",", ends_early: bool = False) -> Iterator[Fields]:
-    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent. With
-    `ends_early`, a row may have fewer cells than the header."""
-    lines = csv_lines(file, delimiter=delimiter)
-    _, header = next(lines, (0, []))
+def csv_rows(
+    file: ForeignFile, fits: Callable[[list[str]], bool] = bool, *, delimiter: str = ",", ends_early: bool = False
+) -> Iterator[Fields]:
+    """The rows under the first line that `fits` as a header; numbers in them are text, and empty cells are absent.
+
+    Lines with another number of cells than the header are left out; with `ends_early`, a row may have fewer cells. A
+    repeated header (several files appended to one) is skipped. Raises FormatError for a file without a header.
+    """
+    start, header = find_header(file, fits)
     if not header:
         file.refuse("the file is empty: expected a header line")
+    for number in range(1, start):
+        file.leave_out(f"line {number}", "above the header of the table")
+    lines = csv_lines(file, delimiter=delimiter, start=start)
+    next(lines, None)
     for number, cells in lines:
+        if cells == header:
+            continue
         if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
-            file.refuse(f"line {number}: {len(cells)} cells under {len(header)} column names")
+            problem = f"{len(cells)} cells under {len(header)} column names: {delimiter.join(cells)[:60]!r}"
+            file.leave_out(f"line {number}", problem)
+            continue
         row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
         yield Fields(file, row, f"line {number}", numbers_are_text=True)
 
 
-def csv_header(file: ForeignFile) -> list[str]:
-    """The cells of the first line; empty if it is not CSV."""
-    try:
-        return next(csv.reader(io.StringIO(file.head)), [])
-    except csv.Error:
-        return []
+def find_header(
+    file: ForeignFile, fits: Callable[[list[str]], bool] = bool, *, delimiter: str = ","
+) -> tuple[int, list[str]]:
+    """Number and cells of the first line that `fits` as the header of a table; 0 and no cells without one. Programs
+    print lines above it."""
+    for number, line in enumerate(file.head.splitlines()[:MAX_LINES_ABOVE], 1):
+        try:
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:
+            continue
+        if cells and fits(cells):
+            return number, cells
+    return 0, []
+
+
+def has_columns(*names: str) -> Callable[[list[str]], bool]:
+    """Whether a line has all of these cells."""
+    return lambda cells: set(names) <= set(cells)
+
+
+def csv_header(file: ForeignFile, fits: Callable[[list[str]], bool] = bool) -> list[str]:
+    """The cells of the first line that `fits` as a header; empty without one."""
+    return find_header(file, fits)[1]
 
 
 def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, Any]:
     """The file's one mapping, read as if it were JSON: times stay text, tags of programming languages are refused.
-
-    NaN becomes None; infinity becomes None, or the text `infinity`.
+    Lines that are not YAML are left out. Infinity becomes the text `infinity`, if given.
 
     Raises FormatError for any other file, with the line.
     """
@@ -342,25 +485,49 @@ def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, 
 
     if len(file.content) > MAX_YAML_BYTES:
         file.refuse(f"larger than {MAX_YAML_BYTES >> 20} MiB: too large for a result file in YAML")
-    try:
-        data = parse_yaml(file.text or "", file.path, times_as_text=True).plain()
-    except UsageError as error:
-        raise FormatError(str(error)) from error
+    lines = list(enumerate((file.text or "").split("\n"), 1))
+    data: Any = None
+    first_problem: UsageError | None = None
+    for _ in range(MAX_YAML_REPAIRS):
+        try:
+            data = parse_yaml("\n".join(line for _, line in lines), file.path, times_as_text=True).plain()
+            break
+        except UsageError as error:
+            first_problem = first_problem or error
+            if not _leave_out_yaml_line(file, lines, str(error)):
+                break
+    if first_problem is not None and not data:
+        raise FormatError(str(first_problem)) from first_problem
     if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
         file.refuse("not YAML with a mapping at the top level")
     return {name: _json_value(file, value, name, infinity) for name, value in data.items()}
 
 
+def _leave_out_yaml_line(file: ForeignFile, lines: list[tuple[int, str]], problem: str) -> bool:
+    """Take the line of a syntax error out of the lines; False if the error names none."""
+    found = YAML_LINE.search(problem)
+    if found is None:
+        return False
+    # A line without a colon is noticed at the next one.
+    place = int(found[1]) - (2 if "could not find expected" in problem else 1)
+    if not 0 <= place < len(lines):
+        return False
+    number, line = lines.pop(place)
+    file.leave_out(f"line {number}", f"not YAML: {line.strip()[:60]!r}")
+    return True
+
+
 def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None) -> Any:
-    """The value as JSON: keys become text, NaN becomes None, infinity becomes `infinity`."""
+    """The value as JSON: keys become text, infinity becomes `infinity`, if given."""
     if isinstance(value, dict):
         return {str(name): _json_value(file, one, f"{place}.{name}", infinity) for name, one in value.items()}
     if isinstance(value, list):
         return [_json_value(file, one, f"{place}[{index}]", infinity) for index, one in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return infinity if value == math.inf else None
+    if value == math.inf and infinity is not None:
+        return infinity
     if value is not None and not isinstance(value, bool | int | float | str):
-        file.refuse(f"{place[:100]}: expected text, a number, a list or a mapping, found {type(value).__name__}")
+        file.leave_out(place[:100], f"expected text, a number, a list or a mapping, found {type(value).__name__}")
+        return str(value)
     return value
 
 

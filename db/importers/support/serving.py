@@ -10,6 +10,7 @@ write metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and their input sett
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from benchmarking.core.load_doubts import (
     late_generator,
     lateness,
     over_saturated,
+    over_saturated_by_statistics,
     rate_not_achieved,
     sent_per_s,
 )
@@ -119,9 +121,37 @@ def load_result(
         axes=point_axes,
     )
     result = foreign_result(point, iterations=requests, doubts=load_doubts, **{**arguments, **outcome})
+    result = _with_doubts(result, _of_numbers(result))
     if request_rate is None:
         return result
     return _with_doubts(result, _of_statistics(result, failed or 0, achieved_per_s, lateness_p95_ms, variation))
+
+
+def _of_numbers(result: Result) -> Iterator[Doubt]:
+    """The doubts about numbers that cannot be true together."""
+    metrics = result.metrics
+    peak, mean = metrics.get("max_output_tokens_per_sec"), metrics.get("throughput_tokens_per_sec")
+    if peak is not None and mean is not None and peak < ROUNDING * mean:
+        evidence: dict[str, Json] = {"peak_tokens_per_sec": peak, "mean_tokens_per_sec": mean}
+        yield Doubt(kind="peak_below_mean", severity="noisy", evidence=evidence)
+    counted, again = (metrics.get(name) for name in ("total_output_tokens", "total_output_tokens_retokenized"))
+    if counted is not None and again is not None and abs(counted - again) > MAX_MISCOUNTED * max(counted, again):
+        # No text at all is a text that the client did not collect, such as reasoning.
+        evidence = {"total_output_tokens": counted, "retokenized": again}
+        yield Doubt(kind="tokens_miscounted", severity="invalid" if again else "noisy", evidence=evidence)
+    first, each = (metrics.get(name) for name in ("time_to_first_token_ms", "time_per_output_token_ms"))
+    if each and not first and result.missing.get("time_to_first_token_ms") == FIRST_NOT_SEEN:
+        evidence = {"time_per_output_token_ms": each, "time_to_first_token_ms": 0}
+        yield Doubt(kind="first_token_not_counted", severity="noisy", evidence=evidence)
+    least, most = (metrics.get(name) for name in ("latency_median_ms", "latency_p99_ms"))
+    if least is not None and most is not None and least > most / ROUNDING:
+        evidence = {"latency_median_ms": least, "latency_p99_ms": most}
+        yield Doubt(kind="percentiles_disordered", severity="noisy", evidence=evidence)
+
+
+ROUNDING = 0.99
+MAX_MISCOUNTED = 0.5
+"""Maximum relative difference of two counts of the same tokens; tokenizers of the server and the client differ less."""
 
 
 def _of_statistics(
@@ -137,6 +167,17 @@ def _of_statistics(
     if sent is not None and rate > 0:
         by_chance = drawn_shortfall(round(result.iterations + failed), variation)
         doubts += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
+    if result.point.concurrency > 1 or not (completed := metrics.get("throughput_samples_per_sec")):
+        return doubts  # a limit of requests in flight holds the client back
+    doubts += over_saturated_by_statistics(
+        result.iterations,
+        rate,
+        completed,
+        peak=metrics.get("max_concurrent_requests"),
+        latency_ms=metrics.get("latency_median_ms", metrics.get("latency_mean_ms")),
+        first_token_ms=metrics.get("time_to_first_token_ms"),
+        variation=variation,
+    )
     return doubts
 
 
@@ -172,7 +213,7 @@ def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: 
     return _with_doubts(updated, [*doubts, *over_saturated(measured_requests)])
 
 
-def _with_doubts(result: Result, found: Sequence[Doubt]) -> Result:
+def _with_doubts(result: Result, found: Iterable[Doubt]) -> Result:
     """The result with doubts of kinds that it does not have yet; unchanged if it failed."""
     known = {one.kind for one in result.doubts}
     doubts = (*result.doubts, *(one for one in found if one.kind not in known))
@@ -263,14 +304,18 @@ def named_statistics(
 
 
 CLIENT_STATISTIC = re.compile(
-    r"(mean|median|std|max|p[0-9.]+)_(ttft|tpot|itl|e2el|e2e_latency|e2el_including_client_queue|client_queue_time)_ms"
+    r"(mean|median|std|min|max|p[0-9.]+)_"
+    r"(ttft|tpot|itl|e2el|e2e_latency|e2el_including_client_queue|client_queue_time)(_ms|_s|_us)?"
 )
+"""A statistic; forks of the client write it in s, without a unit in its name."""
+CLIENT_UNITS = {"_ms": 1.0, "_s": 1e3, "_us": 1e-3, None: 1e3}
 CLIENT_COLUMNS: Columns = {
     **token_columns("ttft", "tpot"),
     **latency_columns("e2el"),
     **latency_columns("e2e_latency"),
 }
 ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
+FIRST_NOT_SEEN = "left_out: 0 in the file, although tokens followed: not streamed, or the first ones were not counted"
 NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
 CLIENT_RAW = {"latencies": "latency_wall", "ttfts": "time_to_first_token"}
 """List -> metric of its samples."""
@@ -322,18 +367,25 @@ def client_result(
 
 
 def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """The measured numbers, under our column if the meaning is the same, otherwise under their own name."""
+    """The measured numbers in ms, under our column if the meaning is the same, otherwise under their own name."""
     metrics = {metric: value for name, metric in numbers.items() if (value := load.number(name)) is not None}
     missing: dict[str, str] = {}
+    duration_ms = (load.peek("duration") or 0) * MS_PER_S if isinstance(load.peek("duration"), int | float) else 0
+    has_each = bool(load.peek("mean_tpot_ms") or load.peek("median_tpot_ms"))
     for name in load:
         found = CLIENT_STATISTIC.fullmatch(name)
-        if found is None or (value := load.number(name)) is None:
+        if found is None:
             continue
-        column = CLIENT_COLUMNS.get((found[2], found[1]), name)
-        if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}_ms"):
-            missing[column] = NOT_STREAMED
+        own, factor = load.peek(name), CLIENT_UNITS[found[3]]
+        if found[3] is None and not (isinstance(own, int | float) and 0 <= own * factor <= duration_ms):
+            continue  # not in s
+        if (value := load.number(name)) is None:
+            continue
+        column = CLIENT_COLUMNS.get((found[2], found[1]), f"{found[1]}_{found[2]}_ms")
+        if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}{found[3] or ''}"):
+            missing[column] = FIRST_NOT_SEEN if found[2] in ("ttft", "itl") and has_each else NOT_STREAMED
         else:
-            metrics[column] = value
+            metrics[column] = value * factor
     return metrics, missing
 
 
@@ -363,12 +415,56 @@ def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Valu
 
 
 ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
+SERVER = "server"
+"""The runtime of a server whose engine the file does not state."""
 
 
-def engine_name(backend: str | None) -> str:
-    """The server's runtime, from the client's name for its interface; "unknown" if it names none."""
-    first = (backend or "").partition("-")[0].lower()
-    return first if first in ENGINES else "unknown"
+def engine_name(tool: str | None) -> str:
+    """The server's runtime, from the name of an engine; "server" if it is none that is known."""
+    first = (tool or "").partition("-")[0].lower()
+    return first if first in ENGINES else SERVER
+
+
+def engine_not_stated(backend: str | None) -> tuple[Doubt, ...]:
+    """A doubt about a file that only names the client's request function: it sends requests to any server."""
+    evidence: dict[str, Json] = {"backend": backend, "meaning": "the client's request function, not the server"}
+    return (Doubt(kind="engine_not_stated", severity="info", evidence=evidence),)
+
+
+PARALLELISM = {
+    **dict.fromkeys(("tp", "tp_size", "tensor_parallel", "tensor_parallel_size"), "tp_size"),
+    **dict.fromkeys(("pp", "pp_size", "pipeline_parallel", "pipeline_parallel_size"), "pp_size"),
+    **dict.fromkeys(("dp", "dp_size", "data_parallel", "data_parallel_size"), "dp_size"),
+    **dict.fromkeys(("ep", "ep_size", "expert_parallel", "expert_parallel_size"), "ep_size"),
+    **dict.fromkeys(("nnodes", "num_nodes", "number_of_nodes"), "nodes"),
+}
+"""Field -> what it is a degree of."""
+GPU_COUNTS = ("num_gpus", "gpu_count", "n_gpus", "ngpus", "num_gpu", "world_size")
+
+
+def parallel_mode(fields: Fields) -> dict[str, Scalar]:
+    """The degrees of parallelism that the object states, as settings of a run; a degree of 1 is none."""
+    mode: dict[str, Scalar] = {}
+    for name in PARALLELISM:
+        degree = _stated_count(fields, name)
+        if degree is not None and degree > 1:
+            mode[name] = degree
+    return mode
+
+
+def device_count(fields: Fields) -> int | None:
+    """The number of devices that the object states, or else the product of its degrees of parallelism but of experts,
+    which use the same devices."""
+    stated = next((count for name in GPU_COUNTS if (count := _stated_count(fields, name))), None)
+    degrees = {PARALLELISM[name]: int(degree) for name, degree in parallel_mode(fields).items()}
+    product = math.prod(degrees.get(name, 1) for name in ("tp_size", "pp_size", "dp_size"))
+    return stated or (product if product > 1 else None)
+
+
+def _stated_count(fields: Fields, name: str) -> int | None:
+    value = fields.peek(name)
+    text = value if isinstance(value, str) else str(value) if type(value) is int else ""
+    return int(text) if re.fullmatch(r"[1-9]\d{0,4}", text) else None
 
 
 EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
@@ -396,7 +492,8 @@ def is_export(data: Any) -> bool:
     """Whether the JSON has request metrics as objects with units, and the input settings they were measured with."""
     if not isinstance(data, dict) or not isinstance(data.get("input_config"), dict):
         return False
-    return any(isinstance(data.get(name), dict) and "unit" in data[name] for name in NAMES)
+    metrics = data["records"] if isinstance(data.get("records"), dict) else data
+    return any(isinstance(metrics.get(name), dict) and "unit" in metrics[name] for name in NAMES)
 
 
 def export_result(

@@ -25,8 +25,9 @@ def folder(tmp_path):
     (folder / "deep").mkdir(parents=True)
     shutil.copy(REPORT, folder)
     shutil.copy(IMPORTS / "llama_bench/33_columns.json", folder / "deep/llama.json")
-    broken = REPORT.read_text().replace('"5.08"', '"fast"')
-    (folder / "deep/broken.json").write_text(broken)
+    (folder / "deep/broken.json").write_text(REPORT.read_text()[:200])
+    partly = REPORT.read_text().replace('"5.08"', '"fast"')
+    (folder / "deep/partly.json").write_text(partly)
     (folder / "notes.txt").write_text("nothing")
     shutil.copy(REPORT, folder / ".hidden.json")
     return folder
@@ -44,10 +45,12 @@ def rows(database):
 def test_the_files_of_a_folder_are_imported_and_the_bad_one_is_named(database, folder, capsys):
     assert run(database, folder) == 1
     said = capsys.readouterr()
-    assert [row["origin_format"] for row in rows(database)] == ["llama_bench", "openvino_benchmark_app"]
-    assert "files: 2 imported, 1 unknown format, 1 refused; new: 2 runs" in said.out
+    formats = ["llama_bench", "openvino_benchmark_app", "openvino_benchmark_app"]
+    assert sorted(row["origin_format"] for row in rows(database)) == formats
+    assert "files: 3 imported, 1 unknown format, 1 refused; new: 3 runs; left out: 1" in said.out
     assert f"unknown format {folder / 'notes.txt'}" in said.out
-    assert "broken.json: execution_results.latency_avg: expected a number, found 'fast'" in said.err
+    assert "broken.json: not JSON, or truncated" in said.err
+    assert "partly.json: left out execution_results.latency_avg: expected a number, found 'fast'" in said.err
     assert "hidden" not in said.out
 
 

@@ -7,9 +7,9 @@ from statistics import fmean, median
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.asv import PLUGIN
 from db.importers.support.files import read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FILE = FIXTURES / "imports/asv/result.json"
@@ -126,5 +126,5 @@ def test_without_samples_the_statistics_are_those_of_asv(changed):
     ],
 )
 def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
-    with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
+    with left_out(rf"changed\.json: .*{message}"):
         changed(change)

@@ -7,9 +7,9 @@ from statistics import median
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.guidellm import PLUGIN
 from db.importers.support.files import read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/guidellm/benchmarks.json"
@@ -170,10 +170,7 @@ def test_an_invalid_value_is_one_line_with_its_place(changed):
     def change(data):
         data["benchmarks"][1]["metrics"]["request_latency"]["successful"]["mean"] = "slow"
 
-    with pytest.raises(
-        FormatError,
-        match=r"benchmarks\[1\]\.metrics\.request_latency\.successful\.mean: expected a number, found 'slow'",
-    ):
+    with left_out(r"benchmarks\[1\]\.metrics\.request_latency\.successful\.mean: expected a number, found 'slow'"):
         changed(change)
 
 

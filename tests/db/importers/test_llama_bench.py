@@ -8,13 +8,13 @@ from statistics import fmean
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.analysis.selection import Selection
 from db.exporters.llama_bench_sql import PLUGIN as EXPORTER
 from db.exporters.support.exporting import ExportRequest
 from db.importers.llama_bench import PLUGIN
 from db.importers.support.files import read_file
 from db.warehouse import Warehouse
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/llama_bench"
@@ -67,6 +67,7 @@ def test_the_table_has_only_speeds_and_the_device_printed_above_it():
     assert generation.metrics["decode_tokens_per_sec"] == 119.84
     assert generation.point.axes == {"depth": 512}
     assert "throughput_tokens_per_sec" not in both.metrics
+    assert both.metrics["total_tokens_per_sec"] == 561.40
     assert both.extra["kept"] == {"avg_ts": "561.40", "stddev_ts": "1.00"}
     assert run.cell.workload.parameter_count == 7_620_000_000
 
@@ -128,13 +129,13 @@ def test_the_processor_is_the_device_where_no_accelerator_was_used(tmp_path):
 def test_a_test_without_prompt_and_generation_is_refused(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"n_prompt": 0}
     (tmp_path / "a.json").write_text(json.dumps([row]))
-    with pytest.raises(FormatError, match=r"row 0\.n_prompt: neither a prompt nor tokens to generate"):
+    with left_out(r"row 0\.n_prompt: neither a prompt nor tokens to generate"):
         list(PLUGIN.runs(read_file(tmp_path / "a.json")))
 
 
 def test_sql_with_more_values_than_columns_is_refused(tmp_path):
     (tmp_path / "a.sql").write_text("INSERT INTO test (a, build_commit) VALUES ('it', 's', 'x');\n")
-    with pytest.raises(FormatError, match="INSERT 1: 3 values for 2 columns"):
+    with left_out("INSERT 1: 3 values for 2 columns"):
         list(PLUGIN.runs(read_file(tmp_path / "a.sql")))
 
 

@@ -7,6 +7,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.importers.mlagility import PLUGIN
 from db.importers.support.files import read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/mlagility"
@@ -117,7 +118,7 @@ def test_evaluations_of_one_build_are_runs_with_its_shared_fields(tmp_path):
     ],
 )
 def test_an_invalid_value_is_one_line_with_its_place(changed, name, old, new, message):
-    with pytest.raises(FormatError, match=message):
+    with left_out(message):
         changed(name, old, new)
 
 

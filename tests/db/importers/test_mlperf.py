@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.mlperf import PLUGIN
 from db.importers.support.files import NoResultsError, read_file
 from db.warehouse import Warehouse
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/mlperf"
@@ -147,21 +147,21 @@ def test_offline_latencies_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("Tokens/s", "bananas", r"line 2\.Units: expected tokens/s, .*, found 'bananas'"),
+        ("Tokens/s", "bananas", r"line 2\.Units: AMD .*: expected tokens/s, .*, found 'bananas'"),
         ("785522.0", "many", r"line 2\.Result: expected a number, found 'many'"),
         ("ROUGE1: 44.5439  ROUGE2: 22.1342", '","', r"line 2: 32 cells under 31 column names"),
     ],
 )
 def test_an_invalid_row_is_refused_with_its_line(tmp_path, old, new, problem):
     (tmp_path / "summary.csv").write_text((FOLDER / "summary.csv").read_text().replace(old, new, 1))
-    with pytest.raises(FormatError, match=problem):
+    with left_out(problem):
         runs(tmp_path / "summary.csv")
 
 
 def test_power_without_its_result_is_refused(tmp_path):
     lines = (FOLDER / "summary.csv").read_text().splitlines()
     (tmp_path / "summary.csv").write_text("\n".join([lines[0], lines[3]]))
-    with pytest.raises(FormatError, match="the file has no result for this power measurement"):
+    with left_out("the file has no result for this power measurement"):
         runs(tmp_path / "summary.csv")
 
 

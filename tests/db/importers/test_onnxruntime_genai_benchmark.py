@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.onnxruntime_genai_benchmark import PLUGIN
 from db.importers.support.files import NoResultsError, read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/onnxruntime_genai_benchmark"
@@ -69,5 +69,5 @@ def test_a_wrong_date_is_named_with_its_position(tmp_path):
     records = json.loads((FOLDER / "records.json").read_text())
     records[1]["trigger_date"] = "yesterday"
     (tmp_path / "a.json").write_text(json.dumps(records))
-    with pytest.raises(FormatError, match=r"record 2\.trigger_date: expected a time such as .*'yesterday'"):
+    with left_out(r"record 2\.trigger_date: expected a time such as .*'yesterday'"):
         only_run(tmp_path / "a.json")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.onnxruntime_perf_test import PLUGIN
 from db.importers.support.files import read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/onnxruntime_perf_test"
@@ -69,7 +69,7 @@ def test_each_value_of_the_printed_output_is_imported():
             "latency_p999_ms": 20.0,
         }
     )
-    assert (result.iterations, run.cell.workload.model_id) == (120, "unknown")
+    assert (result.iterations, run.cell.workload.model_id[:8]) == (120, "unknown-")
     assert "Setting intra_op_num_threads to 4" in result.extra["kept"]["lines"]
 
 
@@ -97,7 +97,7 @@ def test_labels_of_an_older_version_are_read(tmp_path):
     ],
 )
 def test_an_invalid_line_is_refused_with_its_number(tmp_path, text, message):
-    with pytest.raises(FormatError, match=rf"r\.csv: {message}"):
+    with left_out(rf"r\.csv: {message}"):
         runs_of(written(tmp_path, text))
 
 

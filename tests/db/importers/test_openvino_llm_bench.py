@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.openvino_llm_bench import PLUGIN
 from db.importers.support.files import NoResultsError, read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/openvino_llm_bench"
@@ -90,8 +90,8 @@ def test_a_report_with_only_warm_ups_has_no_results(changed):
 
 
 def test_an_invalid_time_is_reported_with_its_position(changed):
-    with pytest.raises(FormatError, match=r"results\[0\]\.generation_time: expected a number, found 'fast'"):
+    with left_out(r"results\[0\]\.generation_time: expected a number, found 'fast'"):
         only_run(changed(lambda one: {**one, "generation_time": "fast"}))
 
-    with pytest.raises(FormatError, match=r"results\[0\]\.input_size: expected a number"):
+    with left_out(r"results\[0\]\.input_size: expected a number"):
         only_run(changed(lambda one: one | {"input_size": [1]}))

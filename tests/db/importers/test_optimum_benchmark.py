@@ -12,6 +12,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.importers.optimum_benchmark import PLUGIN
 from db.importers.support.files import NoResultsError, read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/optimum_benchmark"
@@ -127,7 +128,7 @@ def test_a_report_uses_the_configuration_in_its_folder(alone):
 
 def test_a_report_alone_has_its_sizes_from_its_throughput(alone):
     run = only_run(alone("tiny_bert_report.json"))
-    assert (run.cell.workload.model_id, run.results[0].point.label) == ("unknown", "b2")
+    assert (run.cell.workload.model_id[:8], run.results[0].point.label) == ("unknown-", "b2")
 
 
 def test_reports_of_older_versions_are_read():
@@ -220,7 +221,7 @@ def test_an_invalid_value_is_refused_with_its_path(alone):
     def break_it(data):
         data["report"]["forward"]["latency"]["values"][2] = "fast"
 
-    with pytest.raises(FormatError, match=r"report\.forward\.latency\.values\[2\]: expected a number, found 'fast'"):
+    with left_out(r"report\.forward\.latency\.values\[2\]: expected a number, found 'fast'"):
         only_run(edited(alone("tiny_bert.json"), break_it))
 
 

@@ -11,6 +11,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.importers.pyperf import PLUGIN
 from db.importers.support.files import read_file
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/pyperf"
@@ -108,11 +109,11 @@ def test_inner_loops_multiply_the_calls_behind_a_value(changed):
             lambda data: data["benchmarks"][0]["runs"][1].update(values=["x"]),
             r"runs\[1\]\.values\[0\]: expected a number",
         ),
-        (lambda data: data["benchmarks"][0]["runs"][1].update(warmups=[1]), r"expected a list of \[loops, value\]"),
+        (lambda data: data["benchmarks"][0]["runs"][1].update(warmups=[1]), r"warmups\[0\]: expected \[loops, value\]"),
     ],
 )
 def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
-    with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
+    with left_out(rf"changed\.json: .*{message}"):
         changed(change)
 
 

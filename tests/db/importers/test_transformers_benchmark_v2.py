@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.support.files import read_file
 from db.importers.transformers_benchmark_v2 import PLUGIN
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/transformers_benchmark_v2"
@@ -85,5 +85,5 @@ def test_invalid_times_are_refused_with_their_place(tmp_path):
     data = json.loads((FOLDER / "benchmark.json").read_text())
     next(iter(data.values()))["measurements"]["timestamps"][1][0][2] = "late"
     (tmp_path / "a.json").write_text(json.dumps(data))
-    with pytest.raises(FormatError, match=r"timestamps\[1\]\[0\]\[2\]: expected a number, found 'late'"):
+    with left_out(r"timestamps\[1\]\[0\]\[2\]: expected a number, found 'late'"):
         runs(tmp_path / "a.json")

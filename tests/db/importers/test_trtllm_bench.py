@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.support.files import read_file
 from db.importers.trtllm_bench import PLUGIN
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/trtllm_bench"
@@ -91,5 +91,5 @@ def test_times_of_requests_are_nanoseconds_and_a_failed_one_is_no_sample():
 
 def test_a_negative_time_is_named_with_its_position(tmp_path):
     path = changed(tmp_path, lambda report: report["performance"].update(total_latency_ms=-4.0))
-    with pytest.raises(FormatError, match=r"performance\.total_latency_ms: expected a number from 0, found -4\.0"):
+    with left_out(r"performance\.total_latency_ms: expected a number from 0, found -4\.0"):
         only_run(path)

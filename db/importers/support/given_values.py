@@ -1,0 +1,112 @@
+"""The user's own values for imported runs, which replace or complete those in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Device, Json, Origin, Precision, Result, Run, canonical_hash
+from db.importers.support.building import content_id, foreign_hardware, iso
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenValues:
+    """Values from the user for imported runs. A value they replace is kept in `origin.kept["replaced"]`."""
+
+    model_id: str | None = None
+    device: str | None = None
+    """Value of `--device`: cpu, cuda, cuda:1, ..."""
+    device_name: str | None = None
+    """The vendor's name of the model."""
+    precision: Precision | None = None
+    runtime: str | None = None
+    """Engine or runtime that ran the model."""
+    started_at: datetime | None = None
+    """Naive UTC."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Added to the tags of the file. The id of a run does not depend on tags."""
+
+    def applied_to(self, run: Run) -> Run:
+        """The run with these values, on which its ids and hardware_id then depend."""
+        tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
+        values = self._values()
+        if not values:
+            return tagged
+        changed = self._changed(tagged)
+        dated = changed if self.started_at is None else _at(changed, self.started_at)
+        return _renamed(dated, canonical_hash(values))
+
+    def _values(self) -> dict[str, Json]:
+        values: dict[str, Json] = {
+            "model_id": self.model_id,
+            "device": self.device,
+            "device_name": self.device_name,
+            "precision": self.precision,
+            "runtime": self.runtime,
+            "started_at": None if self.started_at is None else iso(self.started_at),
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _changed(self, run: Run) -> Run:
+        cell, hardware = run.cell, run.hardware
+        device = self._device(cell.device)
+        workload = replace(cell.workload, model_id=self.model_id or cell.workload.model_id)
+        return replace(
+            run,
+            cell=replace(
+                cell,
+                workload=workload,
+                device=device,
+                requested_device=device.selector,
+                precision=self.precision or cell.precision,
+                runtime=self.runtime or cell.runtime,
+            ),
+            hardware=foreign_hardware(
+                device, hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads, hardware.memory_bytes
+            ),
+            origin=None if run.origin is None else self._origin(run, run.origin),
+        )
+
+    def _device(self, device: Device) -> Device:
+        selector = self.device or device.selector
+        return replace(
+            device,
+            type=device.type if self.device is None else selector.partition(":")[0],
+            selector=selector,
+            name=self.device_name or device.name,
+        )
+
+    def _origin(self, run: Run, origin: Origin) -> Origin:
+        file_values: dict[str, Json] = {
+            "model_id": run.cell.workload.model_id,
+            "device": run.cell.device.selector,
+            "device_name": run.cell.device.name,
+            "precision": run.cell.precision,
+            "runtime": run.cell.runtime,
+            "started_at": run.started_at,
+        }
+        replaced = {name: file_values[name] for name, value in self._values().items() if file_values[name] != value}
+        return replace(origin, kept={**origin.kept, "replaced": replaced}) if replaced else origin
+
+
+def _at(run: Run, time: datetime) -> Run:
+    """The run moved to that time, with the same duration, and without the doubt about its date."""
+    duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
+    try:
+        finished = time + duration
+    except OverflowError as error:
+        raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
+    results = tuple(_result_at(result, iso(time)) for result in run.results)
+    return replace(run, started_at=iso(time), finished_at=iso(finished), results=results)
+
+
+def _result_at(result: Result, time: str) -> Result:
+    doubts = tuple(doubt for doubt in result.doubts if doubt.kind != "undated")
+    return replace(result, doubts=doubts, samples=tuple(replace(one, started_at=time) for one in result.samples))
+
+
+def _renamed(run: Run, words: str) -> Run:
+    results = tuple(replace(one, result_id=content_id(one.result_id, words)) for one in run.results)
+    return replace(run, run_id=content_id(run.run_id, words), results=results)
