@@ -32,6 +32,8 @@ from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
@@ -302,7 +304,7 @@ def _parser() -> Parser:
         )
     add_measurement_flags(parser.add_argument_group("measurement"))
     output = parser.add_argument_group("output")
-    flags.add_save(output)
+    add_settings(output, SHARED, "save")
     flags.add_keeping(output)
     flags.add_output_format(output)
     return parser

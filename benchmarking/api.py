@@ -35,8 +35,9 @@ from benchmarking.core.records import (
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Selection, analyse_all
+from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.sweep.plan.request import Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 
 if TYPE_CHECKING:

@@ -18,19 +18,22 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
-from benchmarking.core import plugins
-from benchmarking.core.command_line import Parser, names, non_negative_int, note, notes, run_command
+from benchmarking.core.command_line import Parser, non_negative_int, note, notes, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import PRECISIONS, Json, Run, available, to_json
+from benchmarking.core.records import Json, Run, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number
+from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.planning import outlines, split_arguments, targets
 from benchmarking.scripts.session import Models, Selection, analyse_all
 from benchmarking.scripts.states import BuildRecord
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import add_runtime_options, check_shared_options, options_in
 from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run import session
@@ -57,7 +60,7 @@ def _run(argv: Sequence[str]) -> int:
     scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
     script_arguments = split_arguments(arguments.script_args)
     check_measuring("measuring the models of a script")
-    selection = Selection(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
+    selection = Selection(devices=arguments.devices, runtimes=arguments.runtimes or (), precision=arguments.precision)
     selection.check()
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
@@ -72,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
         )
         code = EXIT_OK
         if not arguments.analyze_only:
-            with open_target(arguments, arguments.device, [one.path for one in scripts]) as target:
+            with open_target(arguments, arguments.devices, [one.path for one in scripts]) as target:
                 code = _build_or_measure(models, selection, arguments, argv, target)
     if arguments.analyze_only:
         _print_analyses(models, arguments)
@@ -209,26 +212,21 @@ def _parser() -> Parser:
     instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts and exit")
     instead.add_argument("--build-only", action="store_true", help="build what the runtimes load and exit")
     hardware = parser.add_argument_group("devices and runtimes")
-    kinds = ", ".join(plugins.names("benchmarking.devices"))
-    hardware.add_argument(
-        "--device",
-        type=names,
-        default=("auto",),
-        metavar="D,D",
-        help=f"{kinds}, their aliases, or auto (default: auto)",
-    )
-    hardware.add_argument(
-        "--runtime",
-        type=names,
-        metavar="R,R",
-        help="runtimes or their aliases (default: the device's own, else eager)",
-    )
-    hardware.add_argument(
-        "--precision",
-        type=available,
-        choices=PRECISIONS,
-        metavar="P",
-        help="precision of weights and arithmetic (default: the script's)",
+    add_settings(
+        hardware,
+        MEASURING,
+        *("device", "runtime", "precision"),
+        lists=("device", "runtime"),
+        helps={
+            "device": f"{MEASURING['device'].help}, or their aliases",
+            "runtime": "runtimes or their aliases",
+        },
+        defaults={"precision": None},
+        default_words={
+            "runtime": f"the device's own, else {default_runtime()}",
+            "precision": "the script's",
+            "device": str(MEASURING["device"].default),
+        },
     )
     flags.add_measuring(parser)
     flags.add_builds(parser)
@@ -240,7 +238,7 @@ def _parser() -> Parser:
         help="Python file whose get_sequence() returns the build stages (default: export only)",
     )
     output = parser.add_argument_group("output")
-    flags.add_save(output)
+    add_settings(output, SHARED, "save")
     flags.add_keeping(output)
     flags.add_output_format(output)
     return parser

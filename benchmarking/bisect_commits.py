@@ -46,6 +46,8 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseEr
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.records import Json, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.history import History
 from benchmarking.sweep.plan import flags
@@ -234,7 +236,7 @@ def _parser() -> Parser:
         metavar="FILE.json",
         help="log of the steps, also written as FILE.txt; an existing log is continued",
     )
-    flags.add_save(output)
+    add_settings(output, SHARED, "save")
     flags.add_keeping(output)
     flags.add_output_format(output)
     return parser

@@ -15,13 +15,16 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.core.command_line import Parser, names, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import session
 from benchmarking.sweep.run.warehouse import database
@@ -58,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
     """The plans. Raises UsageError if there is nothing to compare."""
-    request = flags.request(arguments, arguments.model, (NAME, *argv))
+    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
     runtimes = arguments.runtimes or _compared()
     if len(runtimes) < 2 and runtimes != (ALL,):
         raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
@@ -86,20 +89,18 @@ def _parser() -> Parser:
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
     default = f"{', '.join(_compared())}, if supported here"
-    hardware.add_argument(
-        "--runtimes", type=names, metavar="R,R", help=runtime_help(several="two or more, or all", otherwise=default)
-    )
-    flags.add_precision(hardware)
+    flags.add_runtime(hardware, "two or more, or all", several=True, default_words=default)
+    add_settings(hardware, MEASURING, "precision")
     flags.add_threads(hardware)
     add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
     output = parser.add_argument_group("output")
-    flags.add_save(output)
+    add_settings(output, SHARED, "save")
     flags.add_keeping(output)
     flags.add_output_format(output)
-    flags.add_dry_run(output)
+    add_settings(output, SHARED, "dry_run")
     return parser
 
 

@@ -20,6 +20,7 @@ from benchmarking.core.command_line import Parser, note, notes, positive_int, ru
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point, Workload
+from benchmarking.core.settings import add_settings
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
@@ -29,6 +30,7 @@ from benchmarking.graphs.export_folder import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.resolve import resolve
@@ -89,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"sequence length in tokens of the check (default: {DEFAULT_LENGTH})",
     )
-    flags.add_cache_dir(parser.add_argument_group("builds"))
+    add_settings(parser.add_argument_group("builds"), MEASURING, "cache_dir")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="files and error on stdout as JSON (default: a table)")
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -105,7 +107,7 @@ def _export(arguments: argparse.Namespace) -> Export:
         raise NotInstalledError(f"--format openvino needs openvino: {how_to_install()}")
     if arguments.format == "openvino" and arguments.opset is not None:
         raise UsageError("--opset applies to ONNX files only: remove it with --format openvino")
-    workload = resolve(arguments.model, task=arguments.task, weights=arguments.weights)
+    workload = resolve(arguments.model_id, task=arguments.task, weights=arguments.weights)
     if workload.weights_reason is not None and not arguments.quiet:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")
     if workload.source == "file":

@@ -14,20 +14,16 @@ from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json
+from benchmarking.core.settings import add_settings
 from benchmarking.load.generator import Level
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.loadgen import SCENARIOS, ScenarioSettings
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options, options_in, runtime_help
+from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S, MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.plan.request import (
-    DEFAULT_TIMEOUT_S,
-    Request,
-    plan_points,
-    requested_points,
-    workload_of,
-)
+from benchmarking.sweep.plan.request import Request, plan_points, requested_points, workload_of
 
 if TYPE_CHECKING:
     from benchmarking.core.command_line import Parser
@@ -107,12 +103,10 @@ def add_flags(parser: Parser) -> None:
     group.add_argument("--loadgen-logs", metavar="DIR", help="folder for loadgen's logs (default: not kept)")
     flags.add_model(group)
     flags.add_device(group)
-    group.add_argument("--runtime", metavar="R", help=runtime_help(several="one"))
-    group.add_argument(
-        "--num-threads", type=positive_int, metavar="N", help="intra-op threads (default: the runtime's)"
-    )
-    flags.add_cache_dir(group)
-    flags.add_rebuild(group)
+    flags.add_runtime(group, "one")
+    add_settings(group, MEASURING, "num_threads")
+    add_settings(group, MEASURING, "cache_dir")
+    add_settings(group, MEASURING, "rebuild")
     add_runtime_options(parser)
 
 

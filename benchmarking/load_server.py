@@ -43,6 +43,8 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK,
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, utc_now
 from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json, Result, Run, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import number
@@ -388,7 +390,7 @@ def _parser() -> Parser:
     _add_traffic(parser)
     _add_generator(parser)
     group = parser.add_argument_group("output")
-    flags.add_save(group)
+    add_settings(group, SHARED, "save")
     flags.add_keeping(group)
     flags.add_output_format(group)
     return parser

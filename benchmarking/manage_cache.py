@@ -30,12 +30,14 @@ from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.records import Json, to_json
+from benchmarking.core.settings import add_settings
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
 from benchmarking.scripts import states
 from benchmarking.scripts.tables import results_table, state_text, states_table
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -198,7 +200,7 @@ def _parser() -> Parser:
 
 def _action(actions: argparse._SubParsersAction[Parser], name: str, action: object, what: str) -> Parser:
     parser = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-    flags.add_cache_dir(parser.add_argument_group("cache"))
+    add_settings(parser.add_argument_group("cache"), MEASURING, "cache_dir")
     parser.set_defaults(action=action)
     return parser
 

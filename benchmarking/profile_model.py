@@ -16,12 +16,13 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core.axes import AXES
-from benchmarking.core.command_line import Parser, note, notes, positive_int, positive_seconds, run_command
+from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.settings import settings
@@ -37,9 +38,10 @@ from benchmarking.profiler import (
     save_comparison,
 )
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options, options_in, runtime_help
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run.session import store_run
 from benchmarking.sweep.run.warehouse import Ingest, database
 from benchmarking.sweep.show.profile_report import profile_text
@@ -86,7 +88,7 @@ def _run(argv: Sequence[str]) -> int:
 def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
     """The request of the flags."""
     return Request(
-        model_id=arguments.model,
+        model_id=arguments.model_id,
         device=arguments.device,
         runtime=arguments.runtime,
         precision=arguments.precision,
@@ -141,7 +143,7 @@ def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Inge
 
 def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
     """The folders of the profile's files and of TensorBoard's log."""
-    named = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None), arguments.tensorboard
+    named = arguments.output or (DEFAULT_OUTPUT_DIR if arguments.save else None), arguments.tensorboard
     output, tensorboard = (None if one is None else Path(one) for one in named)
     return output, tensorboard
 
@@ -162,8 +164,8 @@ def _parser() -> Parser:
     flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
-    hardware.add_argument("--runtime", metavar="R", help=runtime_help(several="must have a profiler"))
-    flags.add_precision(hardware)
+    flags.add_runtime(hardware, "one with a profiler")
+    add_settings(hardware, MEASURING, "precision")
     flags.add_threads(hardware)
     add_runtime_options(parser)
     _add_measuring(parser)
@@ -175,18 +177,9 @@ def _parser() -> Parser:
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the point and of the number of calls."""
     group = parser.add_argument_group("point and calls")
-    for name in AXIS_FLAGS:
-        axis = AXES[name]
-        default = 1 if name == "batch_size" else None
-        shown = "1" if default else "the family's first default"
-        flag = f"--{name.replace('_', '-')}"
-        group.add_argument(
-            flag,
-            type=positive_int,
-            default=default,
-            metavar="N",
-            help=f"{axis.help.partition(' (default')[0]} (default: {shown})",
-        )
+    defaults = {**dict.fromkeys(AXIS_FLAGS), "batch_size": 1}
+    words = {name: "the family's first default" for name in AXIS_FLAGS if name != "batch_size"}
+    add_settings(group, MEASURING, *AXIS_FLAGS, defaults=defaults, default_words=words)
     group.add_argument(
         "--num-runs",
         type=positive_int,
@@ -197,19 +190,13 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--compare-onnx", action="store_true", help="also profile the runtimes of exported graphs, and compare"
     )
-    group.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="S",
-        help="time limit in seconds for loading, and for all calls (default: %(default)g)",
-    )
+    add_settings(group, MEASURING, "timeout", helps={"timeout": "time limit in seconds for loading, and for all calls"})
 
 
 def _add_builds(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("builds")
-    flags.add_cache_dir(group)
-    flags.add_rebuild(group)
+    add_settings(group, MEASURING, "cache_dir")
+    add_settings(group, MEASURING, "rebuild")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -219,7 +206,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="DIR",
         help="folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json "
-        f"(default: none, with --save {flags.DEFAULT_OUTPUT_DIR})",
+        f"(default: none, with --save {DEFAULT_OUTPUT_DIR})",
     )
     group.add_argument(
         "--tensorboard", metavar="DIR", help="TensorBoard log folder to write the trace to (default: none)"

@@ -15,13 +15,16 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
-from benchmarking.core.command_line import Parser, add_model_id, names, note, notes, run_command
+from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import plan_cell, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
@@ -77,7 +80,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.calibrate_device:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
-        raise UsageError("--model-id is required: a name on the hub, a folder, or a name from --list-models")
+        raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
     if arguments.turn is not None and not arguments.dry_run:
         return take_turn(
             arguments.turn,
@@ -131,25 +134,26 @@ def _plans(
     """The plans, and how their runs are shown."""
     requests = flags.requests(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
     session_id, workload = uuid7(), workload_of(requests[0])
-    if not _names_several(arguments.runtime or ()):
-        (runtime,) = arguments.runtime or (None,)
+    if not _names_several(arguments.runtimes or ()):
+        (runtime,) = arguments.runtimes or (None,)
         chosen = [replace(request, runtime=runtime) for request in requests]
         plans = [plan_cell(request, session_id, workload=workload, machine=machine) for request in chosen]
         return flags.named_plans(arguments, plans), show
     planned = [
-        plan_runtimes(request, arguments.runtime, session_id, workload=workload, machine=machine)
+        plan_runtimes(request, arguments.runtimes, session_id, workload=workload, machine=machine)
         for request in requests
     ]
     planned[0].report_refused(note)
     plans = [plan for one in planned for plan in one.plans]
-    # With several numbers of threads there are several comparisons, which the session's tables show.
+    # With several precisions or numbers of threads there are several comparisons, which the session's tables show.
     show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show
     return flags.named_plans(arguments, plans), show
 
 
 def _compares(arguments: argparse.Namespace) -> bool:
-    """Whether the command measures several runtimes or numbers of threads."""
-    return _names_several(arguments.runtime or ()) or len(arguments.num_threads or ()) > 1
+    """Whether the command measures several runtimes, precisions or numbers of threads."""
+    several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
+    return several or _names_several(arguments.runtimes or ())
 
 
 def _names_several(runtimes: Sequence[str]) -> bool:
@@ -209,13 +213,13 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("model")
-    add_model_id(model, "name on the Hugging Face hub, local folder, or a name from --list-models")
+    what = "name on the Hugging Face hub, local folder, or a name from --list-models"
+    add_model_id(model, what, is_needed=False)
     flags.add_model(model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
-    several = "several, or all, to compare them"
-    hardware.add_argument("--runtime", type=names, metavar="R,R", help=runtime_help(several=several))
-    flags.add_precision(hardware)
+    flags.add_runtime(hardware, "several, or all, to compare them", several=True)
+    add_settings(hardware, MEASURING, "precision", lists=("precision",))
     flags.add_threads(hardware, several=True)
     add_runtime_options(parser)
     flags.add_grid(parser)
@@ -223,10 +227,10 @@ def _parser() -> Parser:
     flags.add_builds(parser)
     add_remote(parser)
     output = parser.add_argument_group("output")
-    flags.add_save(output)
+    add_settings(output, SHARED, "save")
     flags.add_keeping(output)
     flags.add_output_format(output)
-    flags.add_log_level(output)
+    add_settings(output, SHARED, "log_level")
     output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs in --output-dir")
     output.add_argument(
         "--benches",
@@ -241,7 +245,7 @@ def _parser() -> Parser:
         help="measure one launch of the run in DIR, and leave the others for later (used by benchhouse ab)",
     )
     instead = parser.add_argument_group("instead of measuring a model")
-    flags.add_dry_run(instead)
+    add_settings(instead, SHARED, "dry_run")
     instead.add_argument(
         "--list-devices", action="store_true", help="list all device kinds, with the reason for each that was not found"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,14 @@ from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.cluster.target import add_cluster, resolve_target
-from benchmarking.core import plugins
-from benchmarking.core.axes import BY_KEY
 from benchmarking.core.command_line import Parser, names, note
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import PRECISIONS, available
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options, runtime_help, runtime_options
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 
 EXAMPLES = """\
@@ -29,17 +28,6 @@ examples:
   batch_benchmark --resume
 """
 DEFAULT_BENCHES = "benches"
-BENCH_AXES = ("new_tokens",)
-"""Axes that a command may set for user-written benchmarks too."""
-MODEL_SETTINGS = (
-    "runtimes",
-    "weights",
-    "num_threads",
-    "cpu_list",
-    "rebuild",
-    *(key for key in BY_KEY if key not in BENCH_AXES),
-)
-"""Settings that user-written benchmarks do not have. They have no runtime options either."""
 
 
 def parser(name: str, description: str | None) -> Parser:
@@ -74,17 +62,11 @@ def parser(name: str, description: str | None) -> Parser:
     models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"measure only {pattern}")
     models.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"skip {pattern}")
     models.add_argument("--enable-mock", action="store_true", help="also run benchmarks marked as mocks")
-    flags.add_weights(models)
+    add_settings(models, MEASURING, "weights")
     hardware = parser.add_argument_group("devices and runtimes")
-    kinds = ", ".join(plugins.names("benchmarking.devices"))
-    hardware.add_argument(
-        "--devices", type=names, metavar="D,D", help=f"{kinds} or auto; D:N for number N (default: auto)"
-    )
-    several = "several, or all that run on a device"
-    hardware.add_argument("--runtimes", type=names, metavar="R,R", help=runtime_help(several=several))
-    hardware.add_argument(
-        "--precisions", type=_choices(PRECISIONS), metavar="P,P", help=f"{', '.join(PRECISIONS)} (default: float32)"
-    )
+    add_settings(hardware, MEASURING, "device", lists=("device",))
+    flags.add_runtime(hardware, "several, or all that run on a device", several=True)
+    add_settings(hardware, MEASURING, "precision", lists=("precision",))
     flags.add_threads(hardware, several=True)
     add_runtime_options(parser)
     flags.add_grid(parser)
@@ -111,8 +93,8 @@ def parser(name: str, description: str | None) -> Parser:
         help="measure one launch of each run in DIR, and leave the others for later (used by benchhouse ab)",
     )
     flags.add_output_format(output)
-    flags.add_log_level(output)
-    flags.add_dry_run(output)
+    add_settings(output, SHARED, "log_level")
+    add_settings(output, SHARED, "dry_run")
     parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # None: the model list decides
     return parser
 
@@ -149,9 +131,10 @@ def _check_turn(arguments: argparse.Namespace) -> None:
 
 def _check_benches_alone(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags of models: a benchmark's configurations are in its file."""
-    for key in (*MODEL_SETTINGS, *runtime_options()):
-        if getattr(arguments, key) is not None:
-            flag = f"--{key.replace('_', '-')}"
+    of_models = {one.key: one.list_flag for one in MEASURING.values() if one.applies and "bench" not in one.applies}
+    options = {name: f"--{name.replace('_', '-')}" for name in runtime_options()}
+    for key, flag in {**of_models, **options}.items():
+        if getattr(arguments, key, None) is not None:
             raise UsageError(f"{flag} applies to models only: set it in the configurations of your benchmarks")
 
 
@@ -245,16 +228,3 @@ def _given_to_drivers(arguments: argparse.Namespace) -> dict[str, Any]:
         "num_tokens_to_generate": None if others else new_tokens,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _choices(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """A list of some of the known names, for argparse."""
-
-    def read(text: str) -> tuple[str, ...]:
-        found = names(text)
-        for name in found:
-            if available(name) not in known:
-                raise argparse.ArgumentTypeError(f"unknown {name!r}: known: {', '.join(known)}")
-        return found
-
-    return read

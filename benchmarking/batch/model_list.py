@@ -33,15 +33,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.axes import BY_KEY, Axis
-from benchmarking.core.command_line import MAX_NUMBER, MAX_SECONDS, choice
+from benchmarking.core.axes import AXES, BY_KEY, Axis
+from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
+from benchmarking.core.settings import TAGS, TEXT, Kind, Setting
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml
-from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import runtime_options
-from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S
 
 SettingValues = Mapping[str, Any]
 
@@ -54,18 +53,14 @@ FAMILY_AXES: Mapping[str, Axis] = {key: axis for key, axis in BY_KEY.items() if 
 
 
 BUILT_IN: SettingValues = {
-    "devices": (AUTO,),
-    "runtimes": (None,),
-    "precisions": ("float32",),
+    **{
+        setting.key: (setting.default,) if setting.plural and setting.kind is not TAGS else setting.default
+        for setting in MEASURING.values()
+        if setting.is_key and setting.default is not None and setting.name not in AXES
+    },
     **{key: axis.default for key, axis in BY_KEY.items() if axis.default},
+    "runtimes": (None,),
     "grids": ({},),
-    "profile": DEFAULT_PROFILE,
-    "weights": "auto",
-    "rebuild": "if_needed",
-    "timeout": DEFAULT_TIMEOUT_S,
-    "cold_cache": False,
-    "skip_unsupported": False,
-    "tags": {},
 }
 
 """Defaults; None leaves the choice to the device."""
@@ -99,54 +94,6 @@ def merged_settings(base: SettingValues, override: SettingValues) -> dict[str, A
             {key: values for key, values in grid.items() if key not in override} for grid in base["grids"]
         )
     return merged
-
-
-def _word(node: Node) -> str:
-    if node.content is None:
-        raise UsageError('takes a word: got null (to get the word, write "null" in quotes)')
-    if not isinstance(node.content, str) or not node.content.strip():
-        raise UsageError(f"takes a word: got {node.text}")
-    return node.content.strip()
-
-
-def _option(node: Node) -> str:
-    """A word as accepted by the flag, including YAML's true, false and numbers."""
-    if isinstance(node.content, bool):
-        return str(node.content).lower()
-    return str(node.content) if isinstance(node.content, int) else _word(node)
-
-
-def _flag(node: Node) -> bool:
-    if not isinstance(node.content, bool):
-        raise UsageError(f"takes true or false: got {node.text}")
-    return node.content
-
-
-def _integer(minimum: int) -> Callable[[Node], int]:
-    def read_integer(node: Node) -> int:
-        value = node.content
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise UsageError(f"takes whole numbers from {minimum}: got {node.text}")
-        return value
-
-    return read_integer
-
-
-def _positive(node: Node, most: float = MAX_NUMBER) -> float:
-    value = node.content
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UsageError(f"takes numbers above 0: got {node.text}")
-    if value > most:
-        raise UsageError(f"takes numbers above 0, up to {most:g}: got {node.text}")
-    return value
-
-
-def _seconds(node: Node) -> float:
-    return _positive(node, MAX_SECONDS)
-
-
-def _one_of(known: tuple[str, ...], what: str) -> Callable[[Node], str]:
-    return lambda node: choice(_word(node), known, what)
 
 
 def _list_of(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callable[[Node], tuple[Any, ...]]:
@@ -186,34 +133,22 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-NUMBERS = _list_of(_integer(1), ordered=True)
-
-
 @cache
 def readers() -> Mapping[str, Callable[[Node], Any]]:
     """How the value of each key is read."""
-    return {
-        "devices": _list_of(_word),
-        "runtimes": _list_of(_word),
-        "precisions": _list_of(lambda node: choice(available(_word(node)), PRECISIONS, "precision")),
-        **{key: _list_of(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
-        "grids": _grids,
-        "task": _word,
-        "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
-        **dict.fromkeys(runtime_options(), _option),
-        "num_threads": NUMBERS,
-        "cpu_list": _option,
-        "rebuild": _one_of(REBUILDS, "rebuild"),
-        "profile": _one_of(tuple(PROFILES), "profile"),
-        "iterations": _integer(1),
-        "warmup_iterations": _integer(0),
-        "launches": _integer(1),
-        "timeout": _seconds,
-        "cold_cache": _flag,
-        "skip_unsupported": _flag,
-        "tags": _tags,
-        "description": _word,
-    }
+    keys = {setting.key: _reader(setting) for setting in MEASURING.values() if setting.is_key}
+    return {**keys, **dict.fromkeys(runtime_options(), _value_of(TEXT)), "grids": _grids}
+
+
+def _reader(setting: Setting) -> Callable[[Node], Any]:
+    if setting.kind is TAGS:
+        return _tags
+    read = _value_of(setting.kind)
+    return _list_of(read, ordered=setting.kind.is_sorted) if setting.takes_list else read
+
+
+def _value_of(kind: Kind) -> Callable[[Node], Any]:
+    return lambda node: kind.check(node.content, node.text)
 
 
 def help_text() -> str:

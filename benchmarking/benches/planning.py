@@ -13,8 +13,9 @@ from benchmarking.core.records import Json, Precision, Workload, canonical_hash
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
 from benchmarking.runtimes.bench import SERIES_FIELDS
+from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
-from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
+from benchmarking.sweep.plan.request import Request, plan_points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ from benchmarking.core.command_line import Parser, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Cell
+from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.plan.request import AUTO
 from benchmarking.sweep.run.session import LOCAL_EXECUTOR, Executor
 
 if TYPE_CHECKING:

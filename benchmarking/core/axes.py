@@ -28,6 +28,8 @@ class Axis:
     """Whether all workloads have it, not only some families."""
     default: tuple[int, ...] | None = None
     """Values when none are given; None: the family decides."""
+    default_words: str | None = None
+    """What the family decides, in words."""
     implied: int | None = None
     """The value that labels, tables and commands omit; None for none."""
     work_exponent: int = 1
@@ -47,7 +49,7 @@ class Axis:
     title: str
     """Title of a chart's axis or legend, with the unit."""
     help: str
-    """Help text of the flag."""
+    """What it is, in the help text of the flag, which adds the default."""
 
     @property
     def flag(self) -> str:
@@ -90,7 +92,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="sequence",
                 value="sequence {:,}",
                 title="Sequence length (tokens)",
-                help="tokens per sequence (default: 128,512 for text)",
+                help="tokens per sequence",
+                default_words="128,512 for text",
             ),
             Axis(
                 name="new_tokens",
@@ -103,7 +106,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="new tokens",
                 value="{} new tokens",
                 title="Tokens generated per sequence",
-                help="tokens to generate per sequence, for tasks that generate (default: 16)",
+                help="tokens to generate per sequence, for tasks that generate",
+                default_words="16",
             ),
             Axis(
                 name="concurrency",
@@ -117,7 +121,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="in flight",
                 value="{} requests in flight",
                 title="Requests in flight",
-                help="requests in flight (default: 1)",
+                help="requests in flight",
+                default_words="1",
             ),
             Axis(
                 name="image_size",
@@ -128,7 +133,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 unit="px",
                 value="image {:,} px",
                 title="Image size (pixels per side)",
-                help="image width and height in pixels (default: the model's own)",
+                help="image width and height in pixels",
+                default_words="the model's own",
             ),
             Axis(
                 name="audio_seconds",
@@ -139,7 +145,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 unit="s",
                 value="{:g} s of audio",
                 title="Audio in each input (s)",
-                help="seconds of audio per input (default: 10; 30 for Whisper)",
+                help="seconds of audio per input",
+                default_words="10; 30 for Whisper",
             ),
             Axis(
                 name="steps",
@@ -148,7 +155,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="steps",
                 value="{:,} steps",
                 title="Denoising steps",
-                help="denoising steps per call of a diffusion model (default: 20)",
+                help="denoising steps per call of a diffusion model",
+                default_words="20",
             ),
             Axis(
                 name="documents",
@@ -157,7 +165,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="documents",
                 value="{:,} documents",
                 title="Documents in the corpus",
-                help="documents in the corpus of retrieval-augmented generation (default: 10000)",
+                help="documents in the corpus of retrieval-augmented generation",
+                default_words="10000",
             ),
             Axis(
                 name="top_k",
@@ -166,7 +175,8 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="top-k",
                 value="top-{}",
                 title="Documents retrieved (top-k)",
-                help="documents retrieved per question (default: 5)",
+                help="documents retrieved per question",
+                default_words="5",
             ),
         )
     }

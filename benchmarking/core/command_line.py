@@ -77,6 +77,8 @@ class Parser(argparse.ArgumentParser):
         if not has_actions:
             self._check_flags(words)
         found, rest = super().parse_known_args(words, namespace)
+        if any(isinstance(one, _OneModel) and one.is_needed for one in self._actions) and found.model_id is None:
+            self.error("MODEL is missing: name a model on the Hugging Face hub, a folder, or a model of the catalog")
         if rest:
             self._check_flags(rest)
             self.error(self._unexpected(rest[0]))
@@ -126,6 +128,8 @@ class Parser(argparse.ArgumentParser):
 class _OneModel(argparse.Action):
     """Stores the model, given as an argument or by its flag, but not two different ones."""
 
+    is_needed = False
+
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -141,10 +145,17 @@ class _OneModel(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def add_model_id(group: argparse._ActionsContainer, what: str) -> None:
+def add_model_id(
+    group: argparse._ActionsContainer, what: str, *, is_needed: bool = True, other_flags: Sequence[str] = ("--model",)
+) -> None:
     """The model of a command, as its first argument or as --model-id."""
-    group.add_argument("model_id", nargs="?", action=_OneModel, metavar="MODEL", help=what)
-    group.add_argument("--model-id", action=_OneModel, metavar="MODEL", help="the same, as a flag (default: MODEL)")
+    first = group.add_argument("model_id", nargs="?", action=_OneModel, metavar="MODEL", help=what)
+    assert isinstance(first, _OneModel)
+    first.is_needed = is_needed
+    flag = group.add_argument(
+        "--model-id", action=_OneModel, metavar="MODEL", help="the same as MODEL (default: MODEL)"
+    )
+    add_aliases(group, flag, *other_flags)
 
 
 def add_aliases(group: argparse._ActionsContainer, action: argparse.Action, *spellings: str) -> None:

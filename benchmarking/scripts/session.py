@@ -14,8 +14,9 @@ from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
 from benchmarking.scripts.planning import Target, plan_models
+from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import AUTO, Request
+from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run.preparation import prepare
 from benchmarking.sweep.run.process import LoadFailed
 

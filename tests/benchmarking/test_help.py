@@ -27,8 +27,8 @@ SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
 WITHOUT_DEFAULT = {
     "run_hardware_benchmark": {"model_id", "description", "compare_to", "turn"},
     "batch_benchmark": {"models", "model_list", "benches", "description", "report", "turn"},
-    "compare_onnx": {"model", "description"},
-    "export_to_onnx": {"model", "output_dir"},
+    "compare_onnx": {"model_id", "description"},
+    "export_to_onnx": {"model_id", "output_dir"},
     "ab": {"a", "b", "description"},
     "benchit": {"description"},
     "manage_cache": {"build"},

@@ -10,89 +10,59 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
-from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
-from benchmarking.core.command_line import (
-    DEFAULT_DATABASE,
-    default_database,
-    non_negative_int,
-    non_negative_seconds,
-    positive_int,
-    positive_ints,
-    positive_numbers,
-    positive_seconds,
-    tag,
-)
+from benchmarking.core.command_line import add_model_id, default_database
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
+from benchmarking.core.records import Precision
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
 from benchmarking.core.text import visible
-from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, Settings, settings
+from benchmarking.measure.settings import Settings, settings
+from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run.lock import WAIT_S
-from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S
-
-DEFAULT_OUTPUT_DIR = "benchmark_results"
 
 
 def add_named_model(group: argparse._ArgumentGroup) -> None:
-    """The model as a positional argument, with its task and weights."""
-    group.add_argument(
-        "model",
-        metavar="MODEL",
-        help="name on the Hugging Face hub, local folder, or a name from run_hardware_benchmark --list-models",
-    )
+    """The model as the first argument or a flag, with its task and weights."""
+    add_model_id(group, "name on the Hugging Face hub, local folder, or a name from benchhouse run --list-models")
     add_model(group)
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:
     """The task and the weights of a model."""
-    group.add_argument("--task", help="Hugging Face task name (default: the model's own)")
-    add_weights(group)
-
-
-def add_weights(group: argparse._ArgumentGroup) -> None:
-    """Where the values of a model's weights come from."""
-    group.add_argument(
-        "--weights",
-        choices=WEIGHTS_CHOICES,
-        default="auto",
-        help="pretrained weights, seeded random ones, or auto: pretrained if available, else random (default: auto)",
-    )
+    add_settings(group, MEASURING, "task", "weights")
 
 
 def add_device(group: argparse._ArgumentGroup) -> None:
     """The device of a command that measures one model."""
-    kinds = ", ".join(plugins.names("benchmarking.devices"))
-    group.add_argument(
-        "--device",
-        default="auto",
-        metavar="D",
-        help=f"{kinds} or auto; D:N for number N, D:0,D:1 for several GPUs as one (default: auto)",
-    )
+    helps = {"device": f"{MEASURING['device'].help}, D:0,D:1 for several GPUs as one"}
+    add_settings(group, MEASURING, "device", helps=helps)
 
 
-def add_precision(group: argparse._ArgumentGroup) -> None:
-    """The precision of a command that measures one model."""
-    group.add_argument(
-        "--precision",
-        type=available,
-        choices=PRECISIONS,
-        default="float32",
-        help="precision of weights and arithmetic (default: float32)",
+def add_runtime(
+    group: argparse._ArgumentGroup, words: str, *, several: bool = False, default_words: str | None = None
+) -> None:
+    """The runtime, or with `several` a list of them; `words` say what the command does with it."""
+    runtimes_here = ", ".join(runtime.name for runtime in runtimes() if runtime.runs_models)
+    add_settings(
+        group,
+        MEASURING,
+        "runtime",
+        lists=("runtime",) if several else (),
+        helps={"runtime": f"{runtimes_here}; {words}"},
+        default_words={"runtime": default_words or f"the device's own, else {default_runtime()}"},
     )
 
 
 def add_threads(group: argparse._ArgumentGroup, *, several: bool = False) -> None:
     """The processors and threads of the measuring process; `several` for a command that takes a list of numbers."""
-    group.add_argument(
-        "--num-threads",
-        type=positive_ints if several else positive_int,
-        metavar="N,N" if several else "N",
-        help=f"intra-op threads{'; each value is a separate run' * several} (default: the runtime's)",
-    )
-    group.add_argument("--cpu-list", metavar="LIST", help="logical CPUs to run on, such as 0-3,8 (default: all)")
+    helps = {"num_threads": f"{MEASURING['num_threads'].help}; each value is a separate run"} if several else {}
+    lists = ("num_threads",) if several else ()
+    add_settings(group, MEASURING, "num_threads", "cpu_list", lists=lists, helps=helps)
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
@@ -103,91 +73,22 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
         for runtime in runtimes()
         if runtime.concurrency_flag is not None
     ]
-    notes = {"concurrency": f"; more than 1 requires {' or '.join(at_once)}"}
-    for axis in AXES.values():
-        read, metavar = (positive_numbers, "S,S") if axis.kind is float else (positive_ints, "N,N")
-        shown = f" (default: {','.join(map(str, axis.default))})" if axis.default else ""
-        text = axis.help + shown + notes.get(axis.name, "")
-        grid.add_argument(
-            axis.flag, *axis.other_flags, type=read, dest=axis.key, default=axis.default, metavar=metavar, help=text
-        )
+    words = {"concurrency": f"{AXES['concurrency'].implied}; more than 1 requires {' or '.join(at_once)}"}
+    add_settings(grid, MEASURING, *AXES, lists=AXES, default_words=words)
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
     """How many calls and launches are measured, and what happens to points that cannot run."""
-    group = parser.add_argument_group("measurement")
-    launches = ", ".join(f"{one.launches} with {name}" for name, one in PROFILES.items())
-    group.add_argument(
-        "--profile",
-        choices=tuple(PROFILES),
-        default=DEFAULT_PROFILE,
-        help=f"measurement profile, from fastest to most precise (default: {DEFAULT_PROFILE})",
-    )
-    group.add_argument(
-        "--iterations",
-        type=positive_int,
-        metavar="N",
-        help="timed calls per point and launch (default: until the confidence interval of the mean is narrow enough)",
-    )
-    group.add_argument(
-        "--warmup-iterations",
-        type=non_negative_int,
-        metavar="N",
-        help="untimed calls before the timed ones (default: until latency is steady)",
-    )
-    group.add_argument(
-        "--launches",
-        type=positive_int,
-        metavar="N",
-        help=f"fresh processes per point (default: {launches}; 5 for comparisons)",
-    )
-    group.add_argument(
-        "--cold-cache",
-        action="store_true",
-        help="flush the device's last-level cache before each timed call; results are a separate series",
-    )
-    group.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="S",
-        help=f"time limit in seconds for loading, and for each point of a launch (default: {DEFAULT_TIMEOUT_S:g})",
-    )
-    group.add_argument(
-        "--skip-unsupported",
-        action="store_true",
-        help="record unsupported points as skipped, with the reason (default: refuse the run)",
+    add_settings(
+        parser.add_argument_group("measurement"),
+        MEASURING,
+        *("profile", "iterations", "warmup_iterations", "launches", "cold_cache", "timeout", "skip_unsupported"),
     )
 
 
 def add_builds(parser: argparse.ArgumentParser) -> None:
     """When exports, engines and reference outputs are built, and where they are cached."""
-    group = parser.add_argument_group("builds")
-    add_cache_dir(group)
-    add_rebuild(group)
-    group.add_argument(
-        "--lean-cache", action="store_true", help="delete the artifacts built by this command when it ends"
-    )
-
-
-def add_rebuild(group: argparse._ArgumentGroup) -> None:
-    """When cached artifacts are rebuilt."""
-    group.add_argument(
-        "--rebuild",
-        choices=REBUILDS,
-        default="if_needed",
-        help="when to rebuild cached artifacts: exports, engines and reference outputs (default: if_needed)",
-    )
-
-
-def add_cache_dir(group: argparse._ArgumentGroup) -> None:
-    """The folder of cached artifacts."""
-    group.add_argument(
-        "-d",
-        "--cache-dir",
-        metavar="DIR",
-        help=f"folder of cached artifacts (default: ${CACHE_VARIABLE}, else the user's cache folder)",
-    )
+    add_settings(parser.add_argument_group("builds"), MEASURING, "cache_dir", "rebuild", "lean_cache")
 
 
 def use_cache_dir(cache_dir: str | None) -> None:
@@ -203,59 +104,31 @@ def use_cache_dir(cache_dir: str | None) -> None:
 
 def add_keeping(group: argparse._ArgumentGroup) -> None:
     """Where run files and the database are, and the labels of runs."""
-    group.add_argument(
-        "--output-dir", default=DEFAULT_OUTPUT_DIR, metavar="DIR", help="folder of run files (default: %(default)s)"
-    )
+    add_settings(group, SHARED, "output_dir")
     add_database_and_labels(group)
 
 
 def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
     """Where the database is, and the labels of runs."""
-    group.add_argument(
-        "--db-path",
-        default=default_database(),
-        metavar="FILE",
-        help=f"DuckDB file, or ducklake:... (default: $BENCHMARK_DB_PATH, else {DEFAULT_DATABASE})",
-    )
-    group.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        metavar="S",
-        help="seconds to wait for a database or device that another process uses (default: "
-        f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device)",
-    )
-    group.add_argument(
-        "--tag", type=tag, action="append", default=[], metavar="K=V", help="label of the run; repeatable"
-    )
-    group.add_argument("--description", metavar="TEXT", help="description of the run")
-    group.add_argument("--anonymous", action="store_true", help="omit host and user names from everything saved")
-
-
-def add_save(group: argparse._ArgumentGroup) -> None:
-    """Whether runs are saved."""
-    group.add_argument(
-        "--save", action="store_true", help="write run files and store them in the database (default: print only)"
+    add_settings(
+        group,
+        SHARED,
+        *("db_path", "lock_timeout", "tag", "description", "anonymous"),
+        defaults={"db_path": default_database(), "lock_timeout": None},
+        default_words={
+            "db_path": str(SHARED["db_path"].default_words),
+            "lock_timeout": f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device",
+        },
+        helps={"lock_timeout": "seconds to wait for a database or device that another process uses"},
     )
 
 
 def add_output_format(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """How results and progress are printed."""
-    group.add_argument("--json", action="store_true", help="results on stdout as JSON (default: tables)")
-    group.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    add_settings(group, SHARED, "json", "quiet")
 
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
 OWN_LOGGER = "benchmarking"
-
-
-def add_log_level(group: argparse._ArgumentGroup) -> None:
-    """What is logged on stderr."""
-    group.add_argument(
-        "--log-level",
-        choices=LOG_LEVELS,
-        help="minimum severity of log messages on stderr; debug includes the output of the measuring processes "
-        "(default: no log)",
-    )
 
 
 @contextmanager
@@ -285,11 +158,6 @@ def logging_to_stderr(level: str | None) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def add_dry_run(group: argparse._ArgumentGroup) -> None:
-    """Whether to print the plan only."""
-    group.add_argument("--dry-run", action="store_true", help="print the plan and measure nothing")
-
-
 def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
     """The values given for further axes, by axis."""
     given = {name: getattr(arguments, axis.key) for name, axis in FURTHER.items()}
@@ -313,14 +181,22 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
-    """The requests of a command that measures one model, one per number of threads; the runtime is not set yet."""
-    given = arguments.num_threads
-    first = _request(arguments, model_id, command)
-    return tuple(replace(first, num_threads=count) for count in (given if isinstance(given, tuple) else (given,)))
+    """The requests of a command that measures one model, one for each precision and number of threads; the runtime is
+    not set yet."""
+    first, given = _request(arguments, model_id, command), arguments.num_threads
+    return tuple(
+        replace(first, precision=precision, num_threads=count)
+        for precision in _precisions(arguments)
+        for count in (given if isinstance(given, tuple) else (given,))
+    )
+
+
+def _precisions(arguments: argparse.Namespace) -> tuple[Precision, ...]:
+    return arguments.precisions if hasattr(arguments, "precisions") else (arguments.precision,)
 
 
 def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
-    """The request of a command with a single number of threads."""
+    """The request of a command with a single precision and number of threads."""
     (only,) = requests(arguments, model_id, command)
     return only
 
@@ -329,7 +205,6 @@ def _request(arguments: argparse.Namespace, model_id: str, command: tuple[str, .
     return Request(
         model_id=model_id,
         device=arguments.device,
-        precision=arguments.precision,
         task=arguments.task,
         weights=arguments.weights,
         **{AXES[name].key: getattr(arguments, AXES[name].key) for name in POINT_FIELDS},

@@ -10,7 +10,6 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Scalar, Workload
-from benchmarking.runtimes.support.lookup import default_runtime
 
 RUNTIMES = "benchmarking.runtimes"
 
@@ -61,14 +60,6 @@ def runtimes_by_values(by_runtime: Mapping[str, Option]) -> dict[str, list[str]]
     for runtime, option in by_runtime.items():
         found.setdefault(option.values_in_words, []).append(runtime)
     return found
-
-
-def runtime_help(*, several: str, otherwise: str | None = None) -> str:
-    """The help of a flag that names runtimes."""
-    otherwise = otherwise or f"the device's own, else {default_runtime()}"
-    return (
-        f"{', '.join(runtime.name for runtime in runtimes() if runtime.runs_models)}; {several} (default: {otherwise})"
-    )
 
 
 def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:

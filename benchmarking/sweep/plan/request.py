@@ -19,16 +19,12 @@ from benchmarking.devices.support.kinds import has
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
 from benchmarking.runtimes.support.torch.several_devices import why_not_point
+from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support import exported_folder
 from benchmarking.workloads.support.families import no_axis, plugin_of
 from benchmarking.workloads.support.footprint import Fit
-
-DEFAULT_TIMEOUT_S = 600.0
-
-
-AUTO = "auto"
 
 DEVICES = "benchmarking.devices"
 
@@ -40,9 +36,9 @@ class Request:
     model_id: str
     device: str = AUTO
     runtime: str | None = None
-    precision: Precision = "float32"
+    precision: Precision = MEASURING["precision"].default
     task: str | None = None
-    weights: WeightsChoice = "auto"
+    weights: WeightsChoice = MEASURING["weights"].default
     batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None
@@ -58,11 +54,11 @@ class Request:
     """Runtime options by name."""
     shared_options: frozenset[str] = frozenset()
     """Options requested for several runtimes at once, ignored for runtimes that lack them."""
-    rebuild: Rebuild = "if_needed"
+    rebuild: Rebuild = MEASURING["rebuild"].default
     build_only: bool = False
     """Whether to make builds only and measure nothing."""
     settings: Settings
-    timeout_s: float = DEFAULT_TIMEOUT_S
+    timeout_s: float = MEASURING["timeout"].default
     skip_unsupported: bool = False
     command: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)

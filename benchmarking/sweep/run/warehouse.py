@@ -18,10 +18,9 @@ from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
+from benchmarking.core.shared_settings import DATABASE_WAIT_S
 
 SERVICE = "db.service"
-DATABASE_WAIT_S = 30.0
-"""Default time in seconds to wait for a database in use by another process."""
 WITHOUT_DUCKDB = (
     "duckdb is not installed, so only the run file was written: load it on a machine with duckdb, with "
     "setup_benchmark_db --ingest"

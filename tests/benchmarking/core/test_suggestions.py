@@ -31,7 +31,7 @@ def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_fl
     [
         ("run", "--num-iterations", "it is called --iterations here"),
         ("run", "--seq-length", "it is called --sequence-lengths here"),
-        ("run", "--dtype=fp16", "it is called --precision here"),
+        ("run", "--dtype=fp16", "it is called --precisions here"),
         ("run", "--measurement_iterations", "it is called --iterations here"),
         ("run", "--n-gen", "it is called --new-tokens here"),
         ("run", "--tensor-parallel-size", "--device cuda:0,cuda:1 --placement sharded"),
@@ -76,7 +76,7 @@ def test_a_long_list_of_candidates_has_ten_nearest_first_and_says_where_all_are(
 @pytest.fixture
 def parser() -> Parser:
     parser = Parser(prog="small")
-    add_model_id(parser, "a model")
+    add_model_id(parser, "a model", is_needed=False)
     add_aliases(parser, parser.add_argument("--limit", metavar="LIMITS"), "--slo")
     parser.add_argument("--output-dir")
     return parser

@@ -61,12 +61,12 @@ def test_the_command_of_a_run_requests_the_same_points_again():
     arguments = parsed(command)
 
     assert command[0] == "run_hardware_benchmark"
-    assert (arguments.model_id, arguments.device, arguments.runtime) == (
+    assert (arguments.model_id, arguments.device, arguments.runtimes) == (
         "openai-community/gpt2",
         "cuda:1",
         ("compiled",),
     )
-    assert (arguments.precision, arguments.task, arguments.weights) == ("bfloat16", "text-generation", "pretrained")
+    assert (arguments.precisions, arguments.task, arguments.weights) == (("bfloat16",), "text-generation", "pretrained")
     assert (arguments.num_threads, arguments.cpu_list) == ((4,), "0-3")
     assert (arguments.attention, arguments.compile_mode, arguments.dynamic) == ("sdpa", "default", "auto")
     assert arguments.cache == "static"
@@ -161,7 +161,7 @@ def test_runs_that_differ_only_in_runtime_are_one_command():
     eager = replace(run, runtime="eager", runtime_mode={"attention": "sdpa", "cache": "static"})
     arguments = parsed(repeated_command([run, eager, run]))
 
-    assert arguments.runtime == ("compiled", "eager")
+    assert arguments.runtimes == ("compiled", "eager")
     assert (arguments.attention, arguments.compile_mode, arguments.cache) == ("sdpa", "default", "static")
     assert (arguments.batch_sizes, arguments.sequence_lengths) == ((1, 4), (32, 128))
     assert arguments.skip_unsupported

@@ -1,0 +1,312 @@
+"""Settings: everything that a user can choose, each declared once.
+
+A `Setting` is an entry in the table of the part it belongs to: `benchmarking.core.shared_settings` (database, output),
+`benchmarking.sweep.plan.measuring_settings` and `benchmarking.load.load_settings`; the options of a runtime are
+declared by the runtime (`benchmarking.core.contracts.Option`). Flags with their help, keys of YAML lists, defaults,
+the parameters of the Python interface, and refusals ("--turns requires --url") derive from these entries.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarking.core.command_line import (
+    MAX_NUMBER,
+    MAX_SECONDS,
+    add_aliases,
+    choice,
+    names,
+    non_negative_int,
+    non_negative_number,
+    non_negative_seconds,
+    positive_int,
+    positive_ints,
+    positive_number,
+    positive_numbers,
+    positive_seconds,
+    tag,
+)
+from benchmarking.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """The values that a setting takes, and how they are read."""
+
+    metavar: str
+    """Placeholder of one value in help texts."""
+    python: str
+    """Type of one value as a Python parameter."""
+    parse: Callable[[str], Any]
+    """Reads one value of the command line. Raises argparse.ArgumentTypeError."""
+    check: Callable[[Any, str], Any]
+    """Returns one value of a YAML file, given with its text there. Raises UsageError ("takes whole numbers from 1")."""
+    parse_list: Callable[[str], tuple[Any, ...]] = names
+    """Reads a list of the command line."""
+    choices: tuple[str, ...] = ()
+    """All values, if there are few."""
+    is_sorted: bool = False
+    """Whether the order of a list means nothing."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole_from(least: int) -> Callable[[Any, str], int]:
+    def check(value: Any, text: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"takes whole numbers from {least}: got {text}")
+        return value
+
+    return check
+
+
+def _number(most: float, *, least: float | None = None) -> Callable[[Any, str], float]:
+    """Numbers above 0, or from `least`."""
+    limits = "above 0" if least is None else f"from {least:g}"
+
+    def check(value: Any, text: str) -> float:
+        fits = _is_number(value) and (value > 0 if least is None else value >= least)
+        if not fits or not value < float("inf"):
+            raise UsageError(f"takes numbers {limits}: got {text}")
+        if value > most:
+            raise UsageError(f"takes numbers {limits}, up to {most:g}: got {text}")
+        return float(value) if isinstance(value, float) else value
+
+    return check
+
+
+def _check_word(value: Any, text: str) -> str:
+    if value is None:
+        raise UsageError('takes a word: got null (to get the word, write "null" in quotes)')
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"takes a word: got {text}")
+    return value.strip()
+
+
+def _check_text(value: Any, text: str) -> str:
+    """A word as the flag takes it, which YAML may read as true, false or a number."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else _check_word(value, text)
+
+
+def _check_switch(value: Any, text: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"takes true or false: got {text}")
+    return value
+
+
+def _check_tags(value: Any, text: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise UsageError(f"takes a mapping of words: got {text}")
+    return {str(key): str(each) for key, each in value.items()}
+
+
+WHOLE = Kind(
+    metavar="N", python="int", parse=positive_int, parse_list=positive_ints, check=_whole_from(1), is_sorted=True
+)
+"""Whole numbers from 1."""
+COUNT = Kind(metavar="N", python="int", parse=non_negative_int, check=_whole_from(0))
+"""Whole numbers from 0."""
+NUMBER = Kind(
+    metavar="X",
+    python="float",
+    parse=positive_number,
+    parse_list=positive_numbers,
+    check=_number(MAX_NUMBER),
+    is_sorted=True,
+)
+"""Numbers above 0."""
+NUMBER_FROM_0 = Kind(metavar="X", python="float", parse=non_negative_number, check=_number(MAX_NUMBER, least=0))
+SECONDS = Kind(metavar="S", python="float", parse=positive_seconds, check=_number(MAX_SECONDS))
+"""Seconds above 0."""
+SECONDS_FROM_0 = Kind(metavar="S", python="float", parse=non_negative_seconds, check=_number(MAX_SECONDS, least=0))
+WORD = Kind(metavar="NAME", python="str", parse=str, check=_check_word)
+TEXT = Kind(metavar="TEXT", python="str", parse=str, check=_check_text)
+SWITCH = Kind(metavar="", python="bool", parse=bool, check=_check_switch)
+TAGS = Kind(metavar="K=V", python="Mapping[str, str]", parse=tag, check=_check_tags)
+
+
+def one_of(values: Iterable[str], what: str, *, read: Callable[[str], str] = str, python: str = "str") -> Kind:
+    """One of a few words; `read` turns other spellings into them."""
+    known = tuple(values)
+
+    def parse_list(text: str) -> tuple[str, ...]:
+        try:
+            return tuple(choice(read(name), known, what) for name in names(text))
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return Kind(
+        metavar="NAME",
+        python=python,
+        parse=read,
+        check=lambda value, text: choice(read(_check_word(value, text)), known, what),
+        parse_list=parse_list,
+        choices=known,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Something that a user can choose."""
+
+    name: str
+    """The attribute of parsed arguments, the key in YAML files, the Python parameter; the flag with `-` for `_`."""
+    kind: Kind
+    help: str
+    """What it is, with its unit; the default is added."""
+    default: Any = None
+    default_words: str | None = None
+    """The default in words, if it is not the value, or depends on something."""
+    takes_list: bool = False
+    """Whether commands of many combinations take a list of values."""
+    plural: str | None = None
+    """The name of a list of values, if it is another; commands read both flags, and show the one that fits."""
+    metavar: str | None = None
+    """Placeholder in help texts, if not that of the kind."""
+    short_flag: str | None = None
+    other_flags: tuple[str, ...] = ()
+    """Earlier and other spellings of the flag, which help texts do not show."""
+    is_key: bool = False
+    """Whether it is a key in YAML lists of models."""
+    field: str | None = None
+    """The field of `Request` that holds it, if its name is another."""
+    applies: frozenset[str] = frozenset()
+    """What can be measured with it ("model", "bench", "script", "server"); empty for everything."""
+    why_not: str = ""
+    """Why it does not apply to anything else."""
+    needs: tuple[tuple[str, str | None], ...] = ()
+    """(setting, value): another setting that must be given, and its value; None for any."""
+    excludes: tuple[str, ...] = ()
+    """Settings that must not be given with it."""
+    in_series: bool = False
+    """Whether results with different values are separate series."""
+
+    @property
+    def flag(self) -> str:
+        """The flag for one value: "--batch-size"."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def list_flag(self) -> str:
+        """The flag for a list of values: "--batch-sizes"."""
+        return f"--{(self.plural or self.name).replace('_', '-')}"
+
+    @property
+    def key(self) -> str:
+        """The key in YAML lists, where every setting that can be a list is one."""
+        return self.plural or self.name
+
+    def check(self, value: Any, text: str) -> Any:
+        """One value of a YAML file. Raises UsageError."""
+        return self.kind.check(value, text)
+
+
+def add_settings(
+    group: argparse._ActionsContainer,
+    settings: Mapping[str, Setting],
+    *names_of_settings: str,
+    lists: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    default_words: Mapping[str, str] | None = None,
+    helps: Mapping[str, str] | None = None,
+) -> None:
+    """Add the flags of the named settings, in this order: those in `lists` take a list of values.
+
+    `defaults`, `default_words` and `helps` are what differs in this command.
+    """
+    several, other_defaults, other_words = set(lists), defaults or {}, default_words or {}
+    for name in names_of_settings:
+        setting = settings[name]
+        if name in other_defaults or name in other_words:
+            default = other_defaults.get(name, setting.default)
+            setting = replace(setting, default=default, default_words=other_words.get(name))
+        setting = replace(setting, help=(helps or {}).get(name, setting.help))
+        _add(group, setting, is_list=name in several)
+
+
+def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) -> None:
+    flag = setting.list_flag if is_list else setting.flag
+    words = [*filter(None, [setting.short_flag]), flag]
+    default, shown = setting.default, _default_in_words(setting)
+    text = f"{setting.help}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
+    dest = (setting.plural or setting.name) if is_list else setting.name
+    if setting.kind is SWITCH:
+        action = group.add_argument(*words, dest=dest, action="store_true", help=text)
+    elif setting.kind is TAGS:
+        metavar = setting.metavar or TAGS.metavar
+        action = group.add_argument(
+            *words, dest=dest, type=tag, action="append", default=[], metavar=metavar, help=text
+        )
+    else:
+        metavar = setting.metavar or setting.kind.metavar
+        action = group.add_argument(
+            *words,
+            dest=dest,
+            type=setting.kind.parse_list if is_list else setting.kind.parse,
+            choices=setting.kind.choices or None if not is_list else None,
+            default=(default,) if is_list and default is not None and not isinstance(default, tuple) else default,
+            metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else None if setting.kind.choices else metavar,
+            help=text,
+        )
+    both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
+    add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
+
+
+def _default_in_words(setting: Setting) -> str | None:
+    default = setting.default
+    if setting.default_words is not None:
+        return setting.default_words
+    if default is None or setting.kind in (SWITCH, TAGS):
+        return None
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def given(arguments: argparse.Namespace, setting: Setting) -> bool:
+    """Whether a parsed command line has the setting with a value other than its default."""
+    for name in (setting.name, setting.plural):
+        if name is not None and hasattr(arguments, name):
+            value = getattr(arguments, name)
+            return value not in (None, setting.default, (setting.default,), [])
+    return False
+
+
+def check_given(
+    arguments: argparse.Namespace,
+    settings: Mapping[str, Setting],
+    *,
+    subject: str,
+    instead: str,
+) -> None:
+    """Check what applies to what: raise UsageError for a setting that does not apply to `subject`, needs another or
+    excludes another. `instead` is what applies, such as "--url"."""
+    for setting in settings.values():
+        if not given(arguments, setting):
+            continue
+        if setting.applies and subject not in setting.applies:
+            why = f": {setting.why_not}" if setting.why_not else ""
+            raise UsageError(f"{setting.flag} requires {instead}{why}")
+        for name, value in setting.needs:
+            needed = settings[name]
+            has = getattr(arguments, needed.name, None)
+            if (value is None and not given(arguments, needed)) or (value is not None and has != value):
+                raise UsageError(f"{setting.flag} requires {needed.flag}{f' {value}' if value else ''}")
+        for name in setting.excludes:
+            if given(arguments, settings[name]):
+                raise UsageError(f"{setting.flag} and {settings[name].flag} exclude each other: remove one of them")
+
+
+def table(*entries: Setting) -> dict[str, Setting]:
+    """The entries by name. Raises ValueError for a name that is declared twice."""
+    found = {entry.name: entry for entry in entries}
+    if len(found) != len(entries):
+        raise ValueError("a setting is declared twice")
+    return found

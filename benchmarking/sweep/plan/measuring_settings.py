@@ -1,0 +1,208 @@
+"""The settings of commands that measure models: model, device, grid, calls, builds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.core import plugins
+from benchmarking.core.axes import AXES, Axis
+from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
+from benchmarking.core.settings import (
+    COUNT,
+    NUMBER,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    WORD,
+    Setting,
+    one_of,
+    table,
+)
+from benchmarking.core.shared_settings import SHARED
+from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
+
+DEFAULT_TIMEOUT_S = 600.0
+"""Time limit for loading, and for each point of a launch."""
+AUTO = "auto"
+MODELS = frozenset({"model"})
+MODELS_AND_BENCHES = frozenset({"model", "bench"})
+BENCH_AXES = ("new_tokens",)
+"""Axes that a command may set for user-written benchmarks too."""
+
+
+def of_axis(axis: Axis) -> Setting:
+    """The setting of an axis of the grid, whose facts are in `benchmarking.core.axes`."""
+    return Setting(
+        name=axis.name,
+        takes_list=True,
+        plural=None if axis.key == axis.name else axis.key,
+        kind=NUMBER if axis.kind is float else WHOLE,
+        metavar="S" if axis.kind is float else None,
+        help=axis.help,
+        default=axis.default,
+        default_words=axis.default_words,
+        other_flags=axis.other_flags,
+        is_key=True,
+        applies=MODELS_AND_BENCHES if axis.name in BENCH_AXES else MODELS,
+        in_series=True,
+    )
+
+
+def _launches() -> str:
+    return ", ".join(f"{one.launches} with {name}" for name, one in PROFILES.items())
+
+
+MEASURING: Mapping[str, Setting] = MappingProxyType(
+    {**SHARED}
+    | table(
+        Setting(
+            name="task",
+            kind=WORD,
+            metavar="TASK",
+            help="Hugging Face task name",
+            default_words="the model's own",
+            is_key=True,
+            applies=MODELS,
+            in_series=True,
+        ),
+        Setting(
+            name="weights",
+            kind=one_of(WEIGHTS_CHOICES, "kind of weights", python="WeightsChoice"),
+            help="pretrained weights, seeded random ones, or auto: pretrained if available, else random",
+            default="auto",
+            is_key=True,
+            applies=MODELS,
+            in_series=True,
+        ),
+        Setting(
+            name="device",
+            takes_list=True,
+            plural="devices",
+            kind=WORD,
+            metavar="D",
+            help=f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
+            default=AUTO,
+            is_key=True,
+            in_series=True,
+        ),
+        Setting(
+            name="runtime",
+            takes_list=True,
+            plural="runtimes",
+            kind=WORD,
+            metavar="R",
+            help="",  # from the runtimes: `benchmarking.sweep.plan.flags`
+            is_key=True,
+            applies=frozenset({"model", "script"}),
+            in_series=True,
+        ),
+        Setting(
+            name="precision",
+            takes_list=True,
+            plural="precisions",
+            kind=one_of(PRECISIONS, "precision", read=available, python="Precision"),
+            help="precision of weights and arithmetic",
+            default="float32",
+            is_key=True,
+            in_series=True,
+        ),
+        Setting(
+            name="num_threads",
+            takes_list=True,
+            kind=WHOLE,
+            help="intra-op threads",
+            default_words="the runtime's",
+            is_key=True,
+            applies=MODELS,
+            in_series=True,
+        ),
+        Setting(
+            name="cpu_list",
+            kind=TEXT,
+            metavar="LIST",
+            help="logical CPUs to run on, such as 0-3,8",
+            default_words="all",
+            is_key=True,
+            applies=MODELS,
+            in_series=True,
+        ),
+        *map(of_axis, AXES.values()),
+        Setting(
+            name="profile",
+            kind=one_of(PROFILES, "profile", python="ProfileName"),
+            help="measurement profile, from fastest to most precise",
+            default=DEFAULT_PROFILE,
+            is_key=True,
+        ),
+        Setting(
+            name="iterations",
+            kind=WHOLE,
+            help="timed calls per point and launch",
+            default_words="until the confidence interval of the mean is narrow enough",
+            is_key=True,
+        ),
+        Setting(
+            name="warmup_iterations",
+            kind=COUNT,
+            help="untimed calls before the timed ones",
+            default_words="until latency is steady",
+            is_key=True,
+        ),
+        Setting(
+            name="launches",
+            kind=WHOLE,
+            help="fresh processes per point",
+            default_words=f"{_launches()}; 5 for comparisons",
+            is_key=True,
+        ),
+        Setting(
+            name="cold_cache",
+            kind=SWITCH,
+            default=False,
+            help="flush the device's last-level cache before each timed call; results are a separate series",
+            is_key=True,
+            in_series=True,
+        ),
+        Setting(
+            name="timeout",
+            kind=SECONDS,
+            help="time limit in seconds for loading, and for each point of a launch",
+            default=DEFAULT_TIMEOUT_S,
+            is_key=True,
+            field="timeout_s",
+        ),
+        Setting(
+            name="skip_unsupported",
+            kind=SWITCH,
+            default=False,
+            help="record unsupported points as skipped, with the reason (default: refuse the run)",
+            is_key=True,
+        ),
+        Setting(
+            name="cache_dir",
+            short_flag="-d",
+            kind=WORD,
+            metavar="DIR",
+            help="folder of cached artifacts",
+            default_words=f"${CACHE_VARIABLE}, else the user's cache folder",
+        ),
+        Setting(
+            name="rebuild",
+            kind=one_of(REBUILDS, "rebuild", python="Rebuild"),
+            help="when to rebuild cached artifacts: exports, engines and reference outputs",
+            default="if_needed",
+            is_key=True,
+            applies=frozenset({"model", "script"}),
+        ),
+        Setting(
+            name="lean_cache",
+            kind=SWITCH,
+            default=False,
+            help="delete the artifacts built by this command when it ends",
+        ),
+    )
+)
+"""The settings of measuring commands, with those of all parts."""
