@@ -231,7 +231,7 @@ def test_the_options_of_a_runtime_are_in_its_mode(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--model-id is required"),
+        ([], "MODEL is missing"),
         (["--model-id", "bert-bas-uncased"], "bert-base-uncased"),
         (["--model-id", "tiny-bert", "--device", "nul"], "null"),
         (["--model-id", "tiny-bert", "--device", "cuda:97"], "cuda"),

@@ -143,7 +143,7 @@ def test_comparing_named_runtimes_gives_the_same_table(capsys):
 
 def test_benchhouse_accepts_short_command_names(capsys):
     assert cli.main(["compare-runtimes", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("usage: compare_onnx")
+    assert capsys.readouterr().out.startswith("usage: benchhouse compare-runtimes")
     assert cli.main(["cache", "list", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: manage_cache list")
     assert cli.main(["nothing"]) == 2
