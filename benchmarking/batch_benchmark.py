@@ -35,7 +35,8 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
-from benchmarking.core.untrusted.redaction import from_home, redacted, without_secrets
+from benchmarking.core.untrusted.redaction import from_home, redacted
+from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine

@@ -49,6 +49,7 @@ from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
+from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, offered, search, with_knee
@@ -272,6 +273,8 @@ def _target(arguments: argparse.Namespace) -> Target:
     if parts.username or parts.password:
         raise UsageError("--url must not contain a user name or password, since it is stored: use $OPENAI_API_KEY")
     key = os.environ.get("OPENAI_API_KEY")
+    if key:
+        know_secret(key)
     return Target(
         url=arguments.url,
         model=arguments.model,

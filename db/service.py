@@ -25,12 +25,14 @@ from benchmarking.core.errors import (
     StorageError,
 )
 from benchmarking.core.terminal import guarded_streams
+from benchmarking.core.untrusted.secret_texts import know_secrets_in
 from db.warehouse import Warehouse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one task; returns 0, 3 if nothing could be compared, or the exit code of the error."""
     with guarded_streams():
+        know_secrets_in(sys.argv[1:] if argv is None else argv)
         arguments = _parser().parse_args(argv)
         try:
             code: int = arguments.answer(arguments)

@@ -20,6 +20,7 @@ from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import unknown_flag, unknown_name
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.text import visible
+from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
 
 PLACE_ERRORS = {
     errno.EROFS: "choose another path",
@@ -178,7 +179,9 @@ def run_command(
     token, typed = _RUNNING.set(name), _TYPED.get() or name
     with guarded_streams(), signals_interrupt() as received:
         try:
-            return _exit_code(typed, command, sys.argv[1:] if argv is None else argv)
+            arguments = sys.argv[1:] if argv is None else argv
+            know_secrets_in(arguments)
+            return _exit_code(typed, command, arguments)
         except KeyboardInterrupt as stop:
             # DuckDB reports every signal as one error; the handler knows which it was.
             number = stop.number if isinstance(stop, Interrupted) else received[-1] if received else signal.SIGINT
@@ -244,6 +247,7 @@ def one_line(text: str) -> str:
 
 def clipped(message: str) -> str:
     """The message, without the middle part if it is very long, since user input may have any length."""
+    message = without_secrets(message)  # first: a part of one could not be recognised
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     shown = MAX_MESSAGE_LENGTH // 2

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from benchmarking.core.text import duration, terminal_text, visible, visible_lines
-from benchmarking.core.untrusted.redaction import without_secrets
+from benchmarking.core.untrusted.secret_texts import without_formatted_secrets, without_secrets
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -118,14 +118,13 @@ def styled(text: str) -> str:
 
 
 class GuardedStream:
-    """A text stream that escapes control characters, except line ends and tabs."""
+    """A text stream without secrets that escapes control characters, except line ends and tabs."""
 
-    def __init__(self, stream: TextIO, *, hides_secrets: bool) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
-        self._hides_secrets = hides_secrets
 
     def write(self, text: str) -> int:
-        safe = without_secrets(text) if self._hides_secrets else text
+        safe = without_secrets(text)
         if not safe.isprintable():
             safe = "\n".join(line if line in _styled_lines else terminal_text(line) for line in safe.split("\n"))
         self.unguarded.write(safe)
@@ -141,11 +140,11 @@ class GuardedStream:
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """Inside, stdout and stderr are guarded, and secrets are removed from stderr, including a final traceback."""
+    """Inside, stdout and stderr are guarded, including a final traceback."""
     _open_closed_streams()
     before = sys.stdout, sys.stderr
-    sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout), hides_secrets=False))
-    sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr), hides_secrets=True))
+    sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout)))
+    sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr)))
     sys.excepthook = _print_traceback
     try:
         yield
@@ -168,9 +167,23 @@ def unguarded(stream: TextIO) -> TextIO:
     return stream.unguarded if isinstance(stream, GuardedStream) else stream
 
 
+class DataStream:
+    """A text stream without secrets of a known value or format; everything else is unmodified."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(without_formatted_secrets(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def data_stream() -> TextIO:
-    """stdout for machine-readable output, unmodified; guarded on a terminal, where a person reads it."""
-    return sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
+    """stdout for machine-readable output; guarded on a terminal, where a person reads it."""
+    return sys.stdout if sys.stdout.isatty() else cast(TextIO, DataStream(unguarded(sys.stdout)))
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:

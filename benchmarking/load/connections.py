@@ -28,6 +28,7 @@ Take = Callable[[bytes], None]
 OK, FINAL = 200, 200
 """Status of a successful response, and the lowest status of a final response."""
 MAX_DETAIL = 200
+MAX_REFUSAL = 4096
 IDENTITY = b"identity"
 STATUS_DIGITS = 3
 WINDOW_BYTES = 1 << 20
@@ -131,7 +132,7 @@ class _Exchange:
     def add(self, piece: bytes) -> None:
         """A piece of the body."""
         if self.status != OK:
-            self.refusal = (self.refusal + piece)[:MAX_DETAIL]
+            self.refusal = (self.refusal + piece)[:MAX_REFUSAL]
         elif not self.done.done():
             try:
                 self.take(piece)

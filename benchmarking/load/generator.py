@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
-from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, client_of
+from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.load.connections import MAX_DETAIL, MAX_REFUSAL, RequestError, Target, client_of
 from benchmarking.load.limits import judged
 from benchmarking.load.traffic import PlannedRequest, Traffic
 
@@ -24,6 +25,8 @@ BYTES_PER_REPLY, BYTES_PER_TOKEN = 1 << 20, 1 << 14
 """Maximum bytes of a response, plus bytes per requested token. An endless stream would otherwise exhaust the memory
 before the time limit."""
 MAX_COUNT = 2**31 - 1
+MAX_START = 84
+"""Characters shown of a response that is not understood."""
 """Maximum token count accepted, since a server may report anything."""
 MS_PER_S = 1000.0
 WARM_UP = "warm-up"
@@ -129,9 +132,9 @@ class _Reply:
         try:
             event = self._decode(data.decode())
         except (ValueError, RecursionError) as error:
-            raise RequestError("wrong_json", f"{error}: {data[:80]!r}") from error
+            raise RequestError("wrong_json", f"{error}: {_start(data)}") from error
         if not isinstance(event, dict):
-            raise RequestError("wrong_json", f"expected an object: {data[:80]!r}")
+            raise RequestError("wrong_json", f"expected an object: {_start(data)}")
         if "error" in event:
             raise RequestError("server_error", json.dumps(event["error"]))
         if (usage := event.get("usage")) is not None:
@@ -390,5 +393,10 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
 
 
+def _start(data: bytes) -> str:
+    return without_secrets(repr(data[:MAX_REFUSAL]))[:MAX_START]
+
+
 def _short(text: str) -> str:
-    return " ".join(text.split())[:MAX_DETAIL]
+    # First without secrets: a part of one could not be recognised.
+    return without_secrets(" ".join(text.split()))[:MAX_DETAIL]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.core.untrusted.redaction import without_secrets
+from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
 from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text

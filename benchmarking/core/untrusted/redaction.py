@@ -1,7 +1,6 @@
 """Redaction of everything stored or printed: secrets, the home folder, and on request host and user names.
 
-A secret is recognised by its name (HF_TOKEN=..., --api-key ..., a tag "password") or by its format: the published token
-formats in `SHAPES`, logins and parameters of URLs, and credentials in HTTP headers. Its value becomes `***`; the login
+Secrets become `***` (see `secret_texts`), also the values of tags, variables and fields with the name of one; the login
 of a URL is removed.
 
 The home folder in paths becomes `~`. An anonymous record contains neither host nor user name; a name by which records
@@ -13,69 +12,28 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
 from benchmarking.core.codec import SURROGATE, from_json, to_json
 from benchmarking.core.errors import StorageError
+from benchmarking.core.untrusted.secret_texts import (
+    LEFT_OUT,
+    PLAIN_VALUE,
+    Known,
+    is_secret_field,
+    is_secret_name,
+    known_secrets,
+    without_formatted_secrets,
+    without_secret_arguments,
+    without_secrets,
+)
 
 Record = TypeVar("Record")
 
-LEFT_OUT = "***"
 HOME = "~"
-
-SHAPES = re.compile(
-    r"""
-    \b(?:hf_(?!transfer)|api_org_)[A-Za-z0-9]{8,}   # Hugging Face
-    | \bsk-(?=[\w-]{0,64}\d)[\w-]{16,}              # OpenAI, Anthropic and others
-    | \b(?:gh[pousr]_|github_pat_)\w{20,}           # GitHub
-    | \bglpat-[\w-]{16,}                            # GitLab
-    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                 # AWS
-    | \bAIza[\w-]{35}                               # Google
-    | \bya29\.[\w-]{20,}                            # Google
-    | \bxox[abeoprs]-[\w-]{10,}                     # Slack
-    | \b(?:npm_|r8_)[A-Za-z0-9]{30,}                # npm, Replicate
-    | \b(?:pypi-|nvapi-)[\w-]{30,}                  # PyPI, NVIDIA
-    | \beyJ[\w-]{8,500}\.[\w-]{4,9000}\.[\w-]*      # JSON Web Token
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?:.*?-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|.*)
-    | (?<=\bBearer\ )[\w.~+/=-]{8,}                 # RFC 6750
-    | (?<=\bBasic\ )[A-Za-z0-9+/]{8,}={0,2}         # RFC 7617
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-"""Published formats of tokens and keys."""
-
-URL_LOGIN = re.compile(r"(?<=://)[^/@\s'\"<>?#]+@")
-URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
-"""All URL parameters, since signed URLs have secrets under many names."""
-
-ASSIGNMENT = re.compile(
-    r"""(?<![\w.-])(?P<name>-{0,2}[A-Za-z_][\w.-]{0,100})(?P<sign>\s?=\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+)"""
-)
-FIELD = re.compile(
-    r"""(?ix)(?<![\w-])
-    (?P<name>[\w-]{0,64}?(?:authorization|passw(?:or)?d|passphrase|secret|api[-_]?key|[-_]token|cookie))
-    (?P<sign>(?P<quote>["'])?\s?:\s?)
-    (?P<value>"[^"]*"|'[^']*'
-        |(?(quote)(?![a-z]*[:?.!]?(?:\s|$))[\w$~+/=.-][^\s,;&"']*|[^\s,;&"']+(?:\ \*\*\*)?))
-    """
-)
-"""`password: value`, as in headers, YAML and JSON, for names that almost always belong to a secret. After a quoted
-name, a word without quotes is part of a message, such as "unknown tag 'password': known: ..."."""
-
-PLAIN_VALUE = re.compile(r"(?i)[\d.]{1,6}|none|null|true|false")
-"""Counts and switches, which are values of names with "token" or "key" in error messages."""
-NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-ALWAYS_SECRET = ("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey")
-SECRET_AT_THE_END = (*ALWAYS_SECRET, "token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat")
-JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
-NO_SECRET_TOKENS = (
-    *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
-    *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
-)
-"""Words before "token" in the vocabulary of language models."""
 
 NAMED_VALUES = frozenset({"tags", "environment_variables", "kept"})
 """Fields whose keys are chosen by users."""
@@ -107,43 +65,6 @@ FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 KEY_BYTES = 32
 MIN_NAME_LENGTH = 3
 """Minimum length of redacted host and user names, since shorter ones occur in other words."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
-    words = [word.lower() for word in NAME_WORDS.findall(name)]
-    if words in ([], ["key"]):  # "key=value" is not a secret
-        return False
-    if words[-1] == "token" and len(words) > 1 and words[-2] in NO_SECRET_TOKENS:
-        return False
-    return (
-        any(word in ALWAYS_SECRET for word in words)
-        or words[-1] in SECRET_AT_THE_END
-        or words[-1].endswith(JOINED_ENDINGS)
-    )
-
-
-def without_secrets(text: str) -> str:
-    """The text without recognised secrets."""
-    text = _without_shapes(text)
-    if "=" in text:
-        text = ASSIGNMENT.sub(_without_value, text)
-    return FIELD.sub(_without_value, text) if ":" in text else text
-
-
-def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
-    """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
-    result: list[str] = []
-    for position, argument in enumerate(arguments):
-        name, equals, _ = argument.partition("=")
-        before = arguments[position - 1] if position else ""
-        if before.startswith("-") and "=" not in before and is_secret_name(before) and not argument.startswith("-"):
-            result.append(LEFT_OUT)
-        elif equals and " " not in name and is_secret_name(name):
-            result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
-        else:
-            result.append(without_secrets(argument))
-    return result
 
 
 def from_home(text: str) -> str:
@@ -182,7 +103,7 @@ def expanded(value: Any) -> Any:
 
 def redacted(value: Any, *, anonymous: bool = False) -> Any:
     """JSON values for storage: without secrets and with `~`; if anonymous, without host and user names."""
-    return _redacted(value, "", "", anonymous)
+    return _redacted(value, "", "", anonymous, known_secrets())
 
 
 def redacted_record(record: Record, *, anonymous: bool = False) -> Record:
@@ -243,18 +164,18 @@ def _pseudonym_key() -> bytes:
     return key
 
 
-def _redacted(value: object, field: str, name: str, anonymous: bool) -> object:
+def _redacted(value: object, field: str, name: str, anonymous: bool, known: Known) -> object:
     """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
-        if field in NAMED_VALUES and is_secret_name(name):
+        if is_secret_name(name) if field in NAMED_VALUES else _is_secret(value, field, name):
             return LEFT_OUT
         if anonymous and name == "host":
             return ""
-        return _redacted_text(value, field, anonymous)
+        return _redacted_text(value, field, anonymous, known)
     if isinstance(value, Mapping):
         return {
-            str(_redacted_text(key, field, anonymous)): _redacted(
-                each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous
+            str(_redacted_text(key, field, anonymous, known)): _redacted(
+                each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous, known
             )
             for key, each in value.items()
         }
@@ -263,25 +184,20 @@ def _redacted(value: object, field: str, name: str, anonymous: bool) -> object:
             return value
         if name == "command" and all(isinstance(each, str) for each in value):
             value = without_secret_arguments(value)
-        return [_redacted(each, field, name, anonymous) for each in value]
+        return [_redacted(each, field, name, anonymous, known) for each in value]
     return value
 
 
-def _redacted_text(text: str, field: str, anonymous: bool) -> str:
-    text = redacted_path(_without_shapes(text) if field in FOREIGN_TEXTS else without_secrets(text))
+def _is_secret(value: str, field: str, name: str) -> bool:
+    """Whether a field of a foreign document, such as a header, has a secret."""
+    return field not in FOREIGN_TEXTS and is_secret_field(name) and not PLAIN_VALUE.fullmatch(value)
+
+
+def _redacted_text(text: str, field: str, anonymous: bool, known: Known) -> str:
+    text = redacted_path(
+        without_formatted_secrets(text, known) if field in FOREIGN_TEXTS else without_secrets(text, known)
+    )
     return without_names(text) if anonymous else text
-
-
-def _without_shapes(text: str) -> str:
-    text = SHAPES.sub(LEFT_OUT, text)
-    return URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text)) if "://" in text else text
-
-
-def _without_value(found: re.Match[str]) -> str:
-    if not is_secret_name(found["name"]) or PLAIN_VALUE.fullmatch(found["value"]):
-        return found[0]
-    quote = found["value"][0] if found["value"][0] in "\"'" else ""
-    return f"{found['name']}{found['sign']}{quote}{LEFT_OUT}{quote}"
 
 
 @cache

@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarking.core.child_process import ChildError, ChildTimeLimitError, run_module_json
 from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
 from benchmarking.workloads.support.processing import HUB_FILES, has_processors
 
@@ -173,7 +174,7 @@ def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str |
 
 
 def _short(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:200]
+    return without_secrets(str(error).strip().split("\n")[0])[:200]
 
 
 PREFIX = "models--"

@@ -19,6 +19,8 @@ from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UnreadableError, first_line
 from benchmarking.core.large_samples import large_samples
 from benchmarking.core.records import FORMAT, Run
+from benchmarking.core.untrusted.redaction import redacted_record
+from benchmarking.core.untrusted.secret_texts import known_secrets, without_secrets
 from db.importers.support.building import is_unnamed
 from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importer_for, read_file, recognising
 from db.importers.support.given_values import GivenValues
@@ -151,6 +153,25 @@ def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValue
         return _Read(outcome=Imported(path=path, state="refused", reason=reason))
 
 
+def _without_secrets(run: Run) -> Run:
+    """The run without secrets. Its ids and its hardware, on whose hash others depend, are kept."""
+    known = known_secrets()
+    bare = replace(run, results=tuple(replace(one, samples=(), requests=()) for one in run.results))
+    clean = redacted_record(bare)
+    results = tuple(
+        replace(
+            one,
+            samples=given.samples,
+            requests=tuple(
+                replace(asked, detail=tuple(text and without_secrets(text, known) for text in asked.detail))
+                for asked in given.requests
+            ),
+        )
+        for one, given in zip(clean.results, run.results, strict=True)
+    )
+    return replace(clean, hardware=run.hardware, cell=replace(clean.cell, device=run.cell.device), results=results)
+
+
 def _understood(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
     file = read_file(path)
     if is_run_file(file):
@@ -162,7 +183,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         return _Read(outcome=Imported(path=path, state="refused" if is_broken else "unknown", reason=reason))
     importer = importer_for(file, format_name)
     try:
-        runs = [given.applied_to(run) for run in importer.runs(file)]
+        runs = [_without_secrets(given.applied_to(run)) for run in importer.runs(file)]
     except NoResultsError as error:
         return _Read(outcome=Imported(path=path, state="nothing", format=importer.name, reason=str(error)))
     except FormatError as error:

@@ -9,6 +9,8 @@ import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import pytest
 
@@ -118,6 +120,51 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
     (path,) = (folder / "runs").glob("load_*.json")
     assert "sk-secret" not in path.read_text()
     assert run.provenance.command[:3] == ("benchhouse", "load", "--url")  # as it is typed
+
+
+def test_a_server_that_repeats_the_key_does_not_get_it_into_any_output(tmp_path, monkeypatch, capsys):
+    key = "local 4f1c-9d27+x"
+    said = json.dumps({"error": {"message": f"{'a' * 180} Incorrect API key provided: {key}"}})
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with refusing(said.encode()) as url:
+        asked = ["--url", url, "--model", "m", "--num-requests", "3", "--output-length", "2", "--capacity-seconds", "0"]
+        folder, database = tmp_path / "runs", tmp_path / "a.duckdb"
+        saved = ["--save", "--output-dir", str(folder), "--db-path", str(database)]
+        assert load_server.main([*asked, *saved]) == 1
+    assert show.main(["--db-path", str(database), "--json"]) == 0
+    with Warehouse.open(database, read_only=True) as warehouse:
+        rows = warehouse.query("SELECT error FROM request_times WHERE error IS NOT NULL").dicts()
+        stored = str([warehouse.query(f"FROM {table}").dicts() for table in ("requests", "benchmark_results")])
+    assert len(rows) == 3
+    (path,) = folder.glob("load_*.json")
+    for text in (path.read_text(), stored, *capsys.readouterr()):
+        assert not any(part in text for part in ("4f1c", "local 4", quote(key)))
+
+
+@contextmanager
+def refusing(body):
+    """A server that refuses every request with this body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(401)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @pytest.mark.parametrize(

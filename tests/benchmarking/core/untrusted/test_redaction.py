@@ -12,15 +12,20 @@ import pytest
 from benchmarking.core.errors import StorageError
 from benchmarking.core.untrusted.redaction import (
     from_home,
-    is_secret_name,
     pseudonym,
     redacted,
     to_home,
     without_folders,
     without_names,
+)
+from benchmarking.core.untrusted.secret_formats import TOKENS
+from benchmarking.core.untrusted.secret_texts import (
+    is_secret_name,
+    know_secrets_in,
     without_secret_arguments,
     without_secrets,
 )
+from tests.helpers import secret_texts
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 
@@ -90,6 +95,57 @@ def test_terms_of_language_models_are_not_redacted(text):
     assert without_secrets(text) == text
 
 
+def test_secrets_are_recognised_by_value_by_format_and_by_name(monkeypatch):
+    for name, value in secret_texts.KNOWN.items():
+        monkeypatch.setenv(name, value)
+    assert secret_texts.remaining(without_secrets) == []
+
+
+def test_harmless_texts_are_unchanged(monkeypatch):
+    for name, value in secret_texts.KNOWN.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PGPASSWORD", "postgres")
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    monkeypatch.setenv("SSH_KEY", "/etc/passwd")
+    assert secret_texts.changed(without_secrets) == []
+    text = "ducklake:postgres:dbname=x and /etc/passwd 1"
+    assert without_secrets(text) == text
+
+
+def test_every_format_of_a_token_has_a_source():
+    assert [issuer for issuer, _, source in TOKENS if "/" not in source and not source.startswith("RFC ")] == []
+
+
+def test_passwords_among_a_commands_arguments_are_replaced_in_every_text(monkeypatch):
+    monkeypatch.setattr("benchmarking.core.untrusted.secret_texts._given", set())
+    know_secrets_in(["--db-path", "pg://ann:swordfish99@db/x", "--api-key", "-q7w8e9", "--tag", "t_token=z1x2c3"])
+    text = "swordfish99 and -q7w8e9 and z1x2c3, not swordfish999"
+    assert without_secrets(text) == "*** and *** and ***, not swordfish999"
+
+
+def test_secret_arguments_may_begin_with_a_dash():
+    given = [
+        "run",
+        "--api-key",
+        "-abc9",
+        "--password",
+        "--pass12",
+        "--token",
+        "-v",
+        "--key",
+        "x1",
+        "--secret",
+        "--save",
+    ]
+    left = ["run", "--api-key", "***", "--password", "***", "--token", "-v", "--key", "***", "--secret", "--save"]
+    assert without_secret_arguments(given) == left
+
+
+def test_fields_of_foreign_documents_are_redacted_by_name():
+    value = {"headers": {"X-Api-Key": "abc9", "Authorization": "Custom x y", "first_token": "x", "n": 1}}
+    assert redacted(value) == {"headers": {"X-Api-Key": "***", "Authorization": "***", "first_token": "x", "n": 1}}
+
+
 def test_names_of_secrets_are_recognised_in_every_spelling():
     secret = ("HF_TOKEN", "hf-token", "apiKey", "AWS_SECRET_ACCESS_KEY", "dbPassword", "HFTOKEN", "auth", "MY_KEY")
     other = ("tokens", "tokenizer", "author", "time_to_first_token", "pad_token", "keyboard", "passes", "key", "")
@@ -155,7 +211,13 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
 
 
-@pytest.mark.parametrize("part", ["a-", "sk-", "eyJ-", "://", "x=", "-----BEGIN PRIVATE KEY-----", '"', "token:", '="'])
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("a-", "sk-", "eyJ-", "://", "x=", "-----BEGIN PRIVATE KEY-----", '"', "token:", '="', "a:b", "/hooks/"),
+        *("cookie: a=b;", "a@b:", "--key "),
+    ],
+)
 def test_redaction_time_is_linear_in_text_length(part):
     start = time.perf_counter()
     without_secrets(part * (200_000 // len(part)))

@@ -1,0 +1,146 @@
+"""Published formats of tokens, keys and webhooks, by which they are recognised in any text."""
+
+from __future__ import annotations
+
+import re
+
+GITHUB = "docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns"
+GITLEAKS = "github.com/gitleaks/gitleaks/blob/master/config/gitleaks.toml"
+
+TOKENS: tuple[tuple[str, str, str], ...] = (
+    # issuer, format, source
+    ("Hugging Face", r"(?:hf_(?!transfer)|api_org_)[A-Za-z0-9]{8,}", "huggingface.co/docs/hub/security-tokens"),
+    ("OpenAI, Anthropic, OpenRouter and others", r"sk-(?=[\w-]{0,64}\d)[\w-]{16,}", GITHUB),
+    ("Groq", r"gsk_(?=\w{0,64}\d)\w{20,}", GITHUB),
+    ("xAI", r"xai-(?=[\w-]{0,64}\d)[\w-]{30,}", GITHUB),
+    ("Perplexity", r"pplx-[A-Za-z0-9]{24,}", GITHUB),
+    ("Replicate", r"r8_[A-Za-z0-9]{30,}", GITHUB),
+    ("NVIDIA", r"nvapi-[\w-]{30,}", GITHUB),
+    ("Cerebras, SambaNova", r"csk-(?=[\w-]{0,64}\d)[\w-]{20,}", GITHUB),
+    ("Fireworks", r"fw_(?=\w{0,64}\d)[A-Za-z0-9]{20,}", GITHUB),
+    ("LangSmith", r"lsv2_(?:pt|sk)_\w{30,}", GITHUB),
+    ("Pinecone", r"pcsk_\w{30,}", GITHUB),
+    ("Tavily", r"tvly-(?=[\w-]{0,64}\d)[\w-]{16,}", GITHUB),
+    ("Jina", r"jina_(?=\w{0,64}\d)\w{24,}", "jina.ai/api-dashboard"),
+    ("RunPod", r"rpa_[A-Z0-9]{30,}\w*", "docs.runpod.io/get-started/api-keys"),
+    ("Together AI", r"tgp_v1_[\w-]{30,}", GITHUB),
+    ("ElevenLabs", r"sk_[0-9a-f]{48}\b", GITHUB),
+    ("Modal", r"a[ks]-(?=[A-Za-z0-9]{0,21}\d)[A-Za-z0-9]{22}\b", "modal.com/docs/reference/modal.config"),
+    ("Langfuse", r"[sp]k-lf-[0-9a-f-]{36}", GITHUB),
+    ("Anyscale", r"esecret_[A-Za-z0-9]{20,}", GITHUB),
+    ("Firecrawl", r"fc-[0-9a-f]{32}\b", GITHUB),
+    ("LlamaCloud", r"llx-[\w-]{40,}", GITHUB),
+    ("Voyage AI", r"pa-[\w-]{40,}", GITHUB),
+    ("E2B", r"e2b_[0-9a-f]{40}", GITHUB),
+    ("Kaggle", r"KGAT_\w{20,}", "www.kaggle.com/docs/api"),
+    ("Weights & Biases", r"wandb_v1_\w{30,}", "docs.wandb.ai/platform/hosting"),
+    ("GitHub", r"(?:gh[pousr]_|github_pat_)\w{20,}", GITHUB),
+    ("GitLab", r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-[\w.-]{16,}", "docs.gitlab.com/security/tokens"),
+    ("AWS", r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b", "docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers"),
+    ("Google API key", r"AIza[\w-]{35}", GITHUB),
+    ("Google OAuth", r"(?:ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})", GITHUB),
+    ("Azure", r"[\w~.]{3}\dQ~[\w~.-]{31,34}", GITLEAKS),
+    ("Azure DevOps", r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}", GITHUB),
+    ("Databricks", r"dapi[0-9a-f]{32}(?:-\d)?", GITHUB),
+    ("Alibaba Cloud", r"LTAI[A-Za-z0-9]{12,24}\b", GITHUB),
+    ("Tencent Cloud", r"AKID[A-Za-z0-9]{32}\b", GITHUB),
+    ("DigitalOcean", r"do[opr]_v1_[0-9a-f]{64}", GITHUB),
+    ("Heroku", r"HRKU-[\w-]{36,}", GITHUB),
+    ("Fly.io", r"fm[12][a-z]?_[\w+/=-]{40,}", GITLEAKS),
+    ("Vercel", r"vc[apirk]_[A-Za-z0-9]{24,}", GITHUB),
+    ("Render", r"rnd_(?=\w{0,31}\d)[A-Za-z0-9]{32}\b", GITHUB),
+    ("Yandex Cloud", r"AQVN[\w-]{35,}", GITHUB),
+    ("ClickHouse Cloud", r"4b1d[A-Za-z0-9]{38}\b", GITLEAKS),
+    ("Netlify", r"nfp_[A-Za-z0-9]{36,}", GITHUB),
+    ("Supabase", r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,})", GITHUB),
+    ("PlanetScale", r"pscale_(?:tkn|pw|oauth)_[\w.-]{30,}", GITHUB),
+    ("Cloudflare", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", GITLEAKS),
+    ("Tailscale", r"tskey-(?:[a-z]+-)?[\w-]{16,}", GITHUB),
+    ("Vault, Terraform", r"(?:hv[sbr]\.[\w-]{20,}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,})", GITHUB),
+    ("Pulumi", r"pul-[0-9a-f]{40}", GITHUB),
+    ("Doppler", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{40,}", GITHUB),
+    ("1Password", r"ops_eyJ[\w+/=-]{50,}", GITLEAKS),
+    ("Docker", r"dckr_(?:pat|oat)_[\w-]{20,}", GITHUB),
+    ("npm", r"npm_[A-Za-z0-9]{30,}", GITHUB),
+    ("PyPI", r"pypi-[\w-]{30,}", GITHUB),
+    ("RubyGems", r"rubygems_[0-9a-f]{48}", GITHUB),
+    ("crates.io", r"cio[A-Za-z0-9]{32}\b", GITHUB),
+    ("NuGet", r"oy2[a-z0-9]{43}\b", GITHUB),
+    ("Clojars", r"CLOJARS_[a-z0-9]{60}", GITHUB),
+    ("Open VSX", r"ovsx(?:p|at)_[0-9a-f-]{36}", GITHUB),
+    ("JFrog", r"(?:AKCp[A-Za-z0-9]{60,}|cmVmd[A-Za-z0-9]{59})", GITLEAKS),
+    ("Slack", r"(?:xox[abceoprs](?:\.xox[bp])?-[\w-]{10,}|xapp-[\w-]{20,}|xwfp-[\w-]{20,})", GITHUB),
+    ("Telegram", r"\d{8,10}:AA[\w-]{32,34}", "core.telegram.org/bots/api"),
+    ("Discord", r"[MNO][A-Za-z0-9_-]{23,25}\.[\w-]{6}\.[\w-]{27,38}", GITHUB),
+    ("Stripe", r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})", GITHUB),
+    ("Square", r"(?:sq0[ac][a-z]{2}-[\w-]{22,}|EAAA[\w-]{60})", GITHUB),
+    ("Shopify", r"shp(?:at|ca|pa|ss|ua)_[0-9a-fA-F]{32}", GITHUB),
+    ("SendGrid", r"SG\.[\w-]{16,32}\.[\w-]{16,64}", GITHUB),
+    ("Brevo", r"xkeysib-[0-9a-f]{64}-\w{16}", GITHUB),
+    ("MailerSend", r"mlsn\.[0-9a-f]{64}", GITHUB),
+    ("Mailgun", r"key-[0-9a-f]{32}\b", GITHUB),
+    ("Twilio", r"SK[0-9a-f]{32}\b", GITHUB),
+    ("Grafana", r"(?:gls?a?c?_[\w+/=]{30,})", GITHUB),
+    ("New Relic", r"NR(?:AK|JS|II|RA|IQ)-[A-Za-z0-9_-]{19,}", GITHUB),
+    ("PostHog", r"ph[cx]_[A-Za-z0-9]{40,}", GITHUB),
+    ("Sentry", r"sntry[su]_[\w+/=-]{40,}", GITHUB),
+    ("Dynatrace", r"dt0[a-z]\d{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}", GITHUB),
+    ("Linear", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}", GITHUB),
+    ("Notion", r"(?:ntn_[A-Za-z0-9]{40,}|secret_[A-Za-z0-9]{43})", GITHUB),
+    ("Atlassian", r"(?:ATATT3|ATCTT3)[\w=-]{50,}|ATBB[A-Za-z0-9_=.-]{28,}", GITHUB),
+    ("Adobe", r"p8e-[A-Za-z0-9]{32}\b", GITLEAKS),
+    ("Facebook", r"EAACEdEose0cBA\w+", GITHUB),
+    ("Airtable", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", GITHUB),
+    ("Figma", r"fig[dour]_[\w-]{30,}", GITHUB),
+    ("Postman", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}", GITHUB),
+    ("CircleCI", r"CCIP(?:AT|RJ)_[A-Za-z0-9]{22}_[0-9a-f]{40}", GITHUB),
+    ("Buildkite", r"bk(?:ua|pt|at|ct)_[0-9a-zA-Z]{40,}", GITHUB),
+    ("Prefect", r"pn[ub]_[A-Za-z0-9]{36}", GITHUB),
+    ("Sourcegraph", r"sg[pda]_(?:[A-Za-z0-9]{16}_)?[0-9a-f]{40}", GITHUB),
+    ("age", r"AGE-SECRET-KEY-1[0-9A-Z]{50,}", "github.com/C2SP/C2SP/blob/main/age.md"),
+    ("JSON Web Token", r"eyJ[\w-]{8,500}\.[\w-]{4,9000}\.[\w-]*", "RFC 7519"),
+)
+"""Each format begins at the beginning of a word."""
+
+TOKEN = re.compile(rf"(?<![A-Za-z0-9_])(?:{'|'.join(form for _, form, _ in TOKENS)})")
+PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|.*)",
+    re.DOTALL,
+)
+"""RFC 7468."""
+CREDENTIAL = re.compile(
+    r"(?<=\bBearer )(?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)[\w.~+/=-]{8,}"
+    r"|(?i:(?<=\bbearer ))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))[\w.~+/=-]{8,}"
+    r"|(?i:(?<=\bbasic ))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])[\w+/-]{8,}={0,2}"
+)
+"""RFC 6750 and 7617."""
+
+WEBHOOK = re.compile(
+    r"""(?ix)(?P<start>://(?:
+    hooks\.slack(?:-gov)?\.com/\w+/              # api.slack.com/messaging/webhooks
+    | (?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/  # docs.discord.com/developers/resources/webhook
+    | [\w.-]{1,200}\.webhook\.office\.com/\w+/   # learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors
+    | outlook\.office(?:365)?\.com/webhook/
+    | [\w.-]{1,200}\.logic\.azure\.com(?::\d+)?/workflows/
+    | api\.telegram\.org/(?:file/)?bot           # core.telegram.org/bots/api
+    | hooks\.zapier\.com/hooks/
+    | hook\.[\w.-]{1,40}\.make\.com/
+    | maker\.ifttt\.com/trigger/
+    | open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/(?:v2/)?hook/
+    | events\.pagerduty\.com/(?:integration|x-ere)/
+    | hooks\.chime\.aws/incomingwebhooks/
+    | (?:webhook\.site|hc-ping\.com|ntfy\.sh)/
+    | [^\s/'"<>]{1,255}/(?:[\w.~%-]{1,100}/){0,6}(?:incoming[-_]?)?(?:web)?hooks?/(?=[^\s'"<>]{0,200}\d)
+    ))[^\s'"<>]+"""
+)
+"""Addresses whose path is a secret: everybody who knows it can post."""
+
+
+def without_formats(text: str) -> str:
+    """The text with `***` for tokens, keys and paths of webhooks."""
+    text = TOKEN.sub("***", text)
+    if "-----BEGIN" in text:
+        text = PRIVATE_KEY.sub("***", text)
+    if "earer " in text or "asic " in text or text.isupper():
+        text = CREDENTIAL.sub("***", text)
+    return WEBHOOK.sub(r"\g<start>***", text) if "://" in text else text

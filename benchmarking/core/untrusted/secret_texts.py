@@ -1,0 +1,383 @@
+"""Finds secrets in text, and replaces them by `***`: by value, by format, and by the name before them.
+
+By value: environment variables with the name of a secret, passwords in URLs, and what `know_secret` was given. By
+format: `secret_formats`, logins and parameters of URLs. By name: `HF_TOKEN=...`, `--api-key ...`, headers, fields of
+JSON, YAML and XML, SQL.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from urllib.parse import quote, unquote
+
+from benchmarking.core.untrusted.secret_formats import without_formats
+
+LEFT_OUT = "***"
+
+NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+ALWAYS_SECRET = (
+    *("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey"),
+    "webhook",
+)
+SECRET_AT_THE_END = (
+    *ALWAYS_SECRET,
+    "token",
+    "key",
+    "pass",
+    "pwd",
+    "auth",
+    "cookie",
+    "bearer",
+    "signature",
+    "pat",
+    "sig",
+)
+JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
+NO_SECRET_TOKENS = (
+    *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
+    *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
+)
+"""Words before "token" in the vocabulary of language models."""
+NO_SECRET_KEYS = (
+    *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash", "lookup", "dict", "row", "series"),
+    *("join", "unique", "object", "index", "build", "map", "metric", "state", "query", "attention", "hashed"),
+)
+"""Words before "key" in the vocabulary of data and models."""
+NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count")
+"""Words after "password" and others, of properties of a secret."""
+WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
+"""Names with other meanings, whose values are secrets unless they are a word."""
+
+PLAIN_VALUE = re.compile(
+    r"""(?ix) [\d.]{1,6} | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
+    | default | required | optional | enabled | disabled | failed | denied | refused | rejected | invalid | expired
+    | not | is | was | \*{3,} | <\w+> | \[\w+\] | \$\{?\w+\}?"""
+)
+"""What is no secret after the name of one: counts, switches, outcomes, placeholders."""
+PROSE = (
+    *("a", "an", "and", "or", "is", "was", "are", "to", "for", "with", "without", "must", "needs", "need", "not", "no"),
+    *("from", "in", "on", "as", "if", "when", "the", "takes", "requires", "require", "cannot", "can", "has", "have"),
+    *("given", "instead", "again", "twice", "only", "expects", "expected", "value", "values", "that", "which", "it"),
+    *("its", "of", "by"),
+)
+"""Words after a flag in a sentence about it."""
+
+MAX_VALUE = 500
+"""Characters that are read of a value without quotes before it is known to be a secret."""
+REST = re.compile(r"""[^\s,;&"']*""")
+QUOTED = r"""\\"(?:(?!\\").){0,4000}\\" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.|\'\')*' """
+VALUE = re.compile(rf"""(?xs) {QUOTED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """)
+LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
+SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
+AUTHORIZATION = re.compile(
+    rf"""(?xs) (?:{QUOTED}) (?:\s?\+\s?(?:{QUOTED}))*
+    | [A-Za-z][\w-]{{1,40}}\ [\w-]+="?[^\s"',]*"?(?:,\s?[\w-]+="?[^\s"',]*"?)*      # Digest username="ann", realm=...
+    | (?i:{SCHEMES})\ [^\s,;"']+
+    | [A-Z][\w-]{{1,40}}\ (?=[^\s,;"']*\d|[^\s,;"']{{16}})[^\s,;"']+
+    | [^\s,;"']+ """
+)
+"""The value of an Authorization header: a scheme and its credential."""
+COOKIE_NAMES = ("cookie", "cookies")
+COOKIE = r"""[^\s;,"'={}]+(?:=(?:"[^"]*"|[^\s;,"']*))?"""
+COOKIES = re.compile(rf"""(?xs) {QUOTED} | \{{[^{{}}]*\}} | {COOKIE}(?:;\s?{COOKIE})* """)
+
+HINT = re.compile("secret|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
+"""A part of every name of a secret."""
+BEFORE_HINT = re.compile(r"[\w.-]{0,100}\Z")
+AFTER_HINT = re.compile(r"""(?P<name>[\w.-]{1,200})(?P<close>\\?["'])?(?P<sign>\s?(?:=>?|:)\s?)?""")
+FLAG = re.compile(rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | [^\s"']+)""")
+PAIR = re.compile(rf"""(?xs)\((?P<sign>\s?["'](?P<name>[\w-]{{1,60}})["']\s?,\s?)(?P<value>{QUOTED})""")
+ELEMENT = re.compile(r"(?P<sign><(?P<name>[\w:-]{1,60})>)(?P<value>[^<]{1,4000})(?=</)")
+SQL = re.compile(
+    rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|IDENTIFIED\ BY)\s{{1,4}})
+    (?P<value>{QUOTED})"""
+)
+LOGINS = re.compile(
+    r"""(?x)(?P<sign>(?<![\w-])(?:-u|-U|--user|--proxy-user)[ =]["']?[^\s:"']{1,100}:   # curl
+        | \blogin\s+\S{1,100}\s+password\s+                                             # netrc
+        | \bsshpass\s+-p\s?
+    )(?P<value>[^\s"']+)"""
+)
+LOGIN_WORDS = ("-u", "-U", "user", "login", "sshpass")
+URL_LOGIN = re.compile(
+    r"""(?x)(?<=://)(?:
+        (?:[^/@\s'"<>?\#]{0,300}@)+
+        | [^/@:\s'"<>?\#]{0,100}:(?!\d{1,5}(?:[/?\#]|$))[^\s'"<>]{0,300}@(?!sha256:)(?=[\w.\[/-])
+    )"""
+)
+URL_PASSWORD = re.compile(r"""://[^/@:\s'"<>?#]{0,100}:(?!\d{1,5}(?:[/?#]|$))([^\s'"<>]{1,300})@(?!sha256:)""")
+URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
+"""All URL parameters, since signed URLs have secrets under many names."""
+BARE_LOGIN = re.compile(
+    r"""(?x)(?<![\w.:/@+-])(?P<user>[A-Za-z][\w.+-]{0,63}):(?P<password>[^\s:/'"<>]{3,100})@(?=(?!sha256:)[\w\[])"""
+)
+NO_USERS = ("mailto", "sip", "sips", "xmpp", "acct", "file")
+"""Schemes of addresses that look like a login."""
+
+MIN_KNOWN = 6
+MIN_WORD = 8
+"""Minimum length of a known secret that consists of letters of one case, and may thus be a word of other texts."""
+NO_SECRETS = (
+    *("password", "postgres", "postgresql", "benchhouse", "benchmark", "no-key", "no_key", "not-needed", "localhost"),
+    *("required", "optional", "disabled", "enabled", "default", "external", "internal", "anonymous", "undefined"),
+    *("production", "development", "token-abc123", "transformers", "runtimes", "openvino", "onnxruntime"),
+)
+"""Usual values of variables with the name of a secret that protect nothing, and are words of other texts."""
+
+MAX_CACHED = 300
+"""Maximum length of a text whose outcome is cached: records repeat most of theirs."""
+Known = frozenset[str]
+
+_given: set[str] = set()
+
+
+def know_secret(value: str) -> None:
+    """From now on, this value is replaced in every text."""
+    if _is_telling(value, MIN_WORD):
+        _given.add(value)
+
+
+def know_secrets_in(arguments: Iterable[str]) -> None:
+    """Know the passwords in URLs and the values of secret flags among a command's arguments."""
+    words = list(arguments)
+    for before, word in zip(["", *words], words, strict=False):
+        name, equals, value = word.partition("=")
+        if before.startswith("-") and "=" not in before and is_secret_flag(before):
+            know_secret(word)
+        elif equals and is_secret_name(name) and not any(map(str.isspace, value)):  # otherwise a sentence
+            know_secret(value)
+        for password in _passwords(word):
+            know_secret(password)
+
+
+def known_secrets() -> Known:
+    """The values of all known secrets at this moment."""
+    found = set(_given)
+    for name, value in os.environ.items():
+        if len(value) < MIN_KNOWN:
+            continue
+        if "://" in value:
+            found.update(one for one in _passwords(value) if _is_telling(one, MIN_WORD))
+        if _is_secret_variable(name):
+            words = _words(name)
+            shortest = MIN_KNOWN if any(word in ALWAYS_SECRET for word in words) else MIN_WORD
+            if _is_telling(value, shortest) and not (os.path.isabs(value) and os.path.exists(value)):
+                found.add(value)
+    return frozenset(found)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
+    words = _words(name)
+    if words in ([], ["key"]) or words[-1] in NO_SECRET_ENDINGS:  # "key=value" is not a secret
+        return False
+    if len(words) > 1 and words[-2] in {"token": NO_SECRET_TOKENS, "key": NO_SECRET_KEYS}.get(words[-1], ()):
+        return False
+    return (
+        any(word in ALWAYS_SECRET for word in words)
+        or words[-1] in SECRET_AT_THE_END
+        or words[-1].endswith(JOINED_ENDINGS)
+    )
+
+
+def is_secret_flag(name: str) -> bool:
+    """Whether the argument after this flag is a secret."""
+    return is_secret_name(name) or name.lstrip("-") == "key"
+
+
+def is_secret_field(name: str) -> bool:
+    """Whether a header or field of this name almost always has a secret: in prose, a colon follows other words too."""
+    words = _words(name)
+    return is_secret_name(name) and (
+        len(words) > 1
+        or words[-1] in ("cookie", *ALWAYS_SECRET)
+        or (words[-1] != "token" and words[-1].endswith(JOINED_ENDINGS))
+    )
+
+
+def without_secrets(text: str, known: Known | None = None) -> str:
+    """The text without recognised secrets. `known` is `known_secrets()`, for callers with many texts."""
+    known = known_secrets() if known is None else known
+    return _short_without_secrets(text, known) if len(text) <= MAX_CACHED else _without_secrets(text, known)
+
+
+def without_formatted_secrets(text: str, known: Known | None = None) -> str:
+    """The text without known values, published formats, and logins and parameters of URLs; names are not looked at."""
+    pattern = _known(known_secrets() if known is None else known)
+    if pattern is not None:
+        text = pattern.sub(LEFT_OUT, text)
+    text = without_formats(text)
+    if "://" in text:
+        text = URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text))
+    return BARE_LOGIN.sub(_without_login, text) if "@" in text else text
+
+
+def _without_secrets(text: str, known: Known) -> str:
+    text = without_formatted_secrets(text, known)
+    if "=" in text or ":" in text:
+        text = _without_named(text)
+    if "-" in text:
+        text = FLAG.sub(_without_flag, text)
+    if "'" in text or '"' in text:
+        text = SQL.sub(_without_value, PAIR.sub(_without_named_value, text))
+    if "<" in text:
+        text = ELEMENT.sub(_without_named_value, text)
+    return LOGINS.sub(_without_value, text) if any(word in text for word in LOGIN_WORDS) else text
+
+
+_short_without_secrets = lru_cache(maxsize=10_000)(_without_secrets)
+
+
+def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
+    """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
+    result: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, _ = argument.partition("=")
+        before = arguments[position - 1] if position else ""
+        if before.startswith("-") and "=" not in before and is_secret_flag(before) and not _is_flag(argument):
+            result.append(LEFT_OUT)
+        elif equals and " " not in name and is_secret_name(name):
+            result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
+        else:
+            result.append(without_secrets(argument))
+    return result
+
+
+def _is_flag(argument: str) -> bool:
+    """Whether an argument is the next flag rather than a value that begins with a dash."""
+    return re.fullmatch(r"-[A-Za-z]|--[a-z][a-z-]*(?:=.*)?", argument, re.DOTALL) is not None
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in NAME_WORDS.findall(name)]
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_variable(name: str) -> bool:
+    return is_secret_name(name)
+
+
+def _is_telling(value: str, shortest_word: int) -> bool:
+    """Whether a value can be told from other words of a text."""
+    return len(value) >= (shortest_word if _is_word(value) else MIN_KNOWN) and value.lower() not in NO_SECRETS
+
+
+def _is_word(text: str) -> bool:
+    return text.isalpha() and (text.islower() or text.isupper() or text.istitle())
+
+
+def _passwords(text: str) -> list[str]:
+    return [unquote(found[1]) for found in URL_PASSWORD.finditer(text)] if "://" in text else []
+
+
+@lru_cache(maxsize=8)
+def _known(values: frozenset[str]) -> re.Pattern[str] | None:
+    """Finds the values as they are, in JSON, in URLs and in Base64, but not inside other words."""
+    forms = set()
+    for value in values:
+        forms |= {value, quote(value), quote(value, safe=""), html.escape(value)}
+        forms |= {json.dumps(value)[1:-1], repr(value)[1:-1]}
+        forms.add(base64.b64encode(value.encode("utf-8", "surrogateescape")).decode().rstrip("="))
+    if not forms:
+        return None
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])")
+
+
+def _without_named(text: str) -> str:
+    """The text without the values after secret names with "=" or ":"."""
+    parts, position, looked_at = list[str](), 0, 0
+    for hint in HINT.finditer(text):
+        if hint.start() < looked_at:
+            continue
+        start = hint.start() - 100 if hint.start() - looked_at > 100 else looked_at
+        before = BEFORE_HINT.search(text, start, hint.start())
+        found = AFTER_HINT.match(text, hint.start() if before is None else before.start())
+        assert found is not None
+        looked_at = found.end("name")
+        value = None if found["sign"] is None else _named_value(text, found)
+        if value is not None and not PLAIN_VALUE.fullmatch(value[0].strip("\"'\\")):
+            parts += [text[position : found.end()], _hidden(value[0])]
+            position = looked_at = value.end()
+            if len(value[0]) == MAX_VALUE:
+                position = looked_at = REST.match(text, position).end()  # type: ignore[union-attr]
+    return "".join([*parts, text[position:]]) if parts else text
+
+
+def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
+    """The secret after a name and its sign; None if it is no secret."""
+    name, sign = found["name"], found["sign"]
+    is_field, last = ":" in sign, (_words(name) or [""])[-1]
+    if last in WEAK_NAMES and len(_words(name)) == 1:
+        value = VALUE.match(text, found.end())
+        return value if value is not None and _is_like_a_secret(value[0], is_field=is_field) else None
+    if last != "cookies" and not (is_secret_field(name) if is_field else is_secret_name(name)):
+        return None
+    if last == "authorization":
+        return AUTHORIZATION.match(text, found.end())
+    if last in COOKIE_NAMES:
+        cookies = COOKIES.match(text, found.end())
+        return cookies if cookies is None or last == "cookie" or cookies[0][:1] == "{" or "=" in cookies[0] else None
+    value = (LINE if last == "passphrase" and is_field else VALUE).match(text, found.end())
+    is_message = is_field and found["close"] and value is not None and _is_prose(text, value)
+    return None if is_message else value
+
+
+def _is_like_a_secret(value: str, *, is_field: bool) -> bool:
+    """Whether the value of a weak name is no word or number; after a colon it must be longer, since in prose and in
+    the answers of language models a colon follows these names too."""
+    plain = value.strip("\"'\\")
+    if is_field:
+        return len(plain) >= MIN_KNOWN + 2 and any(map(str.isdigit, plain)) and not _is_special(plain)
+    return not _is_word(plain) and not _is_special(plain)
+
+
+def _is_special(text: str) -> bool:
+    """Whether a text is a token of a language model, or code, rather than a secret."""
+    return text[:1] in ("<", "[", "(", "{", "|", "#") or PLAIN_VALUE.fullmatch(text) is not None
+
+
+def _is_prose(text: str, value: re.Match[str]) -> bool:
+    """Whether a word follows that is part of a message, such as "unknown tag 'password': known: ..."."""
+    return value[0][:1] not in "\"'\\" and re.match(r"\[|[a-z]+[:?.!]?(?:\s|$)", text[value.start() :]) is not None
+
+
+def _without_value(found: re.Match[str]) -> str:
+    return found["sign"] + _hidden(found["value"])
+
+
+def _without_named_value(found: re.Match[str]) -> str:
+    is_plain = PLAIN_VALUE.fullmatch(found["value"].strip("\"'\\ "))
+    if not is_secret_name(found["name"]) or is_plain:
+        return found[0]
+    return found[0][: found.start("value") - found.start()] + _hidden(found["value"])
+
+
+def _without_flag(found: re.Match[str]) -> str:
+    value = found["value"]
+    is_no_value = value in PROSE or re.fullmatch(r"[A-Z][A-Z_]*[:,.)]?", value) or _is_flag(value)
+    if not is_secret_flag(found["name"]) or is_no_value or PLAIN_VALUE.fullmatch(value.rstrip(":,.")):
+        return found[0]
+    return f"{found['name']}{found['sign']}{_hidden(value)}"
+
+
+def _without_login(found: re.Match[str]) -> str:
+    user, password = found["user"], found["password"]
+    if user in NO_USERS or password.isdigit() or _is_word(password):
+        return found[0]
+    return f"{user}:{LEFT_OUT}@"
+
+
+def _hidden(value: str) -> str:
+    """What replaces a value, in its quotes."""
+    opening = re.match(r"\\?[\"']", value)
+    if opening is None:
+        return LEFT_OUT
+    is_closed = len(value) > len(opening[0]) and value.endswith(opening[0])
+    return f"{opening[0]}{LEFT_OUT}{opening[0] if is_closed else ''}"
