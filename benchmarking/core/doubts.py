@@ -368,6 +368,43 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "lower the rate",
     ),
     (
+        "saturation_unknown",
+        "info",
+        "the level was too short to tell whether the server's queue keeps growing",
+        "raise --duration to the needed_duration_s in the evidence, or lower the rate",
+    ),
+    (
+        "no_steady_window",
+        "noisy",
+        "hardly any request ended before the last one was sent, so the throughput includes the filling and draining of "
+        "the server",
+        "raise --duration or --num-requests to several times the latency",
+    ),
+    (
+        "short_window",
+        "info",
+        "the steady window is shorter than three replies, so throughput and requests in flight are imprecise",
+        "raise --duration to the needed_duration_s in the evidence",
+    ),
+    (
+        "unsteady",
+        "noisy",
+        "requests in flight differ from throughput times latency (Little's law): the server was in no steady state",
+        "look for stalls or a warm-up of the server, and use a longer --duration",
+    ),
+    (
+        "varying_rate",
+        "info",
+        "the rate changed during the level (a ramp or a trace), so its figures are means over all rates",
+        "use --arrivals poisson or constant for the figures of one rate",
+    ),
+    (
+        "warming_up",
+        "info",
+        "requests became faster during the level, as while a server warms up",
+        "raise --warmup-requests, or discard the first level",
+    ),
+    (
         "level_full",
         "info",
         "the level ended early, because a level holds at most 200000 requests",

@@ -1,17 +1,17 @@
 """Rules that make an open-loop load invalid, for our own loads and imported ones.
 
 Imported files contain less than our own records: some have no request times, most have no schedule. A rule is applied
-only where its data exist. Sources: MLPerf's inference rules, GuideLLM (lateness, over-saturation), inference-perf
-(achieved rate).
+only where its data exist. Sources: MLPerf's inference rules, GuideLLM (lateness), inference-perf (achieved rate).
+Over-saturation is judged by the queue: see `queue_growth`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
 from benchmarking.core.doubts import doubt
+from benchmarking.core.queue_growth import Queue, queue_of
 from benchmarking.core.records import Doubt, Json, Requests
 
 MAX_LATENESS_SHARE = 0.01
@@ -20,11 +20,6 @@ MIN_ACHIEVED_SHARE = 0.98
 MAX_CACHED_SHARE = 0.01
 SIGNIFICANT_T = 3.09
 """One-sided p = 0.001, since successive requests are not independent and a curve has many levels."""
-MIN_RISE = 0.5
-"""Minimum rise of a fitted line over a level, as a share of its middle; a smaller rise is not over-saturation."""
-MIN_REQUESTS_FOR_TREND = 10
-"""Requests: of a simulated server at half its capacity, 10 requests give a false alarm no more often than 60 do, and at
-twice its capacity they are found in 80 % of the trials with 4 slots, 20 requests in 98 %."""
 MS_PER_S = 1000.0
 
 
@@ -55,10 +50,27 @@ def prefix_cache_hit(cached_tokens: float, prompt_tokens: float) -> Sequence[Dou
     return (doubt("prefix_cache_hit", cached_share=share),) if share >= MAX_CACHED_SHARE else ()
 
 
-def over_saturated(requests: Requests) -> Sequence[Doubt]:
-    """The doubt about a server whose queue kept growing."""
-    evidence = over_saturation(requests)
-    return () if evidence is None else (doubt("over_saturated", **evidence),)
+def over_saturated(requests: Requests, rate_per_s: float | None = None) -> Sequence[Doubt]:
+    """The doubt about a server whose queue kept growing at this rate (None: the rate of the schedule), or the
+    information that the level was too short to tell, with the duration that would be enough."""
+    queue = _queue(requests, rate_per_s)
+    if queue.growth == "growing":
+        return (doubt("over_saturated", **_evidence(queue)),)
+    return (doubt("saturation_unknown", needed_duration_s=queue.needed_s),) if queue.growth == "unknown" else ()
+
+
+def over_saturation(requests: Requests, rate_per_s: float | None = None) -> dict[str, Json] | None:
+    """The evidence that the server's queue kept growing; None if it did not, or if the level was too short to tell."""
+    queue = _queue(requests, rate_per_s)
+    return _evidence(queue) if queue.growth == "growing" else None
+
+
+def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
+    return queue_of(requests.intended_ms, [end for end in requests.end_ms if end is not None], rate_per_s)
+
+
+def _evidence(queue: Queue) -> dict[str, Json]:
+    return {"load": queue.load, "relative_error": queue.load_error}
 
 
 def over_saturated_by_statistics(
@@ -121,42 +133,3 @@ def sent_per_s(requests: Requests) -> float | None:
     sent = [one for one in requests.sent_ms if one is not None]
     took_s = (max(sent) - min(sent)) / MS_PER_S if sent else 0.0
     return (len(sent) - 1) / took_s if took_s > 0 else None
-
-
-def over_saturation(requests: Requests) -> dict[str, Json] | None:
-    """The evidence that the server's queue kept growing: both the number in flight and the time to first token rise
-    over the level, significantly and by half of their middle. None if they do not."""
-    rows = [
-        (at, answer - at)
-        for at, first, end, error in zip(
-            *(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.error), strict=True
-        )
-        if (answer := end if first is None and error is None else first) is not None
-    ]
-    if len(rows) < MIN_REQUESTS_FOR_TREND:
-        return None
-    starts = sorted(requests.intended_ms)
-    ends = sorted(end for end in requests.end_ms if end is not None)
-    in_flight, done = [], 0
-    for place, at in enumerate(starts):
-        while done < len(ends) and ends[done] <= at:
-            done += 1
-        in_flight.append((at, float(place + 1 - done)))
-    rises = {"in_flight": _rise(in_flight), "time_to_first_token": _rise(rows)}
-    if any(t < SIGNIFICANT_T or share < MIN_RISE for t, share in rises.values()):
-        return None
-    return {f"{name}_rise_share": share for name, (_, share) in rises.items()}
-
-
-def _rise(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The t statistic of the slope of a regression line, and its total rise as a share of the mean."""
-    n = len(rows)
-    x, y = fmean(a for a, _ in rows), fmean(b for _, b in rows)
-    spread = sum((a - x) ** 2 for a, _ in rows)
-    if spread <= 0 or y <= 0:
-        return 0.0, 0.0
-    slope = sum((a - x) * (b - y) for a, b in rows) / spread
-    rest = sum((b - y - slope * (a - x)) ** 2 for a, b in rows)
-    error = math.sqrt(rest / (n - 2) / spread)
-    t = math.inf if error == 0 and slope > 0 else 0.0 if error == 0 else slope / error
-    return t, slope * (rows[-1][0] - rows[0][0]) / y

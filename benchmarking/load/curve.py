@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -10,14 +11,28 @@ from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, REQUEST_RATE, Json, Point, Result
 from benchmarking.load.generator import Level
+from benchmarking.load.rate_posterior import Look, Posterior, look_of
 
 KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
 LEAST_GOOD = 0.99
 """Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
-CLOSE = 0.05
-"""The search ends when a rate that meets the limits and one that does not are this close together."""
+CLOSE = 1.25
+"""Bisection ends when a rate that meets the limits and one that does not differ by this factor."""
+NEAR_DURATIONS = 2
+"""Length of a level near the answer, in durations."""
+MOST_DURATIONS = 44
+STEPS = (1.0, 1.06, 0.97)
+"""Levels near the answer are at these multiples of its median in turn, which shows the slope."""
+MOST_ABOVE = 1.05
+PRECISE = 0.025
+"""Standard deviation of the answer's logarithm."""
+MOST_INVALID = 8
+COUNTED = frozenset({"failed_requests"})
+"""Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
 HIGHEST_RATE = "highest_request_rate_per_sec"
 """The metric of a search."""
+RATE_LOW, RATE_HIGH = "highest_request_rate_ci_low_per_sec", "highest_request_rate_ci_high_per_sec"
+"""Its 95 % interval."""
 NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
 """Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
@@ -77,11 +92,13 @@ def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     return slope, sum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
 
 
-def meets(result: Result) -> bool:
+def meets(result: Result) -> bool | None:
     """Whether a rate meets the limits: 99 % of its requests do, the server kept up, and MLPerf's loadgen, if used,
-    considers the test valid."""
-    kinds = {one.kind for one in result.doubts}
-    return result.metrics.get("goodput_share", 0.0) >= LEAST_GOOD and not kinds & NOT_MET
+    considers the test valid. None if it is unknown how many requests do."""
+    if any(one.kind in NOT_MET for one in result.doubts):
+        return False
+    share = result.metrics.get("goodput_share")
+    return None if share is None else share >= LEAST_GOOD
 
 
 def search(
@@ -89,66 +106,151 @@ def search(
 ) -> list[Result]:
     """Search for the highest rate that meets the limits. Returns the measured levels, then the outcome.
 
-    Bisects between the rates of `lowest` and `highest`. The rate found is measured again; if that does not confirm it,
-    the search continues below.
+    Bisection brackets the answer. Then levels of twice the duration near it are added until the posterior of all looks
+    (`rate_posterior`) is narrow, or the levels took `MOST_DURATIONS` times the duration. Every level has fresh
+    arrivals. The answer is the median of the posterior, or less if it could otherwise be more than 5 % too high with a
+    probability above 10 %.
     """
-    levels: dict[float, Result] = {}
-
-    def is_met(rate: float) -> bool:
-        levels[rate] = measured(replace(lowest, rate=rate))
-        return meets(levels[rate])
-
-    low: float | None = float(lowest.rate or 0)
-    high, confirmed = highest, None
-    if not is_met(float(lowest.rate or 0)):
-        low = None
-    elif is_met(high):
-        low = high
-    while low is not None and confirmed is None:
-        while high / low - 1 > CLOSE:
-            middle = float(f"{(low + high) / 2:.4g}")
-            low, high = (middle, high) if is_met(middle) else (low, middle)
-        say(f"confirming {low:g} requests/s")
-        again = measured(replace(lowest, rate=low))
-        if meets(again):
-            confirmed, levels[low] = again, _marked(levels[low], is_highest_rate=True)
-        else:
-            levels[low], high = again, low
-            low = max((rate for rate, one in levels.items() if rate < high and meets(one)), default=None)
-    failing = [rate for rate, one in levels.items() if not meets(one)]
-    facts: dict[str, Json] = {
-        "searched_per_s": [lowest.rate, highest],
-        "lowest_rate_not_met_per_s": min(failing, default=None),
-    }
-    return [*levels.values(), _found(confirmed, lowest, next(iter(levels.values())).point, facts)]
+    found = _Search(measured, lowest, highest)
+    low, high = found.ends
+    while high / low > CLOSE or not found.levels:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if found.look(middle, 1) else (low, middle)
+        if found.unknown is not None:
+            return [*found.levels, found.failed(f"not found: {found.unknown}")]
+    while found.spent < MOST_DURATIONS and found.looks and not found.is_precise():
+        rate = found.posterior.quantile(0.5) * STEPS[len(found.levels) % len(STEPS)]
+        say(f"within the limits up to about {found.posterior.quantile(0.5):.4g} requests/s, measuring near that rate")
+        if found.look(rate, NEAR_DURATIONS) is None and found.is_stuck():
+            break
+    return [*found.levels, found.outcome()] if not found.looks else found.answered()
 
 
-def _found(confirmed: Result | None, lowest: Level, point: Point, facts: Mapping[str, Json]) -> Result:
-    """The outcome of a search, at a point without a rate, so that repeated searches are one series: the measurement
-    that confirmed the highest rate, with the rate as a metric. A failed result if no rate met the limits."""
-    point = replace(point, axes={name: value for name, value in point.axes.items() if name != REQUEST_RATE})
-    if confirmed is None:
+class _Search:
+    """The levels of a search, and what follows from them."""
+
+    def __init__(self, measured: Callable[[Level], Result], lowest: Level, highest: float) -> None:
+        assert lowest.rate is not None
+        self.ends = (float(lowest.rate), highest)
+        self.levels: list[Result] = []
+        self.looks: list[Look] = []
+        self.used: list[Result] = []
+        """The level of each look."""
+        self.invalid: dict[float, str] = {}
+        """Rate -> the doubts of an invalid level."""
+        self.unknown: str | None = None
+        """Why it is unknown whether requests meet the limits."""
+        self.spent = 0.0
+        self._measured, self._lowest = measured, lowest
+
+    @property
+    def posterior(self) -> Posterior:
+        return Posterior(self.looks, *self.ends)
+
+    def look(self, rate: float, durations: int) -> bool | None:
+        """Measure a rate for so many durations; returns whether it met the limits, None if the level was invalid."""
+        least, most = self.ends
+        rate = float(f"{min(max(rate, least), most, *(0.98 * one for one in self.invalid)):.4g}")
+        while any(offered(one) == rate for one in self.levels):  # a run has a point once
+            rate = float(f"{rate * 0.999:.6g}")
+        number = self._lowest.number
+        level = replace(
+            self._lowest,
+            rate=rate,
+            number=None if number is None else number * durations,
+            duration_s=self._lowest.duration_s * durations,
+        )
+        self.levels.append(result := self._measured(level))
+        self.spent += durations
+        wrong = sorted({one.kind for one in result.doubts if one.severity == "invalid"} - NOT_MET - COUNTED)
+        if result.status != "ok" or wrong:
+            self.invalid[rate] = ", ".join(wrong) or str(result.error)
+            return None
+        if (is_met := meets(result)) is None:
+            self.unknown = result.missing.get("goodput_share", "it is unknown how many requests met the limits")
+            return None
+        is_unstable = any(one.kind in NOT_MET for one in result.doubts)
+        self.looks.append(look_of(result.requests, rate, is_unstable=is_unstable))
+        self.used.append(result)
+        return is_met
+
+    def is_precise(self) -> bool:
+        posterior = self.posterior
+        middle, low, high = (posterior.quantile(share) for share in (0.5, 0.16, 0.84))
+        return posterior.quantile(0.1) * MOST_ABOVE >= middle and math.log(high / low) / 2 < PRECISE
+
+    def is_stuck(self) -> bool:
+        """Whether the last levels were all invalid."""
+        return len(self.levels) - len(self.looks) > MOST_INVALID
+
+    def answered(self) -> list[Result]:
+        """The levels with the one nearest to the answer marked, then the outcome."""
+        outcome = self.outcome()
+        if (rate := outcome.metrics.get(HIGHEST_RATE)) is None:
+            return [*self.levels, outcome]
+        nearest = min(self.used, key=lambda one: abs(math.log(offered(one) / rate)))
+        return [*(_marked(one, is_highest_rate=True) if one is nearest else one for one in self.levels), outcome]
+
+    def outcome(self) -> Result:
+        """The result of the search, at a point without a rate, so that repeated searches are one series: the level
+        nearest to the answer, with the answer and its interval as metrics. Failed if no valid level met the limits."""
+        if not self.looks:
+            whys = ", ".join(dict.fromkeys(self.invalid.values()))
+            return self.failed(f"not found: no level was valid ({whys})")
+        least, most = self.ends
+        posterior = self.posterior
+        if posterior.above(least) < 0.5:
+            return self.failed(f"no rate of {least:g} requests/s or more met the limits: search lower")
+        measured_most = max(one.rate for one in self.looks) if self.invalid else most
+        middle = min(posterior.quantile(0.5), most, measured_most)
+        answer = float(f"{max(min(middle, posterior.quantile(0.1) * MOST_ABOVE), min(least, middle)):.4g}")
+        low, high = (posterior.quantile(share) for share in (0.025, 0.975))
+        is_highest = posterior.above(most) > 0.5
+        metrics = {HIGHEST_RATE: answer, RATE_LOW: low, **({} if is_highest or self.invalid else {RATE_HIGH: high})}
+        return _found(min(self.used, key=lambda one: abs(math.log(offered(one) / answer))), metrics, self._facts())
+
+    def failed(self, error: str) -> Result:
         return Result(
             result_id=uuid7(),
-            point=point,
+            point=_without_rate(self.levels[0].point),
             status="failed",
-            error=f"no rate of {lowest.rate:g} requests/s or more met the limits: search lower",
-            missing={"latency_median_ms": f"{FAILED}: no rate met the limits"},
-            extra={"load": dict(facts)},
+            error=error,
+            missing={"latency_median_ms": f"{FAILED}: {error}"},
+            extra={"load": self._facts()},
         )
-    found = {HIGHEST_RATE: offered(confirmed)}
-    custom, launches = confirmed.extra.get(CUSTOM_METRICS), confirmed.extra.get("launches")
+
+    def _facts(self) -> dict[str, Json]:
+        least, most = self.ends
+        not_met = [offered(one) for one in self.used if meets(one) is False]
+        return {
+            "searched_per_s": [least, most],
+            "lowest_rate_not_met_per_s": min(not_met, default=None),
+            "looks": [
+                {"rate_per_s": one.rate, "requests": one.requests, "outside_limits": one.outside} for one in self.looks
+            ],
+            "invalid_levels": {f"{rate:g}": why for rate, why in self.invalid.items()},
+        }
+
+
+def _without_rate(point: Point) -> Point:
+    return replace(point, axes={name: value for name, value in point.axes.items() if name != REQUEST_RATE})
+
+
+def _found(level: Result, found: Mapping[str, float], facts: Mapping[str, Json]) -> Result:
+    custom, launches = level.extra.get(CUSTOM_METRICS), level.extra.get("launches")
     assert isinstance(custom, dict)
     assert isinstance(launches, list)
+    units = {name: {"unit": "requests/s", "better": "higher" if name == HIGHEST_RATE else None} for name in found}
     return replace(
-        confirmed,
-        point=point,
-        metrics={**confirmed.metrics, **found},
+        level,
+        result_id=uuid7(),
+        point=_without_rate(level.point),
+        metrics={**level.metrics, **found},
         extra={
-            **confirmed.extra,
-            CUSTOM_METRICS: {**custom, HIGHEST_RATE: {"unit": "requests/s", "better": "higher"}},
+            **level.extra,
+            CUSTOM_METRICS: {**custom, **units},
             "launches": [_with_metrics(one, found) for one in launches],
-            "load": {**facts_of(confirmed), **facts},
+            "load": {**facts_of(level), **facts},
         },
     )
 

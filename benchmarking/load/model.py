@@ -44,6 +44,8 @@ from benchmarking.sweep.run.supervisor import finished_run, without_samples
 LOADGEN = "loadgen"
 """Key of loadgen's figures of each repetition, among the facts of a load."""
 REASONS = ("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
+LEVEL_SEEDS = 1000
+"""Distance between the seeds of successive levels, so that each has fresh arrivals."""
 MET = ("result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met", "early_stopping_met")
 
 
@@ -59,6 +61,7 @@ class ModelLoad(ABC):
     device_wait_s: float | None
     say: Callable[[str], None]
     loads: list[LaunchLoad] = field(default_factory=list)
+    measured_levels: int = 0
     preparations: list[Preparation | None] = field(default_factory=list)
     """The build that all workers load, once it has been made."""
 
@@ -140,10 +143,12 @@ class LoopLoad(ModelLoad):
             return self._job(level, launch)
 
         point = self._level_point(level)
+        self.measured_levels += 1
         done, answers = self.tested(job, point)
         slots = [one.figures[SLOTS] for one in answers]
         is_queue = all(one == 1 for one in slots)
-        facts: dict[str, Json] = {SLOTS: slots[0]} if slots else {}
+        seeds: Json = [[self.traffic.seed + one.launch, self.measured_levels] for one in done]
+        facts: dict[str, Json] = {"arrival_seeds": seeds, **({SLOTS: slots[0]} if slots else {})}
         return result_of(self.traffic, level, done, point=point, facts=facts, in_process=is_queue, limits=self.limits)
 
     def keys(self) -> dict[str, Scalar]:
@@ -163,7 +168,7 @@ class LoopLoad(ModelLoad):
         )
 
     def _job(self, level: Level, launch: int) -> Job:
-        traffic = replace(self.traffic, seed=self.traffic.seed + launch)
+        traffic = replace(self.traffic, seed=self.traffic.seed + launch, look=self.measured_levels)
         requests = planned_requests(traffic, level)
         points, sizes = points_of(self.plan.points[0], requests)
         settings = LoopSettings(
@@ -197,13 +202,15 @@ class ScenarioLoad(ModelLoad):
 
     def measured(self, level: Level) -> Result:
         (point,) = self.plan.points
+        self.measured_levels += 1
         at = "" if level.rate is None else f" at {level.rate:g} queries/s"
         with ExitStack() as folders:
 
             def job(launch: int) -> Job:
                 self.say(f"{self.scenario}{at}, repetition {launch + 1} of {self.repetitions}")
+                seed = self.settings.seed + launch + LEVEL_SEEDS * (self.measured_levels - 1)
                 folder = folders.enter_context(self._folder(launch, level))
-                settings = replace(self.settings, rate=level.rate, seed=self.settings.seed + launch, folder=folder)
+                settings = replace(self.settings, rate=level.rate, seed=seed, folder=folder)
                 return replace(self.job(launch, (point,)), scenario=settings)
 
             done, answers = self.tested(job, level_point(point, level))

@@ -14,6 +14,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
+from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.load_doubts import (
     MS_PER_S,
@@ -40,9 +41,10 @@ from benchmarking.core.records import (
     Result,
     Samples,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, autocorrelation_time, quantile
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, quantile
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import why_unknown
+from benchmarking.load.steady import Window, about_window, window_of
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure.aggregate import summarise
 
@@ -61,7 +63,12 @@ OTHER_INPUT_LENGTH = 0.2
 """Maximum difference of the server's count of prompt tokens from the requested length, as a share of it."""
 MOST_AT_ONCE = 0.1
 """Maximum share of responses that may arrive in a single chunk although they have several tokens."""
+TOTALS = ("requests_per_sec", "output_tokens_per_sec", "goodput_requests_per_sec")
+"""Rates that are also stored from the first start to the last end, with the prefix "total_"."""
+CORRELATED = f"{TOO_FEW_SAMPLES}: requests share a queue, and an interval needs many times its correlation"
 GOODPUT = ("goodput_requests_per_sec", "goodput_share", "goodput_tokens_per_sec")
+OF_MEDIAN = ("latency", "time_to_first_token", "time_per_output_token")
+"""Times with columns for the interval of their median."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -166,14 +173,35 @@ def result_of(
         if values := [one.metrics[name] for one in measured if name in one.metrics]:
             metrics[column] = median(values)
     missing = {name: why for name, why in made.missing.items() if name not in metrics}
+    if made.ci_scope == "within":
+        metrics, missing = _with_intervals(metrics, missing, measured)
+    has_interval = "latency_ci_low_ms" in metrics
     return replace(
         made,
         metrics=metrics,
         missing=missing,
+        ci_scope=made.ci_scope if has_interval else None,
         requests=tuple(one for one in repetitions if isinstance(one, Requests)),
         extra={**made.extra, "load": dict(facts or {})},
         validity=validity(made.doubts) if made.status == "ok" else None,
     )
+
+
+def _with_intervals(
+    metrics: Mapping[str, float], missing: Mapping[str, str], measured: Sequence[Measurement]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The metrics with intervals of the medians that allow for the correlation of requests, and reasons where there are
+    none. The interval of several repetitions spans those of each."""
+    metrics, missing = dict(metrics), dict(missing)
+    for name in OF_MEDIAN:
+        for end, of in (("low", min), ("high", max)):
+            values = [one.metrics.get(f"{name}_p50_ci_{end}_ms") for one in measured if one.status == "ok"]
+            known = [one for one in values if one is not None]
+            if known and len(known) == len(values):
+                metrics[f"{name}_ci_{end}_ms"] = of(known)
+            elif metrics.pop(f"{name}_ci_{end}_ms", None) is not None:
+                missing[f"{name}_ci_{end}_ms"] = CORRELATED
+    return metrics, missing
 
 
 def _measurement(
@@ -201,7 +229,17 @@ def _measurement(
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, whole, series, level, limits)
-    found = [*about(traffic, level, requests, whole, may_cache=may_cache, in_process=in_process), *further]
+    is_steady = samples == 1 and (level.rate is None or math.isfinite(level.rate))
+    doubts = about(
+        traffic,
+        level,
+        requests,
+        whole,
+        may_cache=may_cache,
+        in_process=in_process,
+        is_window_expected=is_steady,
+    )
+    found = [*doubts, *further]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
         found.append(
             doubt("slow_generator", capacity_per_s=capacity_per_s, requests_per_sec=metrics["requests_per_sec"])
@@ -246,34 +284,31 @@ def _metrics(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The metrics of one repetition, excluding those that `summarise` computes from samples, and why some are missing.
     `whole` contains the requests, `series` their queries."""
-    span_s = _span_s(requests)
+    window = window_of(requests, level) if series is whole else None
     is_ok = [error is None for error in requests.error]
-    succeeded = sum(is_ok)
     found: dict[str, float] = {
         "requests_sent": len(requests),
-        "requests_failed": len(requests) - succeeded,
-        "duration_s": span_s,
-        "requests_per_sec": succeeded / span_s,
-        "in_flight_mean": sum(whole.service_time) / MS_PER_S / span_s,
+        "requests_failed": len(requests) - sum(is_ok),
+        "duration_s": _span_s(requests),
     }
-    missing: dict[str, str] = {}
-    for name, counts in (("output_tokens_per_sec", requests.tokens_out), ("input_tokens_per_sec", requests.tokens_in)):
-        known = [count for count, ok in zip(counts, is_ok, strict=True) if ok and count is not None]
-        if len(known) == succeeded:
-            found[name] = sum(known) / span_s
-        else:
-            missing[name] = (
-                f"{NOT_APPLICABLE}: the server did not report the tokens of {succeeded - len(known)} requests"
-            )
+    total, steady = _total_rates(requests, whole), _steady_rates(window)
+    rates = total if window is None else steady
+    found |= {name: value for name, value in rates.items() if value is not None}
+    found |= {f"total_{name}": value for name in TOTALS if (value := total[name]) is not None}
+    if window is not None:
+        found["steady_window_s"] = window.seconds
+    missing = {
+        name: f"{NOT_APPLICABLE}: the server did not report the tokens of all requests"
+        for name in ("output_tokens_per_sec", "input_tokens_per_sec")
+        if rates[name] is None
+    }
     if (why := why_unknown([requests], limits)) is not None:
+        found = {name: value for name, value in found.items() if name.removeprefix("total_") not in GOODPUT}
         missing |= dict.fromkeys(GOODPUT, f"{NOT_SUPPORTED}: {why}")
     elif any(one is not None for one in requests.meets_limits):
-        good = [one is True for one in requests.meets_limits]
-        found |= {"goodput_requests_per_sec": sum(good) / span_s, "goodput_share": sum(good) / len(good)}
-        tokens = [count for count, one in zip(requests.tokens_out, good, strict=True) if one]
-        known = [count for count in tokens if count is not None]
-        if "output_tokens_per_sec" in found and len(known) == len(tokens):
-            found["goodput_tokens_per_sec"] = sum(known) / span_s
+        found["goodput_share"] = sum(one is True for one in requests.meets_limits) / len(requests)
+    else:
+        found = {name: value for name, value in found.items() if name.removeprefix("total_") not in GOODPUT}
     late = lateness(requests)
     if level.is_open and late:
         found |= {"lateness_p50_ms": quantile(late, 0.5), "lateness_p95_ms": quantile(late, 0.95)}
@@ -292,25 +327,23 @@ def _metrics(
 def tails(name: str, values: Sequence[float]) -> tuple[dict[str, float], dict[str, str]]:
     """Percentiles of a time with 95 % intervals (`NAME_p99_ms`, `NAME_p99_ci_low_ms`), and why some are missing.
 
-    The interval spans the sorted values at ranks n q -+ 1.96 sqrt(n q (1 - q) tau), where tau is the autocorrelation
-    time, since successive requests share a queue. There is no interval if a rank is out of range.
+    `values` are in the order of time. Requests share a queue, so an interval needs many more of them than independent
+    values would: see `core.correlated`.
     """
     ordered, found, missing = sorted(values), dict[str, float](), dict[str, str]()
-    tau = autocorrelation_time(values) if len(values) >= LEAST[0.5] else 1.0
-    n = len(ordered)
+    enough = {word: q for word, q in TAILS.items() if len(ordered) >= LEAST[q]}
+    intervals = percentile_intervals(values, tuple(enough.values()))
     for word, q in TAILS.items():
         column = f"{name}_{word}_ms"
-        if n < LEAST[q]:
+        if word not in enough:
             missing[column] = TOO_FEW_SAMPLES
             continue
         if column not in METRICS and not (word == "p50" and name != "service_time"):
             found[column] = quantile(ordered, q)
-        reach = 1.96 * math.sqrt(n * q * (1 - q) * tau)
-        low, high = math.floor(n * q - reach), math.ceil(n * q + reach)
-        if low >= 1 and high <= n:
-            found |= {f"{name}_{word}_ci_low_ms": ordered[low - 1], f"{name}_{word}_ci_high_ms": ordered[high - 1]}
+        if (interval := intervals[q]) is not None:
+            found |= {f"{name}_{word}_ci_low_ms": interval[0], f"{name}_{word}_ci_high_ms": interval[1]}
         else:
-            missing[f"{name}_{word}_ci_low_ms"] = missing[f"{name}_{word}_ci_high_ms"] = TOO_FEW_SAMPLES
+            missing[f"{name}_{word}_ci_low_ms"] = missing[f"{name}_{word}_ci_high_ms"] = CORRELATED
     return found, {name: why for name, why in missing.items() if name not in METRICS}
 
 
@@ -322,19 +355,27 @@ def about(
     *,
     may_cache: bool = False,
     in_process: bool = False,
+    is_window_expected: bool = True,
 ) -> Sequence[Doubt]:
-    """The doubts about one repetition. `in_process`: the generator shares a process with the model, and is late only
-    during a call, for which the request would have had to wait anyway."""
+    """The doubts about one repetition. `is_window_expected`: the load should reach a steady state. `in_process`: the
+    generator shares a process with the model, and is late only during a call, for which the request would have had to
+    wait anyway."""
     found: list[Doubt] = []
-    if level.rate is not None:
+    window, is_varying = window_of(requests, level), traffic.is_varying
+    saturated: Sequence[Doubt] = ()
+    if level.rate is not None and math.isfinite(level.rate):
         late, first_ms = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
         if late and not in_process:
             found += late_generator(quantile(late, 0.95), first_ms)
         if (achieved := achieved_share(requests)) is not None:
             found += rate_not_achieved(level.rate, achieved)
-        found += over_saturated(requests)
-    elif level.number is None and len(requests) + traffic.turns > MAX_REQUESTS:
+        saturated = () if is_varying else over_saturated(requests, level.rate)
+        found += [*saturated, *([doubt("varying_rate", arrivals=traffic.arrivals)] if is_varying else ())]
+    elif level.rate is None and level.number is None and len(requests) + traffic.turns > MAX_REQUESTS:
         found.append(doubt("level_full", most_requests=MAX_REQUESTS))
+    if traffic.turns == 1 and is_window_expected:
+        is_growing = any(one.kind == "over_saturated" for one in saturated)
+        found += about_window(window, level, is_growing=is_growing, is_varying=is_varying)
     kinds = _kinds(requests)
     if kinds:
         share = sum(error is not None for error in requests.error) / len(requests)
@@ -406,6 +447,40 @@ def _span_s(requests: Requests) -> float:
     return max((max(ends) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
 
 
+def _total_rates(requests: Requests, whole: Series) -> dict[str, float | None]:
+    """The rates from the first scheduled start to the last end."""
+    span_s = _span_s(requests)
+    done = [place for place, error in enumerate(requests.error) if error is None]
+    good = [place for place in done if requests.meets_limits[place]]
+
+    def per_s(counts: Sequence[int | None], places: Sequence[int]) -> float | None:
+        known = [count for place in places if (count := counts[place]) is not None]
+        return sum(known) / span_s if len(known) == len(places) else None
+
+    return {
+        "requests_per_sec": len(done) / span_s,
+        "goodput_requests_per_sec": len(good) / span_s,
+        "output_tokens_per_sec": per_s(requests.tokens_out, done),
+        "input_tokens_per_sec": per_s(requests.tokens_in, done),
+        "goodput_tokens_per_sec": per_s(requests.tokens_out, good),
+        "in_flight_mean": sum(whole.service_time) / MS_PER_S / span_s,
+    }
+
+
+def _steady_rates(window: Window | None) -> dict[str, float | None]:
+    """The rates of the steady window, with the names of `_total_rates`."""
+    if window is None:
+        return {}
+    return {
+        "requests_per_sec": window.requests_per_sec,
+        "goodput_requests_per_sec": window.good_per_sec,
+        "output_tokens_per_sec": window.tokens_out_per_sec,
+        "input_tokens_per_sec": window.tokens_in_per_sec,
+        "goodput_tokens_per_sec": window.good_tokens_per_sec,
+        "in_flight_mean": window.in_flight,
+    }
+
+
 def _kinds(requests: Requests) -> dict[str, Json]:
     """Number of failed requests by kind of error, the most frequent first."""
     failed = [one for one in requests.error if one is not None]
@@ -419,6 +494,8 @@ def _unit(name: str) -> str:
 
 
 def _better(name: str) -> str | None:
+    if name.startswith("total_"):
+        return None
     if name.endswith("_per_sec") or name == "goodput_share":
         return "higher"
     return "lower" if name.endswith("_ms") and "_ci_" not in name and "lateness" not in name else None

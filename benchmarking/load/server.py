@@ -106,7 +106,12 @@ class ServerLoad:
         self.measured_levels += 1  # every level has new prompts, since a server may have cached earlier ones
         for launch in range(self.repetitions):
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
-            traffic = replace(self.traffic, seed=self.traffic.seed + launch, salt=f"level {self.measured_levels}")
+            traffic = replace(
+                self.traffic,
+                seed=self.traffic.seed + launch,
+                salt=f"level {self.measured_levels}",
+                look=self.measured_levels,
+            )
             is_first = launch == 0
             done.append(
                 asyncio.run(
@@ -140,6 +145,7 @@ class ServerLoad:
                 "generator_cpu_list": _listed(generator_cpus),
                 "server_cpu_list": _listed(server_cpus),
                 "server_metrics": dict[str, Json](metrics),
+                "arrival_seeds": [[self.traffic.seed + launch, self.measured_levels] for launch in range(len(done))],
             },
         )
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -108,6 +108,9 @@ class Traffic:
     salt: str = ""
     """Combined with the seed for prompts only; traffic with different salts shares no prompts that a server may have
     cached."""
+    look: int = 0
+    """Number of the level, so that levels of the same rate have fresh arrivals; combined with the seed for arrivals
+    only."""
     file: Path | None = None
     """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
 
@@ -120,6 +123,11 @@ class Traffic:
     def may_hit_a_prefix(self) -> bool:
         """Whether prompts share anything by intention."""
         return self.shared_prefix > 0 or self.turns > 1
+
+    @property
+    def is_varying(self) -> bool:
+        """Whether the rate changes during a level: figures of the level are then means over all rates."""
+        return self.arrivals == "ramp" or (self.arrivals == "trace" and self._trace_varies())
 
     def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
         """The settings that distinguish a series, for `Cell.runtime_mode`."""
@@ -151,8 +159,14 @@ class Traffic:
         return self.starts(rate, len(planned))
 
     def starts(self, rate: float, number: int) -> list[float]:
-        """The start times of the requests in s from 0, at a mean rate per second."""
-        chance = random.Random(f"{self.seed} arrivals {rate}")
+        """The start times of the requests in s from 0, at a mean rate per second; all 0 for an infinite rate.
+
+        Random times are those of a process that has this number of arrivals in number / rate seconds, so that the rate
+        of a short level is the requested one: with 60 requests, that of an unconditional Poisson process is 10 % off in
+        half of the cases."""
+        chance = random.Random(f"{self.seed} arrivals {rate}" + (f" level {self.look}" if self.look else ""))
+        if math.isinf(rate):
+            return [0.0] * number
         gap_s = 1 / rate
         if self.arrivals == "constant":
             return [gap_s * i for i in range(number)]
@@ -161,11 +175,9 @@ class Traffic:
         if self.arrivals == "ramp":  # the rate rises from 0 to twice the mean: t = T * sqrt(i / n)
             return [number * gap_s * (i / number) ** 0.5 for i in range(number)]
         shape = 1.0 if self.arrivals == "poisson" else self.variation**-2
-        times, now_s = [], 0.0
-        for _ in range(number):
-            now_s += chance.gammavariate(shape, gap_s / shape)
-            times.append(now_s)
-        return times
+        times = list(accumulate(chance.gammavariate(shape, gap_s / shape) for _ in range(number + 1)))
+        factor = number * gap_s / times[-1] if times[-1] > 0 else 1.0
+        return [one * factor for one in times[:-1]]
 
     def requests(self) -> Iterator[PlannedRequest]:
         """The requests: endless, except for a trace."""
@@ -198,6 +210,18 @@ class Traffic:
             return (*common.choices(ids, k=same), *chance.choices(ids, k=words - same))
         rest = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
         return " ".join([*common.choices(WORDS, k=same), *rest])
+
+    def _trace_varies(self) -> bool:
+        """Whether the numbers of arrivals in tenths of the trace differ by more than chance (chi-squared with 9 degrees
+        of freedom, p = 0.001)."""
+        at = [one[0] for one in _trace_rows(self._read())]
+        span, expected = at[-1] - at[0], len(at) / 10
+        if span <= 0:
+            return False
+        counts = [0] * 10
+        for one in at:
+            counts[min(9, int((one - at[0]) / span * 10))] += 1
+        return sum((count - expected) ** 2 for count in counts) / expected > 27.88
 
     def _of_trace(self) -> Iterator[PlannedRequest]:
         rows = _trace_rows(self._read())

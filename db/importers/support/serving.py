@@ -210,7 +210,7 @@ def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: 
         doubts += late_generator(quantile(late, 0.95), first_ms)
     if (sent := sent_per_s(measured_requests)) is not None:
         doubts += rate_not_achieved(rate, sent / rate, by_chance=drawn_shortfall(len(measured_requests), variation))
-    return _with_doubts(updated, [*doubts, *over_saturated(measured_requests)])
+    return _with_doubts(updated, [*doubts, *over_saturated(measured_requests, rate)])
 
 
 def _with_doubts(result: Result, found: Iterable[Doubt]) -> Result:

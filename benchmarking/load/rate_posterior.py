@@ -1,0 +1,129 @@
+"""The highest rate that meets the limits, from looks at several rates, each of which is noisy.
+
+The share of requests outside the limits rises with the rate: near the answer its logit is linear in the logarithm of
+the rate. The two parameters, the answer (where the share is that of the limit) and the slope, get a posterior
+distribution on a grid. Requests outside the limits come in clusters, the busy periods of a queue, so each look counts
+for as many independent requests as batch means of its own requests show (a quasi-likelihood). Looks far from the answer
+weigh less, since the line is not straight over long distances, and no look counts for more than `MOST_DEVIANCE`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from benchmarking.core.records import Requests
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+ALLOWED = 0.01
+"""Share of the requests that may be outside the limits, as in MLPerf's server scenario."""
+BATCHES = (5, 10)
+RATES, SLOPES = 600, 20
+"""Points of the grid."""
+BEYOND = 0.7
+"""How far the answer may lie outside the searched rates, in units of the natural logarithm."""
+SLOPE, SLOPE_SPREAD = 6.0, 1.3
+"""Prior of the slope: median, and standard deviation of its logarithm. Queues near 70 % load have 5 to 15."""
+LEAST_SLOPE, MOST_SLOPE = 0.2, 64.0
+NEAR = 0.2
+"""Distance of a look from the answer, in units of the natural logarithm, at which it has half its weight."""
+MOST_DEVIANCE = 15.0
+PASSES = 3
+"""The weights depend on the answer, which is found by this many repetitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The requests of a level, as far as the search needs them."""
+
+    rate: float
+    """The rate at which they were scheduled, per second."""
+    requests: int
+    outside: int
+    """Requests that failed or did not meet the limits."""
+    spread: tuple[float, ...]
+    """Variance of the number outside the limits in a batch, times the number of batches, for each of `BATCHES`: it is
+    `outside` for independent requests."""
+
+
+def look_of(launches: Sequence[Requests], rate: float, *, is_unstable: bool) -> Look:
+    """The look at a level. A level whose queue kept growing does not meet the limits, however many requests did."""
+    outside = [met is not True for one in launches for met in one.meets_limits]
+    count = sum(outside)
+    if is_unstable:
+        count = max(count, math.ceil(10 * ALLOWED * len(outside)))
+    spread = []
+    for batches in BATCHES:
+        edges = [round(place * len(outside) / batches) for place in range(batches + 1)]
+        sums = [sum(outside[start:end]) for start, end in pairwise(edges)]
+        mean = sum(sums) / batches
+        spread.append(sum((one - mean) ** 2 for one in sums) * batches / (batches - 1))
+    return Look(rate=realised(launches, rate), requests=len(outside), outside=count, spread=tuple(spread))
+
+
+def realised(launches: Sequence[Requests], rate: float) -> float:
+    """The mean rate of the schedules, which differs from the requested one by chance; the requested one for fewer than
+    two starts."""
+    spans_s = [(max(one.intended_ms) - min(one.intended_ms)) / 1e3 for one in launches]
+    gaps = sum(len(one) - 1 for one in launches)
+    return gaps / sum(spans_s) if gaps and sum(spans_s) > 0 else rate
+
+
+class Posterior:
+    """The distribution of the answer, given all looks (at least one)."""
+
+    def __init__(self, looks: Sequence[Look], lowest: float, highest: float) -> None:
+        import numpy as np
+
+        self._logs = np.linspace(math.log(lowest) - BEYOND, math.log(highest) + BEYOND, RATES)
+        slopes = np.geomspace(LEAST_SLOPE, MOST_SLOPE, SLOPES)
+        prior = -0.5 * (np.log(slopes / SLOPE) / SLOPE_SPREAD) ** 2
+        at = np.log([one.rate for one in looks])
+        n, outside = (np.array(one, float) for one in zip(*((one.requests, one.outside) for one in looks), strict=True))
+        spread = np.array([one.spread for one in looks])
+        deviance = _deviance(at, n, outside, self._logs, slopes)
+        weight = np.ones(len(looks))
+        for _ in range(PASSES):
+            clustered = ((weight[:, None] * spread).sum(axis=0).max() + 2) / ((weight * outside).sum() + 1)
+            dispersion = max(1.0, float(clustered))
+            evidence = -np.minimum(deviance * (weight / dispersion), MOST_DEVIANCE).sum(axis=-1) + prior[:, None]
+            mass = np.exp(evidence - evidence.max()).sum(axis=0)
+            self._below = np.cumsum(mass / mass.sum())
+            weight = 1 / (1 + ((at - math.log(self.quantile(0.5))) / NEAR) ** 2)
+
+    def quantile(self, share: float) -> float:
+        """The rate below which the answer lies with this probability."""
+        import numpy as np
+
+        return math.exp(float(np.interp(share, self._below, self._logs)))
+
+    def above(self, rate: float) -> float:
+        """The probability that the answer lies above a rate."""
+        import numpy as np
+
+        return 1 - float(np.interp(math.log(rate), self._logs, self._below))
+
+
+def _deviance(
+    at: NDArray[float64],
+    n: NDArray[float64],
+    outside: NDArray[float64],
+    logs: NDArray[float64],
+    slopes: NDArray[float64],
+) -> NDArray[float64]:
+    """Half the deviance of each look from each line: slopes x answers x looks."""
+    import numpy as np
+
+    line = math.log(ALLOWED / (1 - ALLOWED)) + slopes[:, None, None] * (at - logs[:, None])
+    log_in = -np.logaddexp(0, line)
+    log_out = line + log_in
+    share = np.clip(outside / n, 1e-9, 1 - 1e-9)
+    best = outside * np.log(share) + (n - outside) * np.log1p(-share)
+    found: NDArray[float64] = best - (outside * log_out + (n - outside) * log_in)
+    return found

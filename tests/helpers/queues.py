@@ -1,0 +1,121 @@
+"""Queues whose truth is known, as loads that a server could have had: start and end of each request in s.
+
+All serve 50 requests/s at most. Single queues follow Lindley's recursion, vectorised.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+
+import numpy as np
+
+from benchmarking.core.records import Requests
+
+CAPACITY_PER_S = 50.0
+SERVICE_S = 1 / CAPACITY_PER_S
+SLOTS = 8
+Floats = np.ndarray
+Serve = Callable[[np.random.Generator, Floats], Floats]
+"""Random numbers and starts -> ends."""
+
+
+def in_turn(starts: Floats, services: Floats) -> Floats:
+    """The ends of requests that are served one after another."""
+    total = np.cumsum(services)
+    return total + np.maximum.accumulate(starts - np.concatenate(([0.0], total[:-1])))
+
+
+def deterministic(chance: np.random.Generator, starts: Floats) -> Floats:
+    return in_turn(starts, np.full(len(starts), SERVICE_S))
+
+
+def exponential(chance: np.random.Generator, starts: Floats) -> Floats:
+    return in_turn(starts, chance.exponential(SERVICE_S, len(starts)))
+
+
+def lognormal(chance: np.random.Generator, starts: Floats) -> Floats:
+    return in_turn(starts, chance.lognormal(np.log(SERVICE_S) - 0.5, 1.0, len(starts)))
+
+
+def two_level(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Every tenth request takes eleven times as long as the others."""
+    return in_turn(starts, np.where(chance.random(len(starts)) < 0.1, 5.5, 0.5) * SERVICE_S)
+
+
+def correlated(chance: np.random.Generator, starts: Floats) -> Floats:
+    """The logarithm of the service time is a first-order process with a correlation of .9 between neighbours."""
+    noise = chance.normal(0, 0.19**0.5, len(starts)).tolist()
+    walk = np.array(list(accumulate(noise[1:], lambda last, one: 0.9 * last + one, initial=chance.normal())))
+    return in_turn(starts, SERVICE_S * np.exp(0.4 * walk - 0.08))
+
+
+def eight_slots(chance: np.random.Generator, starts: Floats) -> Floats:
+    free, ends = [0.0] * SLOTS, []
+    for at in starts.tolist():
+        end = max(at, heapq.heappop(free)) + SLOTS * SERVICE_S
+        heapq.heappush(free, end)
+        ends.append(end)
+    return np.array(ends)
+
+
+def in_batches(chance: np.random.Generator, starts: Floats) -> Floats:
+    """A call takes up to eight waiting requests."""
+    at, ends, done, now = starts.tolist(), [], 0, 0.0
+    while done < len(at):
+        now, first = max(now, at[done]), done
+        while done < len(at) and done - first < SLOTS and at[done] <= now:
+            done += 1
+        now += SLOTS * SERVICE_S
+        ends += [now] * (done - first)
+    return np.array(ends)
+
+
+def stalling(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Stands still for 2 s in every 10 s, and is a quarter faster in between."""
+    shifted = starts + chance.uniform(0, 10)
+    worked = np.floor(shifted / 10) * 8 + np.maximum(shifted % 10 - 2, 0)
+    ends = in_turn(worked, np.full(len(starts), 0.8 * SERVICE_S))
+    rounds = np.ceil(ends / 8) - 1
+    return rounds * 10 + 2 + ends - rounds * 8 - (shifted[0] - starts[0])
+
+
+QUEUES: Mapping[str, Serve] = {
+    "M/D/1": deterministic,
+    "M/M/1": exponential,
+    "M/G/1 lognormal 1.0": lognormal,
+    "M/D/8": eight_slots,
+    "batches of 8": in_batches,
+    "correlated service": correlated,
+    "two service times": two_level,
+    "stalls": stalling,
+}
+
+
+def poisson(chance: np.random.Generator, rate: float, number: int) -> Floats:
+    return np.cumsum(chance.exponential(1 / rate, number))
+
+
+def requests_of(starts: Floats, ends: Floats, limit_ms: float) -> Requests:
+    """The record of a load of one-token replies, with a limit on the latency."""
+    at, end = (np.round((one - starts[0]) * 1e3, 3).tolist() for one in (starts, ends))
+    n, none = len(at), (None,) * len(at)
+    return Requests(
+        launch=0,
+        phase="measure",
+        started_at="2026-01-02T03:04:06.000000Z",
+        intended_ms=tuple(at),
+        sent_ms=tuple(at),
+        first_token_ms=tuple(end),
+        token_ms=tuple((one,) for one in end),
+        end_ms=tuple(end),
+        tokens_in=(8,) * n,
+        tokens_out=(1,) * n,
+        cached_tokens=none,
+        error=none,
+        detail=none,
+        meets_limits=tuple(b - a <= limit_ms for a, b in zip(at, end, strict=True)),
+        conversation=none,
+        turn=none,
+    )
