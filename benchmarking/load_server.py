@@ -52,7 +52,7 @@ from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
-from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, offered, search, with_knee
+from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, facts_of, is_search, offered, search, with_knee
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import parse_limits
 from benchmarking.load.server import ServerLoad, check_listening, own_processors, server_processors, tokenizer
@@ -338,7 +338,7 @@ COLUMNS = (
 
 def _level_text(result: Result) -> str:
     if is_search(result):
-        return "highest rate, confirmation"
+        return "highest rate"
     rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
     level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
     level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
@@ -368,10 +368,18 @@ def _print(run: Run, *, as_json: bool) -> None:
 
 def _search_text(found: Result) -> str:
     """The outcome of a search in one sentence."""
-    rate, failing = found.metrics.get(HIGHEST_RATE), facts_of(found).get("lowest_rate_not_met_per_s")
-    if rate is None:
+    rate, low, high = (found.metrics.get(name) for name in (HIGHEST_RATE, RATE_LOW, RATE_HIGH))
+    if rate is None or low is None:
         return str(found.error)
-    rest = f"{failing:g} did not" if isinstance(failing, int | float) else "the highest tried: search higher"
+    invalid = facts_of(found).get("invalid_levels")
+    if high is not None:
+        rest = f"95 % interval {low:.4g} to {high:.4g}"
+    elif isinstance(invalid, dict) and invalid:
+        rest = (
+            f"{low:.4g} or more with 97.5 % confidence; invalid: {', '.join(sorted(set(map(str, invalid.values()))))}"
+        )
+    else:
+        rest = f"{low:.4g} or more with 97.5 % confidence; the highest tried is {rate:g}: search higher"
     return f"highest rate within the limits: {rate:g} requests/s ({rest})"
 
 
@@ -451,7 +459,7 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--find-rate",
         action="store_true",
-        help="search for the highest rate between the first and the last that meets --slo",
+        help="search between the first and the last rate for the highest that meets --slo, in up to 44 durations",
     )
     group.add_argument(
         "--slo",
@@ -470,11 +478,12 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--repetitions",
+        "--repeat",
         "--launches",
         type=positive_int,
         default=1,
         metavar="N",
-        help="repetitions per level; for MODEL each in a fresh process (default: %(default)s)",
+        help="repetitions per level, each with fresh arrivals; for MODEL in a fresh process (default: %(default)s)",
     )
     group.add_argument(
         "--warmup-requests",

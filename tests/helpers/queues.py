@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarking.core.records import Requests
 
 CAPACITY_PER_S = 50.0
 SERVICE_S = 1 / CAPACITY_PER_S
 SLOTS = 8
-Floats = np.ndarray
+Floats = npt.NDArray[np.float64]
 Serve = Callable[[np.random.Generator, Floats], Floats]
 """Random numbers and starts -> ends."""
 
@@ -24,7 +25,8 @@ Serve = Callable[[np.random.Generator, Floats], Floats]
 def in_turn(starts: Floats, services: Floats) -> Floats:
     """The ends of requests that are served one after another."""
     total = np.cumsum(services)
-    return total + np.maximum.accumulate(starts - np.concatenate(([0.0], total[:-1])))
+    ends: Floats = total + np.maximum.accumulate(starts - np.concatenate(([0.0], total[:-1])))
+    return ends
 
 
 def deterministic(chance: np.random.Generator, starts: Floats) -> Floats:
@@ -78,7 +80,8 @@ def stalling(chance: np.random.Generator, starts: Floats) -> Floats:
     worked = np.floor(shifted / 10) * 8 + np.maximum(shifted % 10 - 2, 0)
     ends = in_turn(worked, np.full(len(starts), 0.8 * SERVICE_S))
     rounds = np.ceil(ends / 8) - 1
-    return rounds * 10 + 2 + ends - rounds * 8 - (shifted[0] - starts[0])
+    back: Floats = rounds * 10 + 2 + ends - rounds * 8 - (shifted[0] - starts[0])
+    return back
 
 
 QUEUES: Mapping[str, Serve] = {

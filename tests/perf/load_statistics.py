@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,9 +64,8 @@ def _searched(serve: Serve, limit_ms: float, seed: int) -> tuple[float, float, f
     chance = np.random.default_rng(seed)
 
     def measured(level: Level) -> Result:
-        traffic = Traffic(lengths_in=TRAFFIC.lengths_in, lengths_out=TRAFFIC.lengths_out, seed=seed)
         assert level.rate is not None
-        starts = np.array(traffic.starts(level.rate, level.requests))
+        starts = np.array(replace(TRAFFIC, seed=seed).starts(level.rate, level.requests))
         requests = requests_of(starts, serve(chance, starts), limit_ms)
         share = sum(one is True for one in requests.meets_limits) / len(requests)
         return Result(
@@ -99,17 +99,8 @@ def _highest(serve: Serve, limit_ms: float, number: int = 300_000) -> float:
 
 def saturation(trials: int) -> Table:
     """Share of levels marked over-saturated, and of those too short to tell (in brackets)."""
-    loads = (
-        (0.5, 200),
-        (0.8, 50),
-        (0.8, 200),
-        (0.8, 1000),
-        (0.9, 50),
-        (0.9, 200),
-        (0.9, 1000),
-        (1.1, 1000),
-        (1.2, 200),
-    )
+    numbers = (50, 200, 1000)
+    loads = ((0.5, 200), *((load, number) for load in (0.8, 0.9) for number in numbers), (1.1, 1000), (1.2, 200))
     rows = []
     for name, serve in QUEUES.items():
         chance, cells = np.random.default_rng(2), []
@@ -130,8 +121,8 @@ def window(trials: int) -> Table:
     rows = []
     for reply_s in (0.5, 3.0, 10.0):
         chance, cells = np.random.default_rng(3), []
-        for _ in range(trials):
-            starts = np.array(TRAFFIC.starts(4.0, 120)) + chance.uniform(0, 0.1)
+        for seed in range(trials):
+            starts = np.array(replace(TRAFFIC, seed=seed).starts(4.0, 120))
             ends = starts + chance.lognormal(np.log(reply_s) - 0.02, 0.2, len(starts))
             cells.append(_rates(requests_of(starts, ends, 1e9), Level(rate=4.0, duration_s=30.0), 4.0, 4 * reply_s))
         rows.append((f"open loop, replies of {reply_s:g} s", *_of_rates(cells)))
@@ -170,9 +161,8 @@ def intervals(trials: int) -> Table:
         for load in (0.5, 0.8, 0.9):
             rate, chance = load * CAPACITY_PER_S, np.random.default_rng(5)
             starts = poisson(chance, rate, 300_000)
-            true = dict(
-                zip(SHARES, np.quantile(_latency(serve, chance, starts)[2000:], list(SHARES.values())), strict=True)
-            )
+            latency = _latency(serve, chance, starts)[2000:]
+            true = {word: float(np.quantile(latency, share)) for word, share in SHARES.items()}
             cells = []
             for number in (300, 3000, 10_000):
                 seen = {word: [0, 0] for word in SHARES}

@@ -1,0 +1,170 @@
+"""The statistics of loads on queues with a known answer; `tests/perf/load_statistics.py` prints their rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarking.core.correlated import percentile_intervals
+from benchmarking.core.doubts import doubt
+from benchmarking.core.load_doubts import over_saturated
+from benchmarking.core.records import Point, Result
+from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
+from benchmarking.load.generator import Level
+from benchmarking.load.results import result_of
+from benchmarking.load.traffic import Lengths, Traffic
+from tests.helpers.queues import CAPACITY_PER_S, QUEUES, poisson, requests_of
+
+TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
+LIMIT_MS = 100.0
+TRUTH = 27.8
+"""The highest rate at which 99 % of the latencies of M/D/1 with 20 ms of service are at most 100 ms."""
+
+
+def look(level, serve, seed=0, doubts=()):
+    """The result of a level on a queue."""
+    starts = np.array(replace(TRAFFIC, seed=seed).starts(level.rate, level.requests))
+    requests = requests_of(starts, serve(np.random.default_rng(len(starts)), starts), LIMIT_MS)
+    return Result(
+        result_id="0",
+        point=Point(batch_size=1, axes={"request_rate": level.rate}),
+        status="ok",
+        metrics={"goodput_share": sum(requests.meets_limits) / len(requests)},
+        doubts=(*over_saturated(requests, level.rate), *doubts),
+        requests=(requests,),
+        extra={"custom_metrics": {}, "launches": []},
+    )
+
+
+def searched(measured, lowest=1.0, highest=64.0):
+    """The rates that were measured, and the outcome."""
+    *levels, outcome = search(measured, Level(rate=lowest, duration_s=30.0), highest, lambda text: None)
+    return [one.point.axes["request_rate"] for one in levels], outcome
+
+
+def test_a_search_finds_the_highest_rate_of_a_queue_and_its_interval_covers_the_truth():
+    rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"]))
+    found = outcome.metrics
+    assert found[HIGHEST_RATE] == pytest.approx(TRUTH, rel=0.08)
+    assert found[RATE_LOW] < TRUTH < found[RATE_HIGH]
+    assert len(set(rates)) == len(rates)
+    assert sum(abs(rate / TRUTH - 1) < 0.15 for rate in rates) > len(rates) / 2, "most levels are near the answer"
+    assert outcome.point.axes == {}
+    assert outcome.extra["load"]["looks"][0]["requests"] == 240
+
+
+def test_a_rate_above_or_below_all_tried_is_named_as_such():
+    _, above = searched(lambda level: look(level, QUEUES["M/D/1"]), 2.0, 12.0)
+    assert above.metrics[HIGHEST_RATE] == 12
+    assert RATE_HIGH not in above.metrics
+    _, below = searched(lambda level: look(level, QUEUES["M/D/1"]), 40.0, 64.0)
+    assert (below.status, HIGHEST_RATE in below.metrics) == ("failed", False)
+    assert "search lower" in below.error
+
+
+def test_levels_that_are_invalid_give_no_answer():
+    rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")]))
+    assert (outcome.status, len(rates) < 10) == ("failed", True)
+    assert outcome.error == "not found: no level was valid (late_generator)"
+
+
+def test_levels_that_are_invalid_above_a_rate_limit_the_answer_to_measured_rates():
+    def measured(level):
+        return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if level.rate > 20 else [])
+
+    _, outcome = searched(measured)
+    assert 10 < outcome.metrics[HIGHEST_RATE] <= 20
+    assert RATE_HIGH not in outcome.metrics
+    assert set(outcome.extra["load"]["invalid_levels"].values()) == {"late_generator"}
+
+
+def test_an_unknown_share_ends_the_search_with_its_reason():
+    def measured(level):
+        return replace(look(level, QUEUES["M/D/1"]), metrics={}, missing={"goodput_share": "no tokens counted"})
+
+    rates, outcome = searched(measured)
+    assert (len(rates), outcome.status, outcome.error) == (1, "failed", "not found: no tokens counted")
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_queue_at_80_percent_of_its_capacity_is_not_over_saturated_and_one_at_130_is(queue):
+    marked = {}
+    for load in (0.8, 1.3):
+        rate, kinds = load * CAPACITY_PER_S, []
+        for seed in range(10):
+            chance = np.random.default_rng(seed)
+            starts = poisson(chance, rate, 1000)
+            kinds += [one.kind for one in over_saturated(requests_of(starts, QUEUES[queue](chance, starts), 1.0), rate)]
+        marked[load] = kinds.count("over_saturated")
+    assert marked[0.8] <= 1
+    assert marked[1.3] >= 9
+
+
+def test_a_level_that_is_too_short_names_the_duration_that_is_needed():
+    chance, rate = np.random.default_rng(1), 0.9 * CAPACITY_PER_S
+    doubts = []
+    for _ in range(20):
+        starts = poisson(chance, rate, 40)
+        doubts += over_saturated(requests_of(starts, QUEUES["M/M/1"](chance, starts), 1.0), rate)
+    needed = [one.evidence["needed_duration_s"] for one in doubts if one.kind == "saturation_unknown"]
+    assert len(needed) > 3
+    assert min(needed) > 40 / rate
+    assert {one.severity for one in doubts if one.kind == "saturation_unknown"} == {"info"}
+
+
+@pytest.mark.parametrize("reply_s", [0.5, 3.0, 10.0])
+def test_throughput_and_requests_in_flight_are_those_of_the_steady_state(reply_s):
+    starts = np.arange(120) / 4
+    requests = requests_of(starts, starts + reply_s, 1e6)
+    metrics = result_of(TRAFFIC, Level(rate=4.0, duration_s=30.0), [requests]).metrics
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(4, rel=0.02)
+    assert metrics["goodput_requests_per_sec"] == pytest.approx(4, rel=0.02)
+    assert metrics["in_flight_mean"] == pytest.approx(4 * reply_s, rel=0.02)
+    assert metrics["total_requests_per_sec"] == pytest.approx(120 / (29.75 + reply_s), rel=0.001)
+
+
+def test_a_level_without_a_steady_state_and_one_of_few_replies_are_doubts():
+    starts, kinds = np.arange(40) / 4, {}
+    for reply_s in (1.0, 5.0, 12.0):
+        requests = requests_of(starts, starts + reply_s, 1e6)
+        result = result_of(TRAFFIC, Level(rate=4.0, duration_s=10.0), [requests])
+        kinds[reply_s] = {one.kind for one in result.doubts} - {"saturation_unknown"}
+    assert kinds == {1.0: set(), 5.0: {"short_window"}, 12.0: {"no_steady_window"}}
+
+
+def test_a_server_that_works_ever_more_slowly_violates_littles_law():
+    starts = np.arange(400) / 4
+    slower = requests_of(starts, starts + 1 + (starts / 22) ** 2, 1e6)
+    doubts = {one.kind for one in result_of(TRAFFIC, Level(rate=4.0, duration_s=100.0), [slower]).doubts}
+    assert doubts & {"unsteady", "over_saturated"}
+
+
+def test_a_ramp_is_named_as_a_varying_rate_and_not_judged_as_one_rate():
+    ramp = replace(TRAFFIC, arrivals="ramp")
+    starts = np.array(ramp.starts(20.0, 600))
+    requests = requests_of(starts, QUEUES["M/D/1"](np.random.default_rng(1), starts), 1e6)
+    doubts = {one.kind for one in result_of(ramp, Level(rate=20.0, duration_s=30.0), [requests]).doubts}
+    assert doubts == {"varying_rate"}
+
+
+def test_percentiles_have_intervals_only_where_the_series_is_much_longer_than_its_correlation():
+    chance = np.random.default_rng(3)
+    independent = percentile_intervals(chance.exponential(1, 3000).tolist(), (0.5, 0.9, 0.99))
+    assert independent[0.5][0] < np.log(2) < independent[0.5][1]
+    assert independent[0.9][0] < np.log(10) < independent[0.9][1]
+    starts = poisson(chance, 45.0, 1000)
+    busy = (QUEUES["M/M/1"](chance, starts) - starts).tolist()
+    assert percentile_intervals(busy, (0.5, 0.9, 0.99)) == {0.5: None, 0.9: None, 0.99: None}
+    result = result_of(TRAFFIC, Level(rate=45.0, number=1000), [requests_of(starts, starts + busy, 1e6)])
+    assert "latency_ci_low_ms" not in result.metrics
+    assert result.missing["latency_ci_low_ms"].startswith("too_few_samples: requests share a queue")
+    assert result.ci_scope is None
+
+
+def test_levels_of_one_rate_have_fresh_arrivals_at_exactly_that_rate():
+    first, second = (replace(TRAFFIC, look=look).starts(4.0, 40) for look in (1, 2))
+    assert first != second
+    assert max(first) < 10
+    assert first == replace(TRAFFIC, look=1).starts(4.0, 40)
