@@ -70,13 +70,13 @@ COMMENT ON COLUMN load_curve.loop IS 'open: requests start on a schedule; closed
 COMMENT ON COLUMN load_curve.arrivals IS 'Arrival process of an open loop: constant, poisson, gamma, burst, ramp, trace; NULL in a closed loop.';
 COMMENT ON COLUMN load_curve.concurrency IS 'Requests in flight of a closed loop; NULL for an open one.';
 COMMENT ON COLUMN load_curve.request_rate IS 'Offered requests per second of an open loop; NULL for a closed one.';
-COMMENT ON COLUMN load_curve.requests_per_sec IS 'Successful requests per second.';
-COMMENT ON COLUMN load_curve.output_tokens_per_sec IS 'Output tokens of successful requests per second.';
-COMMENT ON COLUMN load_curve.input_tokens_per_sec IS 'Prompt tokens of successful requests per second.';
+COMMENT ON COLUMN load_curve.requests_per_sec IS 'Successful requests per second: over the steady window, or over the whole level if there is none (doubt no_steady_window).';
+COMMENT ON COLUMN load_curve.output_tokens_per_sec IS 'Output tokens of successful requests per second, over the same time as requests_per_sec.';
+COMMENT ON COLUMN load_curve.input_tokens_per_sec IS 'Prompt tokens of successful requests per second, over the same time as requests_per_sec.';
 COMMENT ON COLUMN load_curve.slo IS 'Limits for goodput: ttft:500ms,tpot:50ms; NULL without any.';
-COMMENT ON COLUMN load_curve.goodput_requests_per_sec IS 'Requests per second that met every limit.';
+COMMENT ON COLUMN load_curve.goodput_requests_per_sec IS 'Requests per second that met every limit, over the same time as requests_per_sec; NULL if that is unknown for some.';
 COMMENT ON COLUMN load_curve.goodput_tokens_per_sec IS 'Output tokens per second of requests that met every limit.';
-COMMENT ON COLUMN load_curve.goodput_share IS 'Share of requests that met every limit, from 0 to 1.';
+COMMENT ON COLUMN load_curve.goodput_share IS 'Share of all requests that met every limit, from 0 to 1; NULL if that is unknown for some.';
 COMMENT ON COLUMN load_curve.time_to_first_token_p50_ms IS 'From the intended start to the first output: median in ms.';
 COMMENT ON COLUMN load_curve.time_to_first_token_p95_ms IS 'From the intended start to the first output: 95th percentile in ms.';
 COMMENT ON COLUMN load_curve.time_per_output_token_p50_ms IS 'Time per output token after the first: median over the requests in ms.';
@@ -87,7 +87,7 @@ COMMENT ON COLUMN load_curve.latency_p999_ms IS 'From the intended start to the 
 COMMENT ON COLUMN load_curve.service_time_p50_ms IS 'From sending to the end: median in ms.';
 COMMENT ON COLUMN load_curve.service_time_p99_ms IS 'From sending to the end: 99th percentile in ms.';
 COMMENT ON COLUMN load_curve.lateness_p95_ms IS 'Delay of sending after the intended start: 95th percentile in ms.';
-COMMENT ON COLUMN load_curve.in_flight_mean IS 'Requests in flight, mean over time.';
+COMMENT ON COLUMN load_curve.in_flight_mean IS 'Requests in flight, mean over the same time as requests_per_sec.';
 COMMENT ON COLUMN load_curve.requests_sent IS 'Number of requests in the measured part.';
 COMMENT ON COLUMN load_curve.requests_failed IS 'Number of failed requests in the measured part.';
 COMMENT ON COLUMN load_curve.batch_size IS 'Maximum requests per call of a model on this machine; 1 for a server, which batches by itself.';

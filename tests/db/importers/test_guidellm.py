@@ -148,7 +148,7 @@ def test_an_empty_distribution_gives_no_metrics(runs):
 def test_its_warnings_are_doubts_and_a_rate_has_no_concurrency_limit(runs):
     assert [doubt.kind for doubt in runs[0].results[0].doubts] == ["guidellm_warning"]
     kinds = [doubt.kind for doubt in runs[1].results[0].doubts]
-    assert kinds == ["guidellm_warning", "concurrency_unlimited", "late_generator"]
+    assert kinds == ["guidellm_warning", "concurrency_unlimited", "late_generator", "saturation_unknown"]
     assert runs[0].results[0].doubts[0].evidence["code"] == "generation_delay_ttft"
 
 
