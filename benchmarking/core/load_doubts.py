@@ -20,6 +20,7 @@ MIN_ACHIEVED_SHARE = 0.98
 MAX_CACHED_SHARE = 0.01
 SIGNIFICANT_T = 3.09
 """One-sided p = 0.001, since successive requests are not independent and a curve has many levels."""
+MIN_REQUESTS_FOR_TREND = 10
 MS_PER_S = 1000.0
 
 
