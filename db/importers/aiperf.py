@@ -1,17 +1,21 @@
-"""AIPerf's JSON (profile_export_aiperf.json): one load, with GenAI-Perf's metrics and further ones."""
+"""AIPerf's JSON and CSV (profile_export_aiperf.json, .csv): one load, with GenAI-Perf's metrics and further ones.
+
+The first versions have the metrics under "records". The CSV has no settings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from benchmarking.core.records import Doubt
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, top_fields
+from db.importers.support.reading import Fields, csv_header, top_fields
 from db.importers.support.serving import (
     EXPORT_DEFINITIONS,
     export_result,
     export_task,
+    exported_table,
     is_export,
     load_mode,
     model_names,
@@ -33,11 +37,25 @@ MEANINGS = {
 
 def _is_aiperf(file: ForeignFile) -> bool:
     data = file.json
+    if data is None:
+        return bool(csv_header(file, _is_header))
     return is_export(data) and ("aiperf_version" in data or bool(INPUT & data["input_config"].keys()))
 
 
+def _is_header(cells: list[str]) -> bool:
+    """Whether the cells are the header of the CSV; GenAI-Perf's has no standard deviation."""
+    return cells[:4] == ["Metric", "avg", "min", "max"] and "std" in cells
+
+
+def _of_csv(file: ForeignFile) -> Fields:
+    """The metrics of the CSV, which has no settings. Raises NoResultsError if the JSON is in the same folder."""
+    if file.path.with_suffix(".json").is_file():
+        file.without_results(f"all its numbers are in {file.path.with_suffix('.json').name}")
+    return Fields(file, {**exported_table(file, _is_header), "input_config": {"endpoint": {"model_names": [UNNAMED]}}})
+
+
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top = _metrics_on_top(top_fields(file))
+    top = _of_csv(file) if file.json is None else _metrics_on_top(top_fields(file))
     config = top.required(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
     result = export_result(
@@ -95,7 +113,7 @@ def _cut_short(top: Fields) -> tuple[Doubt, ...]:
 
 PLUGIN = Format(
     name="aiperf",
-    summary="AIPerf: profile_export_aiperf.json",
+    summary="AIPerf: profile_export_aiperf.json and .csv",
     definition="aiperf",
     definitions=MEANINGS,
     recognises=_is_aiperf,

@@ -19,7 +19,8 @@ DEFINITIONS = {
     "latency_*": "a call of generate, by CUDA events on a GPU, else by the clock; the standard deviation is stated",
     "time_to_first_token_ms": "a call of generate for one token, made by itself before each timed call",
     "time_per_output_token_ms": "the latency over all tokens of a sequence, the first one included",
-    "throughput_tokens_per_sec": "tokens of all sequences over the latency, median over the calls",
+    "throughput_tokens_per_sec": "tokens_per_second of the file, median over the calls or else the mean; without it "
+    "tokens of all sequences over the median latency",
     "utilization_*": "of the first GPU, sampled during the timed calls",
     "memory_device_used_mean_mb": "memory in use on the whole first GPU, by every process",
 }
@@ -86,8 +87,10 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
 def _device(hardware: Fields, config: Fields) -> dict[str, Any]:
     """The device that the configuration names, which begins with torch's device type."""
     name, memory_mib = hardware.text("gpu_name"), hardware.number("gpu_memory_total", low=0)
-    kind = (config.text("device") or "unknown").partition(":")[0]
-    if kind != "cuda" or name is None or name in NO_NAME:
+    has_name = name is not None and name not in NO_NAME
+    # A file whose configuration names no device ran on the GPU that it lists.
+    kind = (config.text("device") or ("cuda" if has_name else "unknown")).partition(":")[0]
+    if kind != "cuda" or name is None or not has_name:
         return {"device_type": kind}
     return {
         "device_type": "rocm" if is_amd(name) else kind,
@@ -119,7 +122,7 @@ def _result(scenario: Fields, config: Fields) -> Result:
     )
     measures = scenario.section("measurements")
     latency, first = measures.section("latency"), measures.section("time_to_first_token")
-    each = measures.section("time_per_output_token_seconds")
+    each, speed = measures.section("time_per_output_token_seconds"), measures.section("tokens_per_second")
     latencies, firsts, means = _raw_ms(latency), _raw_ms(first), _raw_ms(each)
     samples: list[Samples] = [block(0, latencies)] if latencies else []
     samples += [measured("time_to_first_token", firsts)] if firsts else []
@@ -132,16 +135,36 @@ def _result(scenario: Fields, config: Fields) -> Result:
             "time_to_first_token_ms": median_of(firsts) if firsts else _ms(first, "median"),
             "time_per_output_token_ms": median_of(means) if means else _ms(each, "median"),
             **_rates(median_ms, point),
+            **_speeds(speed),
             **_gpu(scenario.section("gpu_metrics")),
         },
         stated={
             **{f"latency_{name}_ms": _ms(latency, name) for name in STATED},
             "stated_latency_population_std_ms": _ms(latency, "std"),
+            **_further(first, "time_to_first_token"),
+            **_further(each, "time_per_output_token"),
         },
         iterations=config.integer("measurement_iterations"),
         warmup_iterations=config.integer("warmup_iterations"),
         doubts=_doubts(point, samples, has_means=bool(means)),
     )
+
+
+def _further(statistics: Fields, metric: str) -> dict[str, float | None]:
+    """The other statistics of a time, in ms."""
+    return {f"{metric}_{name}_ms": _ms(statistics, name) for name in (*STATED, "std") if name != "median"}
+
+
+def _speeds(speed: Fields) -> dict[str, float | None]:
+    """The tokens per second as the file states them: they count the tokens of a batch as the tool does."""
+    if speed.text("unit") not in (None, "tokens/sec", "tokens/s", "tokens/second"):
+        speed.leave_out("unit", f"expected tokens/sec, found {speed.peek('unit')!r:.40}")
+        return {}
+    found = {name: speed.number(name, low=0) for name in (*STATED, "std")}
+    raw = speed.unread_copy().numbers("measurements", low=0)
+    middle = median_of(raw) if raw else found["median"] if found["median"] is not None else found["mean"]
+    others = {f"tokens_per_second_{name}": value for name, value in found.items()}
+    return {**others, **({} if middle is None else {"throughput_tokens_per_sec": middle})}
 
 
 def _raw_ms(statistics: Fields) -> array[float]:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, csv_header, csv_lines, find_header, parsed_number, top_fields
+from db.importers.support.reading import Fields, csv_header, parsed_number, top_fields
 from db.importers.support.serving import (
     EXPORT_DEFINITIONS,
     export_result,
     export_task,
+    exported_table,
     is_export,
     load_mode,
     model_names,
@@ -30,8 +30,6 @@ MEANINGS = {
     "the gap between two responses / tokens of the later one: the file does not say which",
 }
 CSV_HEADER = ["Metric", "avg", "min", "max", "p99"]
-CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
-"""Title of a row: "Time To First Token (ms)"."""
 FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 
 
@@ -43,7 +41,7 @@ def _is_genai_perf(file: ForeignFile) -> bool:
 
 
 def _is_header(cells: list[str]) -> bool:
-    return cells[: len(CSV_HEADER)] == CSV_HEADER
+    return cells[: len(CSV_HEADER)] == CSV_HEADER and "std" not in cells  # which AIPerf has
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -77,20 +75,7 @@ def _of_csv(file: ForeignFile) -> Fields:
     """The metrics of the CSV in the form of the JSON. Raises NoResultsError if the JSON is in the same folder."""
     if file.path.with_suffix(".json").is_file():
         file.without_results(f"all its numbers are in {file.path.with_suffix('.json').name}, not rounded")
-    found: dict[str, Any] = {}
-    header: list[str] = []
-    for number, cells in csv_lines(file, start=find_header(file, _is_header)[0]):
-        if cells[0] in ("Metric", "GPU"):
-            header = ["avg" if name == "Value" else name for name in cells[1:]]
-            continue
-        title = CSV_METRIC.fullmatch(cells[0])
-        if title is None or len(cells) != len(header) + 1:
-            expected = f"expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}"
-            file.leave_out(f"line {number}", expected)
-            continue
-        values = {name: parsed_number(cell.replace(",", "")) for name, cell in zip(header, cells[1:], strict=True)}
-        numbers = {name: value for name, value in values.items() if value != "N/A"}
-        found[title[1].lower().replace(" ", "_")] = {"unit": title[2] or "", **numbers}
+    found = exported_table(file, _is_header)
     load = FOLDER.fullmatch(file.path.absolute().parent.name)
     found["input_config"] = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
     return Fields(file, found)

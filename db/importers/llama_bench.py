@@ -17,6 +17,7 @@ from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
+from db.importers.support.llama_logs import GPU, SEPARATOR, cells_of, model_name
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
 from db.importers.support.names import family_of, precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
@@ -51,8 +52,6 @@ FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL"
 """Flags of the first versions, true for the backend they were built with."""
 IDENTITY = ("build_number", "gpu_info", "model_filename", "model_type")
 """Fields of a whole run that an export writes unchanged."""
-SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-"""Part number in the file name of a split model."""
 QUANTIZED = re.compile(
     r"(?:^|\s)(?:all )?((?:B?F\d{2}|[IT]?Q\d\w*|(?:MX|NV)?FP\d+\w*|(?:MX)?INT\d+\w*)(?: mix| MoE)?(?: - [\w .]+)?)"
     r"(?: \(guessed\))?$"
@@ -91,14 +90,7 @@ MARKDOWN_NAMES = {
 TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?: @ d ?(\d{1,9}))?")
 """A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
-GPU = re.compile(
-    r"^\s*Device \d+: (?P<cuda>[^,\n]+),|^ggml_vulkan: \d+ = (?P<vulkan>[^|\n]+?) \([^()|\n]*\) \||"
-    r"^ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
-    re.MULTILINE,
-)
-"""A device as the backends print it: its name; Vulkan adds the driver's name."""
 SPEED = re.compile(r"([0-9.]+) ± ([0-9.]+)")
-SEPARATOR = re.compile(r"[|\s:-]+")
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -150,7 +142,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     number = row.any("build_number")
     version = str(number) if isinstance(number, int | str) else None
     return {
-        "model_id": _model_id(filename) or model_type or "unknown",
+        "model_id": model_name(filename) or model_type or "unknown",
         "family": _family(model_type),
         "model_config": {"model_type": model_type} if model_type else {},
         "parameter_count": row.integer("model_n_params"),
@@ -165,11 +157,6 @@ def _setup(row: Fields) -> dict[str, Any]:
         "git_commit": row.text("build_commit"),
         "kept": {"backends": _backends(row), **{name: row.any(name) for name in IDENTITY if name in row}},
     }
-
-
-def _model_id(filename: str | None) -> str | None:
-    name = re.split(r"[/\\]", filename or "")[-1]
-    return SPLIT.sub("", name.removesuffix(".gguf")) or None
 
 
 def _family(model_type: str | None) -> Family | None:
@@ -343,28 +330,24 @@ def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 def _headers(lines: Sequence[str]) -> Iterator[int]:
     """The numbers, from 1, of the separator lines under the headings of Markdown tables of tests."""
     for place, line in enumerate(lines[:-1]):
-        if {"model", "test", "t/s"} <= set(_cells(line)) and SEPARATOR.fullmatch(lines[place + 1]):
+        if {"model", "test", "t/s"} <= set(cells_of(line)) and SEPARATOR.fullmatch(lines[place + 1]):
             yield place + 2
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
 
 
 def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
     """The rows of all tables, each read to its end across lines that were printed in between. Devices are printed above
     a table, the build below it."""
     starts, end = list(_headers(lines)), 0
-    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=True):
-        names = _cells(lines[start - 2])
+    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
+        names = cells_of(lines[start - 2])
         gpus = [name.strip() for found in GPU.finditer("\n".join(lines[end:start])) for name in found.groups() if name]
-        own = [number for number in range(start, following) if len(_cells(lines[number])) == len(names)]
+        own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
         end = own[-1] + 1 if own else start
         build = BUILD.search("\n".join(lines[end:following])) or BUILD.search("\n".join(lines))
         shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
         shared |= {"gpu_info": ", ".join(gpus)} if gpus else {}
         for number in range(start, following):
-            cells = _cells(lines[number])
+            cells = cells_of(lines[number])
             if number in own:
                 row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
                 yield from understood(file, [row], lambda row, at=number + 1, by=shared: _of_row(file, at, by, row))  # type: ignore[misc]

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -40,8 +40,9 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.core.sample_statistics import quantile
+from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, measured
-from db.importers.support.reading import Fields, shortened
+from db.importers.support.reading import Fields, csv_lines, find_header, parsed_number, shortened
 
 Value = TypeVar("Value")
 Columns = Mapping[tuple[str, str], str]
@@ -494,6 +495,29 @@ def is_export(data: Any) -> bool:
         return False
     metrics = data["records"] if isinstance(data.get("records"), dict) else data
     return any(isinstance(metrics.get(name), dict) and "unit" in metrics[name] for name in NAMES)
+
+
+CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
+"""Title of a row: "Time To First Token (ms)"."""
+
+
+def exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -> dict[str, Any]:
+    """The metrics of such a file's CSV in the form of the JSON."""
+    found: dict[str, Any] = {}
+    header: list[str] = []
+    for number, cells in csv_lines(file, start=find_header(file, is_header)[0]):
+        if cells[0] in ("Metric", "GPU", "Endpoint"):
+            header = ["avg" if name == "Value" else name for name in cells[1:]]
+            continue
+        title = CSV_METRIC.fullmatch(cells[0])
+        if title is None or len(cells) != len(header) + 1:
+            expected = f"expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}"
+            file.leave_out(f"line {number}", expected)
+            continue
+        values = {name: parsed_number(cell.replace(",", "")) for name, cell in zip(header, cells[1:], strict=True)}
+        numbers = {name: value for name, value in values.items() if value not in ("N/A", "")}
+        found[title[1].lower().replace(" ", "_")] = {"unit": title[2] or "", **numbers}
+    return found
 
 
 def export_result(

@@ -1,0 +1,137 @@
+"""InferenceX's aggregates (before: InferenceMAX): a row for each load, alone or in a list.
+
+Times are in s. Throughputs are for each GPU, prompts and new tokens together; the file has no total.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarking.core.records import Result, Scalar
+from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, json_objects, mostly, understood
+from db.importers.support.serving import (
+    SERVER,
+    device_count,
+    latency_columns,
+    load_mode,
+    load_result,
+    parallel_mode,
+    token_columns,
+)
+
+NEEDED = {"hw", "framework", "conc"}
+PER_GPU = {
+    "tput_per_gpu": "total_tokens_per_sec_per_gpu",
+    "output_tput_per_gpu": "output_tokens_per_sec_per_gpu",
+    "input_tput_per_gpu": "input_tokens_per_sec_per_gpu",
+}
+STATISTIC = re.compile(
+    r"(?:(?P<first>mean|median|std|p[\d.]+)_)?(?P<metric>ttft|tpot|itl|e2el|intvty)(?:_(?P<last>mean|std|p[\d.]+))?"
+)
+COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")}
+MODE = ("dp_attention", "spec_decoding", "disagg", "is_multinode", "scenario_type", "image")
+GPUS = ("prefill_gpus", "decode_gpus", "num_prefill_gpu", "num_decode_gpu")
+DEFINITIONS = {
+    "latency": "e2el: from sending a request to its last token",
+    "time_to_first_token_ms": "median ttft: from sending a request to its first token",
+    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
+    "itl": "gap between pieces of the stream",
+    "intvty": "interactivity: 1 / tpot, in tokens per second of a user",
+    "total_tokens_per_sec_per_gpu": "tokens of prompts and answers over the time of the load, for each GPU",
+}
+
+
+def _rows(data: Any) -> list[Any]:
+    return data if isinstance(data, list) else [data]
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, dict) and row.keys() >= NEEDED and bool(_metrics(row).keys() & PER_GPU.keys())
+
+
+def _metrics(row: dict[str, Any]) -> dict[str, Any]:
+    nested = row.get("metrics")
+    return nested if isinstance(nested, dict) else row
+
+
+def _is_aggregate(file: ForeignFile) -> bool:
+    return file.json is not None and mostly(_rows(file.json), _is_row)
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    rows = enumerate(json_objects(file, _rows(file.json), "row"), 1)
+    yield from understood(file, rows, lambda one: _run(one[1], one[0]))
+
+
+def _run(row: Fields, number: int) -> ForeignRun:
+    hardware, framework, word = row.text("hw"), row.text("framework"), row.text("precision")
+    numbers = row.section("metrics") if "metrics" in row else row
+    result = _result(row, numbers)
+    precision = precision_of(word)
+    mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
+    for name in MODE:
+        value = row.any(name)
+        if isinstance(value, str | bool | int) and str(value).lower() not in ("false", "none", "", "0"):
+            mode[name] = value
+    if precision == "other" and word:
+        mode["quantization"] = word
+    counts = [row.integer(name) or 0 for name in GPUS]
+    return ForeignRun(
+        key=str(number),
+        model_id=row.text("model") or row.text("infmax_model_prefix") or UNNAMED,
+        task="text-generation",
+        results=[result],
+        started_at=row.time("date") if "date" in row else None,
+        device_type="rocm" if (hardware or "").lower().startswith("mi") else "cuda" if hardware else "unknown",
+        device_name=hardware,
+        device_count=sum(counts) or device_count(row) or 1,
+        runtime=framework or SERVER,
+        runtime_mode=mode,
+        precision=precision,
+        kept=row.rest(),
+    )
+
+
+def _result(row: Fields, numbers: Fields) -> Result:
+    stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in PER_GPU.items()}
+    for name in numbers:
+        found = STATISTIC.fullmatch(name)
+        if found is None or (found["first"] is None) == (found["last"] is None):
+            continue
+        statistic = found["first"] or found["last"]
+        statistic = "median" if statistic == "p50" else statistic
+        value = numbers.number(name, low=0)
+        if value is None:
+            continue
+        if found["metric"] == "intvty":
+            stated[f"{statistic}_intvty_tokens_per_sec"] = value
+        else:
+            column = COLUMNS.get((found["metric"], statistic), f"{statistic}_{found['metric']}_ms")
+            stated[column] = value * MS_PER_S
+    return load_result(
+        concurrency=row.count("conc"),
+        request_rate=None,
+        prompt_tokens=row.count("isl"),
+        prompt_tokens_mean=None,
+        new_tokens=row.count("osl"),
+        requests=None,
+        failed=None,
+        metrics={},
+        stated=stated,
+    )
+
+
+PLUGIN = Format(
+    name="inferencex",
+    summary="InferenceX (InferenceMAX): aggregated results, one row or a list (json)",
+    definition="inferencex",
+    definitions=DEFINITIONS,
+    recognises=_is_aggregate,
+    read=_read,
+)

@@ -1,0 +1,141 @@
+"""llama.cpp's llama-batched-bench: its Markdown table and its JSON lines (--output-format jsonl).
+
+A row is one call for a batch of sequences, measured once: the prompts, then the new tokens step by step. The table
+names neither the model nor the device; what the program printed above it may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.records import Doubt, Point, Result, Scalar
+from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.llama_logs import GPU, SEPARATOR, cells_of, model_name
+from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.reading import Fields, json_objects, mostly, understood
+
+NEEDED = {"pp", "tg", "pl", "t_pp", "speed_pp", "t_tg", "speed_tg"}
+COLUMNS = {
+    "PP": "pp",
+    "TG": "tg",
+    "B": "pl",
+    "N_KV": "n_kv",
+    "T_PP s": "t_pp",
+    "S_PP t/s": "speed_pp",
+    "T_TG s": "t_tg",
+    "S_TG t/s": "speed_tg",
+    "T s": "t",
+    "S t/s": "speed",
+}
+"""Heading -> field of the JSON lines."""
+SETTING = re.compile(r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|n_gpu_layers|n_threads) = (-?\d+)")
+"""A setting in the line above the table."""
+MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch")
+LOADED = re.compile(r"loaded meta data with .* from (\S+) \(version")
+DEFINITIONS = {
+    "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
+    "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
+    "time_per_output_token_ms": "t_tg / tg: a step, which gives each sequence a token",
+    "prefill_tokens_per_sec": "speed_pp: prompt tokens of the batch (of one sequence if they share it) over t_pp",
+    "decode_tokens_per_sec": "speed_tg: new tokens of all sequences over t_tg",
+    "total_tokens_per_sec": "speed: all of these tokens over t",
+}
+ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
+
+
+def _header(lines: Sequence[str]) -> Iterator[int]:
+    """The numbers of the first lines under the headings of tables."""
+    for place, line in enumerate(lines[:-1]):
+        if {"PP", "TG", "B", "T_PP s", "T_TG s"} <= set(cells_of(line)) and SEPARATOR.fullmatch(lines[place + 1]):
+            yield place + 2
+
+
+def _is_output(file: ForeignFile) -> bool:
+    if file.json_lines or isinstance(file.json, dict):
+        return mostly(_objects(file), lambda one: isinstance(one, dict) and one.keys() >= NEEDED)
+    text = file.text or ""
+    return "T_PP s" in text and next(_header(text.splitlines()), None) is not None
+
+
+def _objects(file: ForeignFile) -> Sequence[Any]:
+    return file.json_lines or (file.json,)
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    text = file.text or ""
+    if file.json_lines or isinstance(file.json, dict):
+        rows = list(json_objects(file, _objects(file), "line"))
+    else:
+        rows = list(_table_rows(file, text.splitlines()))
+    groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
+    for mode, threads, result in understood(file, rows, _row):
+        groups.setdefault(f"{mode} {threads}", []).append(({"mode": mode, "threads": threads}, result))
+    loaded, gpus = LOADED.search(text), [name for found in GPU.finditer(text) for name in found.groups() if name]
+    for key, own in groups.items():
+        yield ForeignRun(
+            key=key,
+            model_id=model_name(loaded[1] if loaded else None) or UNNAMED,
+            task="text-generation",
+            results=[result for _, result in own],
+            device_name=", ".join(dict.fromkeys(name.strip() for name in gpus)) or None,
+            device_count=max(len(gpus), 1) if len(set(gpus)) == 1 else 1,
+            runtime="llama.cpp",
+            runtime_mode=own[0][0]["mode"],
+            num_threads=own[0][0]["threads"],
+        )
+
+
+def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
+    """The rows of all tables, across lines that were printed in between."""
+    starts = list(_header(lines))
+    before = 0
+    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
+        names = [COLUMNS.get(name, name) for name in cells_of(lines[start - 2])]
+        settings = dict(SETTING.findall("\n".join(lines[before:start])))
+        own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
+        before = own[-1] + 1 if own else start
+        for number in range(start, following):
+            cells = cells_of(lines[number])
+            if number in own:
+                row = {**settings, **dict(zip(names, cells, strict=True))}
+                yield Fields(file, row, f"line {number + 1}", numbers_are_text=True)
+            elif cells or (number < before and lines[number].strip()):
+                file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
+
+
+def _row(row: Fields) -> tuple[dict[str, Scalar], int | None, Result]:
+    prompt, new, batch = (row.sure(row.integer, name) for name in ("pp", "tg", "pl"))
+    if not batch or not (prompt or new):
+        row.refuse("pl", "expected a batch of prompts or new tokens")
+    total_s, first_s, others_s = (row.number(name, low=0) for name in ("t", "t_pp", "t_tg"))
+    total_s = total_s if total_s is not None else (first_s or 0.0) + (others_s or 0.0) or None
+    mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
+    result = foreign_result(
+        Point(batch_size=batch, sequence_length=prompt or None, new_tokens=new or None),
+        samples=[block(0, (total_s * MS_PER_S,))] if total_s else [],
+        metrics={
+            "time_to_first_token_ms": first_s * MS_PER_S if first_s and prompt else None,
+            "time_per_output_token_ms": others_s * MS_PER_S / new if others_s and new else None,
+            "prefill_tokens_per_sec": row.number("speed_pp", low=0) if prompt else None,
+            "decode_tokens_per_sec": row.number("speed_tg", low=0) if new else None,
+            "total_tokens_per_sec": row.number("speed", low=0),
+            "throughput_tokens_per_sec": batch * new / total_s if total_s and new else None,
+            "throughput_samples_per_sec": batch / total_s if total_s else None,
+        },
+        doubts=(ONE_CALL,),
+        kept=row.rest(),
+    )
+    return mode, row.count("n_threads"), result
+
+
+PLUGIN = Format(
+    name="llama_batched_bench",
+    summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl",
+    definition="llama-batched-bench",
+    definitions=DEFINITIONS,
+    recognises=_is_output,
+    read=_read,
+)

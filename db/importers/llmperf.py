@@ -1,0 +1,199 @@
+"""llmperf's token_benchmark_ray.py: the summary of one load, and its list of responses.
+
+Times are in s. The tool counts the time to the first token among the times between tokens, so what it calls inter-token
+latency is the latency over all output tokens of a request. If the list of responses is in the same folder, its times
+are the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.errors import StorageError
+from benchmarking.core.records import Json, Result, Samples
+from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.files import ForeignFile, read_file
+from db.importers.support.measures import MS_PER_S, in_ms, measured
+from db.importers.support.reading import Fields, json_objects, mostly, top_fields
+from db.importers.support.serving import (
+    SERVER,
+    STATISTICS,
+    latency_columns,
+    load_mode,
+    load_result,
+    named_statistics,
+    token_columns,
+)
+
+PREFIX = "results_"
+TIMES = {
+    "end_to_end_latency_s": "request_latency",
+    "ttft_s": "time_to_first_token",
+    "inter_token_latency_s": "normalized_time_per_output_token",
+}
+"""Name in the file -> our metric."""
+RAW = {"end_to_end_latency_s": "latency_wall", "ttft_s": "time_to_first_token"}
+"""Field of a response -> metric of its samples."""
+COLUMNS = {
+    **latency_columns("request_latency"),
+    **token_columns("time_to_first_token", "time_per_output_token"),
+}
+QUANTILES = {"p25": "p25", "median": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99"}
+OF_A_RESPONSE = {"end_to_end_latency_s", "ttft_s", "number_output_tokens"}
+SUMMARY, RESPONSES = "_summary.json", "_individual_responses.json"
+DEFINITIONS = {
+    "latency": "end_to_end_latency_s: from sending a request to its last token",
+    "time_to_first_token_ms": "median of ttft_s: from sending a request to its first token",
+    "normalized_time_per_output_token": "inter_token_latency_s: latency over the output tokens, the first one included",
+    "throughput_tokens_per_sec": "mean_output_throughput_token_per_s: output tokens over the time of the whole load",
+    "throughput_samples_per_sec": "num_completed_requests_per_min / 60",
+    "request_output_tokens_per_sec_mean": "mean over the requests of output tokens over their latency",
+}
+
+
+def _is_llmperf(file: ForeignFile) -> bool:
+    data = file.json
+    if isinstance(data, list):
+        return mostly(data, lambda one: isinstance(one, dict) and one.keys() >= OF_A_RESPONSE)
+    return isinstance(data, dict) and "num_concurrent_requests" in data and bool(_results(data))
+
+
+def _results(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The results by their flat names without prefix; versions nest them."""
+    nested = data.get("results")
+    found = dict(_flat(nested)) if isinstance(nested, dict) else {}
+    found |= {name.removeprefix(PREFIX): value for name, value in data.items() if name.startswith(PREFIX)}
+    return found if any(name.startswith(tuple(TIMES)) for name in found) else {}
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{name}_")
+        else:
+            yield f"{path}{name}", value
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if isinstance(file.json, list):
+        name = file.path.name
+        if name.endswith(RESPONSES) and file.path.with_name(name.removesuffix(RESPONSES) + SUMMARY).is_file():
+            file.without_results(f"responses of a load: imported with {name.removesuffix(RESPONSES)}{SUMMARY}")
+        responses = list(json_objects(file, file.json, "response"))
+        result = _of_responses(responses)
+        yield _run(UNNAMED, result, {"responses": [one.rest() for one in responses]})
+        return
+    top = top_fields(file)
+    results = Fields(file, _results(file.json), "results")
+    others = Fields(file, {name: top.peek(name) for name in top if name != "results" and not name.startswith(PREFIX)})
+    result = _result(others, results, _siblings(file))
+    started_at = others.unix_time("timestamp")
+    model = others.text("model") or UNNAMED
+    yield _run(model, result, {**others.rest(), "results": results.rest()}, started_at=started_at)
+
+
+def _run(model_id: str, result: Result, kept: Mapping[str, Json], **others: Any) -> ForeignRun:
+    return ForeignRun(
+        model_id=model_id,
+        task="text-generation",
+        results=[result],
+        runtime=SERVER,
+        runtime_mode=load_mode(result),
+        kept=kept,
+        **others,
+    )
+
+
+def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
+    stated: dict[str, float | None] = {}
+    for name, metric in TIMES.items():
+        stated |= named_statistics(metric, _statistics(results, name), COLUMNS, MS_PER_S)
+    per_minute = results.number("num_completed_requests_per_min", low=0)
+    stated |= {
+        "throughput_tokens_per_sec": results.number("mean_output_throughput_token_per_s", low=0),
+        "throughput_samples_per_sec": None if per_minute is None else per_minute / 60,
+        "request_output_tokens_per_sec_mean": results.number("request_output_throughput_token_per_s_mean", low=0),
+        "input_tokens_mean": results.number("number_input_tokens_mean", low=0),
+        "output_tokens_mean": results.number("number_output_tokens_mean", low=0),
+    }
+    inputs, outputs = (_common(results, name) for name in ("number_input_tokens", "number_output_tokens"))
+    planned = {name: top.number(name, low=0) for name in ("mean_input_tokens", "mean_output_tokens")}
+    axes = {name: round(value) for name, value in planned.items() if value}
+    return load_result(
+        concurrency=top.count("num_concurrent_requests"),
+        request_rate=None,
+        prompt_tokens=inputs,
+        prompt_tokens_mean=None,
+        new_tokens=outputs,
+        requests=results.integer("num_completed_requests"),
+        failed=results.number("number_errors", low=0),
+        sent=results.integer("num_requests_started"),
+        axes=axes,
+        metrics={},
+        stated=stated,
+        samples=samples,
+    )
+
+
+def _statistics(results: Fields, name: str) -> dict[str, float | None]:
+    words = {statistic: f"{name}_quantiles_{QUANTILES[statistic]}" for statistic in QUANTILES}
+    words |= {statistic: f"{name}_{statistic}" for statistic in STATISTICS if statistic not in QUANTILES}
+    words["stddev"] = f"{name}_stddev"
+    return {statistic: results.number(word, low=0) for statistic, word in words.items()}
+
+
+def _common(results: Fields, name: str) -> int | None:
+    """The tokens of all requests; None if they differ."""
+    least, most = (results.number(f"{name}_{end}") for end in ("min", "max"))
+    return int(least) if least is not None and least == most and least >= 1 else None
+
+
+def _siblings(file: ForeignFile) -> list[Samples]:
+    """The times of the requests that succeeded, from the list in the folder."""
+    path = file.path.with_name(file.path.name.removesuffix(SUMMARY) + RESPONSES)
+    if not file.path.name.endswith(SUMMARY) or not path.is_file():
+        return []
+    try:
+        data = read_file(path).json
+    except StorageError:
+        return []
+    return _samples(list(json_objects(file, data, f"{path.name}: response"))) if isinstance(data, list) else []
+
+
+def _samples(responses: Sequence[Fields]) -> list[Samples]:
+    found = []
+    for name, metric in RAW.items():
+        values = [value for one in responses if not _failed(one) and (value := one.number(name, low=0)) is not None]
+        found += [measured(metric, in_ms(values))] if values else []
+    return found
+
+
+def _failed(response: Fields) -> bool:
+    return response.peek("error_code") is not None
+
+
+def _of_responses(responses: Sequence[Fields]) -> Result:
+    failed = sum(map(_failed, responses))
+    return load_result(
+        concurrency=None,
+        request_rate=None,
+        prompt_tokens=None,
+        prompt_tokens_mean=None,
+        new_tokens=None,
+        requests=len(responses) - failed,
+        failed=failed,
+        sent=len(responses),
+        metrics={},
+        samples=_samples(responses),
+    )
+
+
+PLUGIN = Format(
+    name="llmperf",
+    summary="llmperf: *_summary.json and *_individual_responses.json of token_benchmark_ray.py",
+    definition="llmperf",
+    definitions=DEFINITIONS,
+    recognises=_is_llmperf,
+    read=_read,
+)

@@ -1,0 +1,134 @@
+"""lm-evaluation-harness's results (results_TIME.json): the quality of a model, a metric for each task and measure.
+
+It measures no speed: its metrics stand beside the speeds of the same model. A task's number of examples in the prompt
+and a limit of its samples are part of the series, since scores depend on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Point, Result, Scalar
+from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import foreign_result
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, top_fields
+
+PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
+ARGUMENT = re.compile(r"(?:^|,)(dtype|load_in_4bit|load_in_8bit|quantization|peft|tensor_parallel_size)=([^,]+)")
+RUNTIMES = {"hf": "eager", "hf-auto": "eager", "hf-causal": "eager", "huggingface": "eager", "gguf": "llama.cpp"}
+NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
+"""Fields of a task that are no scores."""
+QUALITY = f"{NOT_APPLICABLE}: an evaluation of quality, not of speed"
+DEFINITIONS = {
+    "quality_TASK_MEASURE": "the task's score as the harness computes it; with another filter than none, the filter "
+    "follows",
+    "quality_TASK_MEASURE_stderr": "its standard error",
+    "evaluation_duration_s": "total_evaluation_time_seconds: the time of the whole evaluation",
+}
+
+
+def _is_results(file: ForeignFile) -> bool:
+    data = file.json
+    if not isinstance(data, dict) or not isinstance(data.get("results"), dict) or "versions" not in data:
+        return False
+    if not any(name in data for name in ("config", "config_general", "configs")):
+        return False
+    return any(isinstance(task, dict) and any(_is_score(name) for name in task) for task in data["results"].values())
+
+
+def _is_score(name: str) -> bool:
+    return name not in NAMES and not name.startswith("_")
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = top_fields(file)
+    config = top.fields("config") or top.section("config_general")
+    arguments = config.any("model_args")
+    words = arguments if isinstance(arguments, str) else ""
+    stated = dict(ARGUMENT.findall(words))
+    if isinstance(arguments, dict):
+        stated = {name: str(value) for name, value in arguments.items() if isinstance(value, str | int | bool)}
+    pretrained = PRETRAINED.search(words)
+    name = stated.get("pretrained") or (pretrained[1] if pretrained else None)
+    word = config.text("model_dtype") or stated.get("dtype")
+    kind, device = config.text("model") or "", config.text("device") or "unknown"
+    mode: dict[str, Scalar] = {
+        name: value
+        for name, value in (
+            *((word, stated.get(word)) for word in ("load_in_4bit", "load_in_8bit", "quantization", "peft")),
+            ("limit", _scalar(config.any("limit"))),
+            ("num_fewshot", _fewshot(top.unread_copy())),
+        )
+        if value not in (None, "", "False", "None")
+    }
+    yield ForeignRun(
+        model_id=top.text("model_name") or name or config.text("model_name") or UNNAMED,
+        model_revision=config.text("model_sha") or config.text("model_revision"),
+        parameter_count=config.integer("model_num_parameters"),
+        task="evaluation",
+        results=[_result(top, config)],
+        started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else None,
+        device_type=device.partition(":")[0],
+        device_selector=device,
+        runtime=RUNTIMES.get(kind, kind or "unknown"),
+        runtime_mode={**mode, "harness": "lm-evaluation-harness"},
+        precision=precision_of(word),
+        tool_version=top.text("lm_eval_version"),
+        versions={"transformers": top.text("transformers_version")},
+        kept={"git_hash": top.any("git_hash"), **top.rest()},
+    )
+
+
+def _scalar(value: Any) -> Scalar | None:
+    return value if isinstance(value, str | int | float | bool) else None
+
+
+def _fewshot(top: Fields) -> str | None:
+    """The numbers of examples in the prompts: one if all tasks have the same, otherwise by task."""
+    shots = top.any("n-shot")
+    if not isinstance(shots, dict) or not shots:
+        return None
+    distinct = {str(shot) for shot in shots.values()}
+    if len(distinct) == 1:
+        return distinct.pop()
+    return ", ".join(f"{task}={shot}" for task, shot in sorted(shots.items()))[:500]
+
+
+def _result(top: Fields, config: Fields) -> Result:
+    metrics: dict[str, float | None] = {}
+    results = top.section("results")
+    for task in results:
+        scores = results.fields(task)
+        for name in scores or ():
+            if scores is None or not _is_score(name) or scores.peek(name) in ("N/A", " ", ""):
+                continue
+            measure, _, chosen = name.partition(",")
+            metric = f"quality_{task}_{measure}" + (f"_{chosen}" if chosen not in ("", "none") else "")
+            if isinstance(scores.peek(name), int | float) and not isinstance(scores.peek(name), bool):
+                metrics[re.sub(r"[^\w]+", "_", metric)] = scores.number(name)
+    seconds = top.any("total_evaluation_time_seconds")
+    if isinstance(seconds, str | int | float) and re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
+        metrics["evaluation_duration_s"] = float(seconds)
+    batch = config.any("batch_size")
+    size = int(batch) if isinstance(batch, int | str) and re.fullmatch(r"[1-9]\d{0,6}", str(batch)) else None
+    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+    return foreign_result(
+        Point(batch_size=size or 1),
+        metrics=metrics,
+        missing={"latency_median_ms": QUALITY},
+        doubts=() if size else (unknown,),
+    )
+
+
+PLUGIN = Format(
+    name="lm_evaluation_harness",
+    summary="lm-evaluation-harness: results_TIME.json (quality by task)",
+    definition="lm-evaluation-harness",
+    definitions=DEFINITIONS,
+    recognises=_is_results,
+    read=_read,
+)

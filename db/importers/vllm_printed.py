@@ -1,0 +1,292 @@
+"""What vLLM's and SGLang's benchmarks print, from any log that contains it: the blocks "Serving Benchmark Result" and
+"Offline Throughput Benchmark Result", vLLM's line "Throughput: ...", and the latencies of `vllm bench latency`.
+
+Each block is a run. The model and the load's settings come from the command or the printed arguments above it. Numbers
+are rounded to two digits; the file of --save-result has them exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
+from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, foreign_result
+from db.importers.support.reading import Fields, parsed_number, understood
+from db.importers.support.serving import (
+    SERVER,
+    client_result,
+    common_length,
+    device_count,
+    engine_not_stated,
+    load_mode,
+    load_result,
+    parallel_mode,
+)
+
+TITLE = re.compile(r"=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
+END = re.compile(r"={20,}\s*$")
+SECTION = re.compile(r"-{4,}.*-{4,}\s*$")
+LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
+STATISTIC = re.compile(r"(Mean|Median|Std|Min|Max|P[\d.]+) (TTFT|TPOT|ITL|E2EL|E2E Latency) \((ms|s)\)")
+LABELS = {
+    "Successful requests": "completed",
+    "Failed requests": "failed",
+    "Maximum request concurrency": "max_concurrency",
+    "Max request concurrency": "max_concurrency",
+    "Request rate configured (RPS)": "request_rate",
+    "Traffic request rate": "request_rate",
+    "Backend": "backend",
+    "Benchmark duration (s)": "duration",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Total generated tokens (retokenized)": "total_output_tokens_retokenized",
+    "Request throughput (req/s)": "request_throughput",
+    "Request goodput (req/s)": "request_goodput",
+    "Input token throughput (tok/s)": "input_throughput",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Peak output token throughput (tok/s)": "max_output_tokens_per_s",
+    "Peak concurrent requests": "max_concurrent_requests",
+    "Total Token throughput (tok/s)": "total_token_throughput",
+    "Total token throughput (tok/s)": "total_token_throughput",
+    "Concurrency": "concurrency",
+    "Accept length": "accept_length",
+}
+"""Printed label -> field of the file that the same client saves."""
+ABOVE = ("Traffic request rate", "Maximum request concurrency", "Burstiness factor")
+"""Labels that are printed above the block."""
+NUMBERS = {
+    "input_throughput": "input_tokens_per_sec",
+    "total_token_throughput": "total_tokens_per_sec",
+    "total_output_tokens_retokenized": "total_output_tokens_retokenized",
+    "request_goodput": "request_goodput_per_sec",
+    "concurrency": "concurrency_mean",
+    "accept_length": "spec_decode_acceptance_length",
+}
+THROUGHPUT = re.compile(r"Throughput: ([\d.]+) requests/s, ([\d.]+) (?:total )?tokens/s(?:, ([\d.]+) output tokens/s)?")
+TOKENS = re.compile(r"Total num (prompt|output) tokens:\s+(\d+)")
+AVERAGE = re.compile(r"Avg latency: ([\d.eE+-]+) seconds")
+PERCENTILE = re.compile(r"(\d{1,2})% percentile latency: ([\d.eE+-]+) seconds")
+PERCENTILES = {"25": "p25", "50": "median", "75": "p75", "90": "p90", "99": "p99"}
+ARGUMENT = re.compile(r"--([a-z][a-z-]+)[= ]+([^\s\\]+)|(?<=[(, ])([a-z_]+)=('[^']*'|[^,()\s]+)")
+"""An argument of a command, or of the printed namespace."""
+COMMAND = re.compile(
+    r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*--"
+)
+BACK = 60
+"""Lines above a result that are searched for its command."""
+DEFINITIONS = {
+    "latency": "e2el: from sending a request to its last byte; offline a call of generate for the whole batch",
+    "time_to_first_token_ms": "median ttft: from the start of a request to the first output that was streamed",
+    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
+    "itl": "vLLM: every gap between chunks of the stream; SGLang: the gap over the tokens of the later piece",
+    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
+    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    "total_tokens_per_sec": "tokens of prompts and answers over that duration",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One printed result."""
+
+    kind: str
+    """Serving, Offline Throughput, throughput or latency."""
+    line: int
+    """The line that it begins in, from 1."""
+    lines: tuple[str, ...]
+    arguments: Mapping[str, str]
+
+
+def _is_log(file: ForeignFile) -> bool:
+    if file.is_json or not (text := file.text):
+        return False
+    return bool(TITLE.search(text) or THROUGHPUT.search(text) or (AVERAGE.search(text) and PERCENTILE.search(text)))
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    parts = list(_parts((file.text or "").splitlines()))
+    for index, part in enumerate(parts):
+        yield from understood(file, [part], lambda part, at=index: _run(file, part, at))  # type: ignore[misc]
+
+
+def _parts(lines: Sequence[str]) -> Iterator[Part]:
+    """The results in the order of the log, each read to its end across lines that are printed in between."""
+    at, last = 0, 0
+    while at < len(lines):
+        line = lines[at]
+        title = TITLE.search(line)
+        kind = title[1] if title else "throughput" if THROUGHPUT.search(line) else None
+        kind = kind or ("latency" if AVERAGE.search(line) else None)
+        if kind is None:
+            at += 1
+            continue
+        end = _end(lines, at, is_block=bool(title))
+        above = lines[max(last, at - BACK) : at]
+        yield Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=_arguments(above))
+        at = last = end
+
+
+def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:
+    """The line after a result: after the closing line of a block, before another result."""
+    for number in range(at + 1, len(lines)):
+        if TITLE.search(lines[number]) or (not is_block and (THROUGHPUT.search(lines[number]))):
+            return number
+        if is_block and END.search(lines[number]):
+            return number + 1
+        if not is_block and (AVERAGE.search(lines[number]) or COMMAND.search(lines[number])):
+            return number
+    return len(lines)
+
+
+def _arguments(lines: Sequence[str]) -> dict[str, str]:
+    """The arguments of the commands in the lines, and the settings that are printed above a result."""
+    found: dict[str, str] = {}
+    for line in lines:
+        if COMMAND.search(line):
+            for flag, value, name, stated in ARGUMENT.findall(line):
+                found[(flag or name).replace("-", "_")] = (value or stated).strip("'\"")
+        labelled = LABELLED.search(line)
+        if labelled and labelled[1] in ABOVE:
+            found[LABELS.get(labelled[1], labelled[1])] = labelled[2]
+    return found
+
+
+def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
+    arguments = {name: value for name, value in part.arguments.items() if value not in ("None", "N/A")}
+    settings = Fields(file, arguments, f"line {part.line}", numbers_are_text=True)
+    is_load = part.kind == "Serving"
+    if part.kind == "latency":
+        result = _latency(file, part, settings)
+    elif is_load:
+        result = _load(file, part, settings)
+    else:
+        result = _offline(file, part, settings)
+    backend = arguments.get("backend") or arguments.get("endpoint_type")
+    mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
+    mode |= load_mode(result) if is_load else {"engine": "offline"}
+    engine = backend or ("vllm" if part.kind in ("throughput", "latency") else "sglang")
+    return ForeignRun(
+        key=str(index),
+        model_id=arguments.get("model") or arguments.get("model_path") or UNNAMED,
+        task="text-generation",
+        results=[result],
+        runtime=SERVER if is_load else engine,
+        runtime_mode=mode,
+        device_count=device_count(settings) or 1,
+        doubts=engine_not_stated(backend) if is_load else (),
+        kept={"arguments": dict[str, Json](arguments)},
+    )
+
+
+def _load(file: ForeignFile, part: Part, settings: Fields) -> Result:
+    fields = _labelled(file, part)
+    shared = ("max_concurrency", "request_rate", "num_prompts")
+    stated = {name: settings.peek(name) for name in shared if name in settings}
+    values = {**{name: parsed_number(str(value)) for name, value in stated.items()}, **fields}
+    if values.get("request_rate") == float("inf"):
+        values["request_rate"] = "inf"
+    load = Fields(file, values, f"line {part.line}")
+    sent = load.count("num_prompts")
+    return client_result(
+        load,
+        sent=sent,
+        failed=load.number("failed", low=0),
+        numbers=NUMBERS,
+        axes={"num_prompts": sent} if sent else {},
+    )
+
+
+def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
+    """The labelled values of a block by the names of the saved file; other lines are named."""
+    values: dict[str, Any] = {}
+    for number, line in enumerate(part.lines[1:], part.line + 1):
+        found = LABELLED.search(line)
+        if found is not None:
+            label, value = found[1].strip(), parsed_number(found[2])
+            if value == "not set":
+                continue
+            statistic = STATISTIC.fullmatch(label)
+            if statistic is not None:
+                metric = "e2e_latency" if statistic[2] == "E2E Latency" else statistic[2].lower()
+                values[f"{statistic[1].lower()}_{metric}_{statistic[3]}"] = value
+            else:
+                values[LABELS.get(label, label)] = value
+        elif line.strip() and not END.search(line) and not SECTION.search(line):
+            file.leave_out(f"line {number}", f"not a labelled number: {line.strip()[:60]!r}")
+    return values
+
+
+def _offline(file: ForeignFile, part: Part, settings: Fields) -> Result:
+    if part.kind == "Offline Throughput":
+        block = Fields(file, _labelled(file, part), f"line {part.line}")
+        requests, inputs = block.integer("completed"), block.number("total_input_tokens", low=0)
+        outputs, duration = block.number("total_output_tokens", low=0), block.number("duration", low=0)
+        rates = [block.number(f"{name}_throughput", low=0) for name in ("request", "total_token", "output")]
+    else:
+        text = "\n".join(part.lines)
+        found = THROUGHPUT.search(text)
+        rates = [float(value) if value else None for value in found.groups()] if found else [None] * 3
+        tokens = {kind: float(count) for kind, count in TOKENS.findall(text)}
+        inputs, outputs, duration = tokens.get("prompt"), tokens.get("output"), None
+        requests = settings.count("num_prompts")
+    axes: dict[str, int | float] = {"num_prompts": requests} if requests else {}
+    per_request = common_length(inputs, requests), common_length(outputs, requests)
+    total = None if inputs is None or outputs is None else inputs + outputs
+    if requests and total and None in per_request:
+        axes["tokens_per_request"] = round(total / requests)
+    return load_result(
+        concurrency=None,
+        request_rate=None,
+        prompt_tokens=per_request[0] or settings.count("input_len"),
+        prompt_tokens_mean=None,
+        new_tokens=per_request[1] or settings.count("output_len"),
+        requests=requests,
+        failed=None,
+        axes=axes,
+        metrics={
+            "throughput_samples_per_sec": rates[0],
+            "total_tokens_per_sec": rates[1],
+            "throughput_tokens_per_sec": rates[2],
+            "duration_s": duration,
+            "total_input_tokens": inputs,
+            "total_output_tokens": outputs,
+        },
+    )
+
+
+def _latency(file: ForeignFile, part: Part, settings: Fields) -> Result:
+    text = "\n".join(part.lines)
+    average = AVERAGE.search(text)
+    stated: dict[str, float | None] = {"latency_mean_ms": float(average[1]) * MS_PER_S if average else None}
+    for percentile, seconds in PERCENTILE.findall(text):
+        stated[f"latency_{PERCENTILES.get(percentile, f'p{percentile}')}_ms"] = float(seconds) * MS_PER_S
+    batch = settings.count("batch_size")
+    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+    return foreign_result(
+        Point(
+            batch_size=batch or 1,
+            sequence_length=settings.count("input_len"),
+            new_tokens=settings.count("output_len"),
+        ),
+        metrics={},
+        stated=stated,
+        iterations=settings.integer("num_iters"),
+        warmup_iterations=settings.integer("num_iters_warmup"),
+        doubts=() if batch else (unknown,),
+    )
+
+
+PLUGIN = Format(
+    name="vllm_printed",
+    summary="vLLM and SGLang: printed results in any log (Serving Benchmark Result, Offline Throughput, "
+    "Throughput: ..., Avg latency: ...)",
+    definition="serving-benchmark-printed",
+    definitions=DEFINITIONS,
+    recognises=_is_log,
+    read=_read,
+)

@@ -1,0 +1,137 @@
+"""Printed results of vLLM and SGLang, llmperf, InferenceX, onnxruntime's benchmark.py, llama-batched-bench,
+lm-evaluation-harness, AIPerf's table, and the layout of benchmark_v2's README."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from db.importers.support.files import importer_for, read_file
+from tests.helpers.paths import FIXTURES
+
+IMPORTS = FIXTURES / "imports"
+
+
+def runs(path):
+    file = read_file(path if path.is_absolute() else IMPORTS / path)
+    return list(importer_for(file).runs(file))
+
+
+def all_of(name):
+    return runs(IMPORTS / name)
+
+
+def test_a_printed_block_is_a_load_with_the_settings_above_it():
+    first, second = all_of("vllm_printed/serving.log")
+    (result,) = first.results
+    assert (first.cell.workload.model_id, first.cell.runtime) == ("demo/model-8b", "server")
+    assert result.point.label == "b1 s2048 n2048 c32 num_prompts=32"
+    assert result.metrics["time_to_first_token_ms"] == 7099.88
+    assert (result.metrics["time_per_output_token_ms"], result.metrics["median_itl_ms"]) == (70.23, 68.15)
+    assert second.results[0].metrics["latency_median_ms"] == 1590
+    assert second.results[0].point.axes["request_rate"] == 4
+
+
+def test_printed_lines_of_offline_benchmarks_have_their_own_command():
+    throughput, latency = all_of("vllm_printed/offline.log")
+    assert {run.cell.workload.model_id for run in (throughput, latency)} == {"demo/model-70b"}
+    assert throughput.hardware.device.count == latency.hardware.device.count == 4
+    assert throughput.results[0].metrics["total_tokens_per_sec"] == 2735.5
+    assert latency.results[0].point.label == "b8 s256 n128"
+    assert latency.results[0].metrics["latency_median_ms"] == pytest.approx(5258.1)
+    assert (latency.results[0].iterations, latency.results[0].warmup_iterations) == (100, 10)
+
+
+def test_llmperfs_inter_token_latency_includes_the_first_token():
+    (run,) = all_of("llmperf/demo_550_150_summary.json")
+    metrics = run.results[0].metrics
+    assert run.results[0].point.label == "b1 n100 c4 mean_input_tokens=550 mean_output_tokens=150"
+    assert (metrics["latency_median_ms"], metrics["time_to_first_token_ms"]) == (1181.6, 241.7)
+    assert metrics["normalized_time_per_output_token_median_ms"] == 11.6
+    assert "time_per_output_token_ms" not in metrics
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(198.9 / 60)
+    assert [doubt.evidence["failed_requests"] for doubt in run.results[0].doubts] == [2]
+
+
+def test_llmperfs_responses_are_the_samples_of_their_summary(tmp_path):
+    name = "demo_550_150_summary.json"
+    (tmp_path / name).write_bytes((IMPORTS / "llmperf" / name).read_bytes())
+    responses = [
+        {"error_code": None, "end_to_end_latency_s": 1.0 + n, "ttft_s": 0.1, "number_output_tokens": 100}
+        for n in range(3)
+    ]
+    responses.append({"error_code": 429, "end_to_end_latency_s": 9.0, "ttft_s": 9.0, "number_output_tokens": 0})
+    (tmp_path / "demo_550_150_individual_responses.json").write_text(json.dumps(responses))
+    (run,) = runs(tmp_path / name)
+    assert {one.metric: list(one.values) for one in run.results[0].samples} == {
+        "latency_wall": [1000, 2000, 3000],
+        "time_to_first_token": [100, 100, 100],
+    }
+
+
+def test_aggregates_of_inferencex_are_loads_on_their_gpus():
+    first, second = all_of("inferencex/agg_demo.json")
+    assert (first.cell.runtime, first.hardware.device.name, first.hardware.device.count) == ("sglang", "b200", 8)
+    assert first.results[0].point.label == "b1 s1024 n1024 c8"
+    assert first.results[0].metrics["latency_median_ms"] == 10_300
+    assert first.results[0].metrics["output_tokens_per_sec_per_gpu"] == 800
+    assert (second.cell.device.type, second.results[0].metrics["time_to_first_token_ms"]) == ("rocm", 300)
+
+
+def test_each_row_of_onnxruntimes_details_is_a_run():
+    first, _, third = all_of("onnxruntime_transformers_benchmark/detail.csv")
+    assert (first.cell.runtime, first.cell.precision, first.cell.num_threads) == ("onnxruntime", "int8", 2)
+    assert first.results[0].point.label == "b1 s16"
+    assert first.results[0].metrics["latency_mean_ms"] == 1.24
+    assert (third.cell.runtime, third.cell.device.type, third.cell.num_threads) == ("eager", "cuda", None)
+
+
+def test_the_columns_of_onnxruntimes_summary_are_points():
+    (run,) = all_of("onnxruntime_transformers_benchmark/summary.csv")
+    found = {result.point.label: result.metrics["latency_mean_ms"] for result in run.results}
+    assert found == {"b1 s16": 2.5, "b1 s128": 14.1}
+
+
+def test_a_batched_table_is_read_to_its_end_and_has_what_was_printed_above_it():
+    (run,) = all_of("llama_batched_bench/table.log")
+    assert [result.point.label for result in run.results] == ["b1 s128 n128", "b2 s128 n128", "b4 s128 n128"]
+    assert (run.cell.workload.model_id, run.cell.num_threads) == ("llama-7b-q8_0", 8)
+    assert run.cell.runtime_mode["n_gpu_layers"] == "99"
+    metrics = run.results[2].metrics
+    assert (metrics["time_to_first_token_ms"], metrics["decode_tokens_per_sec"]) == (373, 74.44)
+    assert metrics["time_per_output_token_ms"] == pytest.approx(6878 / 128)
+    (lines,) = all_of("llama_batched_bench/lines.jsonl")
+    assert lines.results[1].metrics["total_tokens_per_sec"] == 44.410854
+
+
+def test_scores_are_metrics_of_their_model_beside_its_speed():
+    (run,) = all_of("lm_evaluation_harness/results_2026-03-01T12-00-00.json")
+    (result,) = run.results
+    assert (run.cell.workload.model_id, run.cell.precision) == ("demo/model", "bfloat16")
+    assert result.metrics["quality_arc_easy_acc_norm"] == 0.7298
+    assert result.metrics["quality_gsm8k_exact_match_flexible_extract"] == 0.892
+    assert run.cell.runtime_mode["num_fewshot"] == "5"
+    assert result.missing["latency_median_ms"] == "not_applicable: an evaluation of quality, not of speed"
+
+
+def test_aiperfs_table_has_the_numbers_of_its_json():
+    (run,) = all_of("aiperf/table.csv")
+    metrics = run.results[0].metrics
+    assert (metrics["latency_median_ms"], metrics["time_to_first_token_ms"]) == (6653.9, 44.45)
+    assert metrics["throughput_tokens_per_sec"] == 153.3
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_every_number_of_the_readmes_layout_is_stored(tmp_path, batch):
+    data = json.loads((IMPORTS / "benchmark_scenarios/of_the_readme.json").read_text())
+    if batch is not None:
+        data["benchmark_scenarios"][0]["metadata"]["config"] |= {"batch_size": batch, "num_tokens_to_generate": 100}
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    (run,) = runs(tmp_path / "a.json")
+    metrics = run.results[0].metrics
+    assert run.hardware.device.name == "NVIDIA A100"
+    assert metrics["throughput_tokens_per_sec"] == 87.3
+    assert (metrics["latency_median_ms"], metrics["time_to_first_token_mean_ms"]) == (2430, 150)
+    assert (metrics["time_to_first_token_std_ms"], metrics["utilization_mean_percent"]) == (20, 85.2)
+    assert metrics["memory_device_used_mean_mb"] == pytest.approx(12450 * 1.048576)
