@@ -12,7 +12,7 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -49,6 +49,7 @@ from benchmarking.sweep.show.progress import machines_text
 from benchmarking.sweep.show.scaling import scaling_text
 
 NAME = "batch_benchmark"
+Finished = Callable[[Path, BatchSummary], None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,9 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = command_line.parser(NAME, __doc__).parse_args(argv)
+    return run(argv, NAME, __doc__)
+
+
+def run(
+    argv: Sequence[str], name: str, description: str | None, finished: Finished = lambda folder, batch: None
+) -> int:
+    """The command under a name, without its handling of errors. `finished` is called with the folder and the summary of
+    a saved batch."""
+    arguments = command_line.parser(name, description).parse_args(argv)
     command_line.check(arguments)
     _check_report(arguments.report)
+    arguments.finished = finished
     with flags.logging_to_stderr(arguments.log_level):
         return _start(arguments, argv)
 
@@ -218,6 +228,8 @@ def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int
         for line in machines_text(target.cluster.machines).splitlines():
             note(line)
     _show(summarised, arguments)
+    if not arguments.no_save:
+        arguments.finished(batch.folder, summarised)
     if arguments.report is not None:
         _report(batch, summarised, arguments)
     failed = summary.failures(summarised.cells)

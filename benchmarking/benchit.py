@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarking import __version__, manage_cache
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
-from benchmarking.core.command_line import Parser, non_negative_int, note, notes, run_command
+from benchmarking.core.child_process import environment_variable
+from benchmarking.core.command_line import Parser, non_negative_int, note, notes, run_command, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.other_words import in_our_words, lists_joined
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import Page, stdout_page
-from benchmarking.core.text import number
+from benchmarking.core.text import number, visible_lines
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.planning import outlines, split_arguments, targets
 from benchmarking.scripts.session import Models, Selection, analyse_all
@@ -44,17 +49,43 @@ EXAMPLES = """\
 examples:
   benchit example.py
   benchit example.py::d5b1ab77 --device x86 --runtime pytorch,ort --save
-  benchit --search-dir scripts --all --analyze-only --max-depth 1
+  benchit --all --analyze-only --max-depth 1
+
+benchit cache list|print|stats|delete|report shows the builds; benchit version prints the version.
 """
+WORDS = {"--devices": "--device", "--runtimes": "--runtime"}
+"""Other spellings of flags."""
+TRACEBACK, DEBUG = "MLAGILITY_TRACEBACK", "MLAGILITY_DEBUG"
+"""Environment variables of MLAgility: True shows tracebacks, and everything that scripts print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    with environment_variable("BENCHHOUSE_TRACEBACK", "1") if _is_set(TRACEBACK) else nullcontext():
+        if words[:1] == ["cache"]:
+            with typed_as(f"{NAME} cache"):
+                return manage_cache.main(words[1:])
+        if words[:1] == ["version"]:
+            return run_command(f"{NAME} version", _version, words[1:])
+        return run_command(NAME, _run, words[1:] if words[:1] == ["benchmark"] else words)
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "true", "yes")
+
+
+def _version(argv: Sequence[str]) -> int:
+    Parser(prog=f"{NAME} version", description="Prints the version.").parse_args(argv)
+    print(f"benchhouse {__version__}")
+    return EXIT_OK
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    if groq := next((word for word in argv if word.startswith("--groq")), None):
+        raise UsageError(f"{groq.partition('=')[0]}: Groq's compiler and chips are not supported: remove the flag")
+    words = lists_joined(in_our_words(argv, WORDS), "--device", ".py")
+    arguments = _parser().parse_args(words)
     resolve_target(arguments)
     _check_local_only(arguments)
     scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
@@ -74,6 +105,8 @@ def _run(argv: Sequence[str]) -> int:
             say=say,
         )
         code = EXIT_OK
+        if _is_set(DEBUG):
+            _print_logs(models)
         if not arguments.analyze_only:
             with open_target(arguments, arguments.devices, [one.path for one in scripts]) as target:
                 code = _build_or_measure(models, selection, arguments, argv, target)
@@ -82,6 +115,14 @@ def _run(argv: Sequence[str]) -> int:
     for failure in models.failures:
         note(f"failed: {failure}")
     return EXIT_FAILED if models.failures else code
+
+
+def _print_logs(models: Models) -> None:
+    """Print what the scripts printed, on stderr."""
+    for log in (Path(one.log) for one in models.analyses if one.log is not None):
+        if log.is_file() and (text := log.read_text(encoding="utf-8", errors="replace").rstrip()):
+            note(f"output of the script ({log}):")
+            print(visible_lines(text), file=sys.stderr, flush=True)
 
 
 def _check_local_only(arguments: argparse.Namespace) -> None:

@@ -31,6 +31,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "benchmarking.batch_benchmark", "measure many models on many devices in one command", "batch_benchmark"
         ),
         "script": Command("benchmarking.benchit", "measure the models that a Python script calls", "benchit"),
+        "benches": Command(
+            "benchmarking.run_benchmarks",
+            "run your own benchmarks in ./benches, or an exported model",
+            "run_benchmarks",
+        ),
         "compare-runtimes": Command(
             "benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO", "compare_onnx"
         ),

@@ -17,8 +17,10 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.other_words import ARGUMENT, in_our_words, with_default_model
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
@@ -26,10 +28,14 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import add_runtime_options
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
-from benchmarking.sweep.run import session
+from benchmarking.sweep.run import result_file, session
 from benchmarking.sweep.run.warehouse import database
 
 NAME = "compare_onnx"
+WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations", "--batch-size": "--batch-sizes"}
+"""Flags of ML Runtime Profiler's script of this name -> ours."""
+DEFAULT_MODEL = "distilbert-base-uncased"
+"""The model that is compared if only these flags are given."""
 EXAMPLES = """\
 examples:
   compare_onnx bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
@@ -44,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
+    arguments = _parser().parse_args(in_our_words(words, WORDS))
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)
@@ -53,10 +60,19 @@ def _run(argv: Sequence[str]) -> int:
     plans = flags.named_plans(arguments, planned.plans)
     if arguments.dry_run:
         return session.show_plans(plans, show)
+    model_id = plans[0].cell.workload.model_id
+    output = None if arguments.output is None else result_file.checked(arguments.output, "onnx_comparison", model_id)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    runs: list[Run] = []
     with lean_cache(is_lean=arguments.lean_cache, say=note):
         output_dir = Path(arguments.output_dir) if arguments.save else None
-        return session.run_plans(plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout)
+        code = session.run_plans(
+            plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout, finished=runs.append
+        )
+    if output is not None and show.document is not None:
+        result_file.write(output, show.document(runs))
+        note(f"comparison: {output}")
+    return code
 
 
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
@@ -98,6 +114,11 @@ def _parser() -> Parser:
     flags.add_builds(parser)
     output = parser.add_argument_group("output")
     add_settings(output, SHARED, "save")
+    output.add_argument(
+        "--output",
+        metavar="FILE",
+        help="JSON file of the comparison and its runs; auto is results/onnx_comparison_*.json (default: none)",
+    )
     flags.add_keeping(output)
     flags.add_output_format(output)
     add_settings(output, SHARED, "dry_run")

@@ -44,6 +44,14 @@ def profile_model() -> int:
     return run("profile_model", "benchmarking.profile_model")
 
 
+def profiler() -> int:
+    return run("profiler", "benchmarking.profiler")
+
+
+def run_benchmarks() -> int:
+    return run("run_benchmarks", "benchmarking.run_benchmarks")
+
+
 def run_hardware_benchmark() -> int:
     return run("run_hardware_benchmark", "benchmarking.run_hardware_benchmark")
 

@@ -142,9 +142,16 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     script_states = {state.name: state for state in states.all_states()}
     known = (*script_states, *states.broken_states())
-    names = [name for name in known if name in arguments.digest]
-    digests = [name for name in arguments.digest if name not in names]
     existing = {one.build.digest for one in contents.builds}
+    folders = [*(one.folder for one in contents.builds), *(one.folder for one in contents.broken)]
+    names, digests = list[str](), list[str]()
+    for word in arguments.digest:
+        if word in known:
+            names.append(word)
+        elif any(folder.name.startswith(word) for folder in folders) or not known:
+            digests.append(word)
+        else:
+            names.append(states.named(word).name)
     engines = [engine for name in names if name in script_states for engine in script_states[name].engines]
     digests += [digest for engine in engines for digest in engine.digests if digest in existing]
     states.remove(known if arguments.all and arguments.yes else names)
@@ -159,8 +166,7 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
         older_than_days=arguments.older_than,
         everything=arguments.all,
     )
-    folders = select_builds(contents, choice, confirmed=arguments.yes)
-    freed = delete_folders(root, folders)
+    freed = delete_folders(root, select_builds(contents, choice, confirmed=arguments.yes))
     swept = sweep_leftovers(root, read_contents(root))
     builds = "build" if freed.count == 1 else "builds"
     print(f"{freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed")
@@ -212,7 +218,7 @@ def _add_choice(parser: Parser) -> None:
         "digest",
         nargs="*",
         metavar="DIGEST",
-        help="digest or unique prefix, or the name of a script's model (default: any)",
+        help="digest, or name of a script's model, or a unique prefix of either (default: any)",
     )
     selection.add_argument(
         "--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)"

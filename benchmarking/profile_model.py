@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 
 from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
+from benchmarking.core.other_words import ARGUMENT, in_our_words
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
@@ -42,6 +43,7 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.run import result_file
 from benchmarking.sweep.run.session import store_run
 from benchmarking.sweep.run.warehouse import Ingest, database
 from benchmarking.sweep.show.profile_report import profile_text
@@ -50,9 +52,11 @@ NAME = "profile_model"
 EXAMPLES = """\
 examples:
   benchhouse profile bert-base-uncased --batch-size 8 --sequence-length 128
-  benchhouse profile gpt2 --new-tokens 16 --output profiles --tensorboard logs
+  benchhouse profile gpt2 --new-tokens 16 --output-dir profiles --tensorboard logs
   benchhouse profile bert-base-uncased --runtime onnxruntime --save --tag version=2
 """
+WORDS = {"--model": ARGUMENT}
+"""Flags of ML Runtime Profiler -> ours."""
 AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
 """Axes with a flag, which takes a single value in this command."""
 
@@ -63,12 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(in_our_words(argv, WORDS))
     check_measuring("profiling")
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
     request = _request(arguments, (NAME, *argv))
     plan = plan_profile(request, uuid7())
+    file = _results_file(arguments, plan)
     check_folders(plan, *_folders(arguments))
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     if (reason := plan.cell.workload.weights_reason) is not None:
@@ -82,7 +87,7 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.compare_onnx:
         found += on_exported(request, one, note)
     _print(found, as_json=arguments.json)
-    return _keep(found, arguments, ingest)
+    return _keep(found, arguments, ingest, file)
 
 
 def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
@@ -121,14 +126,16 @@ def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
         print("\n" + comparison_text(profiles, page))
 
 
-def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None) -> int:
-    """Write the files and store the profiles; returns the exit code."""
+def _keep(
+    found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None, file: Path | None = None
+) -> int:
+    """Write the files and store the profiles; returns the exit code. `file` is that of the first profile."""
     folder, tensorboard = _folders(arguments)
     code = EXIT_OK
-    if (place := folder or tensorboard) is None:
+    if (place := folder or (None if file is None else file.parent) or tensorboard) is None:
         return code
     for one in found:
-        paths = save(one, place, tensorboard)
+        paths = save(one, place, tensorboard, file=file if one is found[0] else None)
         for kind, path in paths.items():
             _say(arguments, f"{kind}: {path}")
         problem = store_run(paths["results"], ingest)
@@ -141,9 +148,22 @@ def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Inge
     return code
 
 
+def _results_file(arguments: argparse.Namespace, plan: CellPlan) -> Path | None:
+    """The file of --output, if it names one; an earlier version took a folder there, which still works."""
+    if arguments.output is None or not _names_file(arguments.output):
+        return None
+    return result_file.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
+
+
+def _names_file(output: str) -> bool:
+    return output.endswith(".json") or output == result_file.AUTO
+
+
 def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
     """The folders of the profile's files and of TensorBoard's log."""
-    named = arguments.output or (DEFAULT_OUTPUT_DIR if arguments.save else None), arguments.tensorboard
+    default = DEFAULT_OUTPUT_DIR if arguments.save else None
+    older = None if arguments.output is None or _names_file(arguments.output) else arguments.output
+    named = arguments.output_dir or older or default, arguments.tensorboard
     output, tensorboard = (None if one is None else Path(one) for one in named)
     return output, tensorboard
 
@@ -204,6 +224,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument(
         "--output",
+        metavar="FILE",
+        help="JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json "
+        "(default: none)",
+    )
+    group.add_argument(
+        "--output-dir",
         metavar="DIR",
         help="folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json "
         f"(default: none, with --save {DEFAULT_OUTPUT_DIR})",

@@ -4,6 +4,8 @@ profiler = MLRuntimeProfiler("bert-base-uncased", device="cpu")
 profiler.profile_inference(["What takes the time?"], num_runs=20)
 profiler.print_summary()
 profiler.save_results("profiles")
+
+The command `profiler` is `benchhouse profile` with the defaults of ML Runtime Profiler's script of this name.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
+from benchmarking.core.other_words import with_default_model
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
@@ -40,6 +43,12 @@ from benchmarking.sweep.run.warehouse import measured_peaks
 from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
 
 DEFAULT_RUNS = 20
+NAME = "profiler"
+DEFAULT_MODEL = "distilbert-base-uncased"
+DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", "cpu", "--num-runs", "5", "--output", "auto")
+"""Arguments of the command `profiler` that its user's come after, and override."""
+FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
+"""Its flags, with only which it profiles the default model."""
 TENSORBOARD_ENDING = ".pt.trace.json"
 """The file name that TensorBoard's torch profiler plug-in expects: WORKER.TIME.pt.trace.json."""
 Say = Callable[[str], None]
@@ -115,17 +124,20 @@ def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None)
             spool.prepare(each)
 
 
-def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict[str, Path]:
+def save(
+    found: Profiled, folder: Path, tensorboard: Path | None = None, *, file: Path | None = None
+) -> dict[str, Path]:
     """Write `profiling_results_*.json` and `trace_*.json` to a folder, and a copy of the trace for TensorBoard:
-    kind of file -> path, the results first. Raises StorageError."""
+    kind of file -> path, the results first. `file` is another path for the results, with the trace beside it. Raises
+    StorageError."""
     name = _name(found.profile)
     for each in (folder, *(() if tensorboard is None else (tensorboard,))):
         spool.prepare(each)
     document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
-    paths = {"results": folder / f"profiling_results_{name}.json"}
+    paths = {"results": file or folder / f"profiling_results_{name}.json"}
     _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
     if found.trace is not None:
-        paths["trace"] = folder / f"trace_{name}.json"
+        paths["trace"] = folder / f"trace_{name}.json" if file is None else file.with_name(f"trace_{file.name}")
         _write(paths["trace"], found.trace)
     if tensorboard is not None and found.trace is not None:
         paths["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
@@ -230,9 +242,11 @@ class MLRuntimeProfiler:
             print("\n" + comparison_text([self.profile, *(one.profile for one in self._compared)], stdout_page()))
 
     def save_results(self, path: str | Path) -> dict[str, Path]:
-        """Write the files of the last profile, and of those compared with it, to a folder: kind of file -> path."""
-        folder = Path(path)
-        paths = save(self._last, folder)
+        """Write the files of the last profile, and of those compared with it, to a folder: kind of file -> path. A path
+        that ends in .json is the file of the last profile; the others are beside it."""
+        file = Path(path) if Path(path).suffix == ".json" else None
+        folder = Path(path) if file is None else file.parent
+        paths = save(self._last, folder, file=file)
         for one in self._compared:
             save(one, folder)
         if self._compared:
@@ -293,3 +307,17 @@ def _write(path: Path, text: str) -> None:
         journal.replace(path, text)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}; choose another path") from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command `profiler`; returns its exit code."""
+    from benchmarking.core.command_line import typed_as
+    from benchmarking.profile_model import main as profile
+
+    words = with_default_model(sys.argv[1:] if argv is None else argv, FLAGS, DEFAULT_MODEL)
+    with typed_as(NAME):
+        return profile([*DEFAULTS, *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

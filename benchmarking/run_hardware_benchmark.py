@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from benchmarking.core.command_line import Parser, add_model_id, note, notes, ru
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import to_json
+from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.sweep.plan import flags
@@ -47,6 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    return run(argv)
+
+
+def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None) -> int:
+    """The command without its handling of errors. `finished` is called with each run that it measured by itself."""
     arguments = _parser().parse_args(argv)
     resolve_target(arguments)
     flags.use_cache_dir(arguments.cache_dir)
@@ -54,10 +59,10 @@ def _run(argv: Sequence[str]) -> int:
         return listings.show(listing, as_json=arguments.json)
     is_lean = arguments.lean_cache and not arguments.dry_run
     with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
-        return _measure(arguments, argv)
+        return _measure(arguments, argv, finished)
 
 
-def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Callable[[Run], None]) -> int:
     check_measuring("measuring")
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
@@ -102,7 +107,10 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
         saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
         return session.run_plans(
-            plans, saved_in, _database(arguments), show, device_wait_s=wait_s, executor=target.executor
+            *(plans, saved_in, _database(arguments), show),
+            device_wait_s=wait_s,
+            executor=target.executor,
+            finished=finished,
         )
 
 

@@ -96,7 +96,7 @@ def _parser() -> Parser:
         help="run files to rebuild the database from; the old file is kept under another name, and rows found only "
         "there are copied if they can be read",
     )
-    content.add_argument("--overwrite", action="store_true", help="delete everything in the database; asks first")
+    content.add_argument("--overwrite", action="store_true", help="empty the database; asks first on a terminal")
     content.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
     file = parser.add_argument_group("file")
     file.add_argument("--verify", action="store_true", help="check schema, names, references, counts and checksums")
@@ -128,11 +128,13 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _confirm_overwrite(arguments: argparse.Namespace) -> None:
-    """Ask before a database is emptied. Raises UsageError without a terminal, and for an answer other than yes."""
+    """Ask before a database is emptied, if there is someone to ask: a script that says --overwrite means it. Only a
+    warehouse is ever emptied. Raises UsageError for an answer other than yes."""
     if arguments.yes or not database_exists(arguments.db_path):
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"--overwrite deletes everything in {arguments.db_path}: add --yes to confirm")
+        note(f"{NAME}: --overwrite: deleting everything in {arguments.db_path}")
+        return
     confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
 
 

@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
@@ -126,6 +126,11 @@ class BenchmarkConfig:
     """Further parameters of the benchmark; different options are different series."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of the run."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *unnamed: Any, **values: Any) -> None:
+            """Values by any of their names, or in the order of `POSITIONAL`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = FIELD_ALIASES.get(name, name)

@@ -119,7 +119,7 @@ def _unsupported_reason(device: Device) -> str | None:
 
 def _benches(sizes: Sizes) -> Iterator[Bench]:
     for precision, matrices in sizes.matrices.items():
-        base = BenchmarkConfig(name=TASK, precision=precision)  # type: ignore[arg-type]  # checked when it is made
+        base = BenchmarkConfig(name=TASK, precision=precision)  # checked when it is made
         yield _bench("MatrixProduct", tuple(replace(base, axes={MATRIX_AXIS: size}) for size in matrices))
     if sizes.copies_bytes:
         base = BenchmarkConfig(name=TASK, options={"cache_bytes": sizes.cache_bytes})

@@ -56,6 +56,7 @@ class CudaDevice(TorchGpuKind):
 
     name = "cuda"
     aliases = ("nvidia",)
+    alias_runtimes = MappingProxyType({"nvidia": "tensorrt"})
     typical = MappingProxyType({"cuda:0": "NVIDIA GPU"})
     auto_ranks = ((10, ""),)
     visibility = (VISIBLE,)

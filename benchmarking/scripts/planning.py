@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import PRECISIONS, Precision
-from benchmarking.devices.support.kinds import device_named
+from benchmarking.devices.support.kinds import device_named, runtime_of_alias
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.sweep.plan.plan import CellPlan, Machine
@@ -33,10 +33,8 @@ class Target:
 def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -> tuple[Target, ...]:
     """The scripts named by `example.py::HASH,HASH` and by names in a folder, each once.
 
-    Raises UsageError for a missing script, and for `everything` without a folder.
+    Raises UsageError for a missing script.
     """
-    if everything and search_dir is None:
-        raise UsageError("--all requires --search-dir: the folder of the scripts")
     folder = Path() if search_dir is None else Path(search_dir)
     if search_dir is not None and not folder.is_dir():
         raise UsageError(f"--search-dir {search_dir}: no such folder: check the path")
@@ -44,7 +42,7 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     if everything:
         named += [Target(path=path.resolve()) for path in sorted(folder.glob("*.py"))]
     if not named:
-        what = f"found none (*.py) in {folder}" if everything else "give a script, or --search-dir DIR --all"
+        what = f"found none (*.py) in {folder}" if everything else "give a script, or --all for those in this folder"
         raise UsageError(f"no script to measure: {what}")
     return tuple({target.path: target for target in reversed(named)}[path] for path in _unique(named))
 
@@ -65,8 +63,10 @@ def _target(word: str, folder: Path) -> Target:
 
 
 def split_arguments(script_args: str) -> tuple[str, ...]:
-    """The arguments in --script-args, split like by a shell, but without running one. Raises UsageError for unbalanced
-    quotes."""
+    """The arguments in --script-args, split like by a shell, but without running one; without spaces, at commas before
+    flags ("--width=64,--height=32"). Raises UsageError for unbalanced quotes."""
+    if not re.search(r"\s", script_args):
+        script_args = re.sub(r",(?=--)", " ", script_args)
     try:
         return tuple(shlex.split(script_args))
     except ValueError as error:
@@ -91,9 +91,10 @@ def plan_models(
     than model, device, runtime and precision apply to all.
     """
     machine = Machine() if machine is None else machine
-    selection = list(
-        itertools.product(map(device_named, devices), map(runtime_named, runtimes) if runtimes else [None])
-    )
+    named: list[str | None] = [runtime_named(runtime) for runtime in runtimes]
+    selection = [
+        (device_named(device), runtime) for device in devices for runtime in named or [runtime_of_alias(device)]
+    ]
     plans: list[CellPlan] = []
     for analysis in analyses:
         for module in analysis.selected:

@@ -12,6 +12,7 @@ from benchmarking import console_scripts
 from benchmarking.cli import COMMANDS, SCRIPTS
 
 MODULES = {"benchhouse": "benchmarking.cli"} | {script: COMMANDS[name].module for script, name in SCRIPTS.items()}
+MODULES["profiler"] = "benchmarking.profiler"  # a script only: benchhouse profile with other defaults
 """Entry point -> the module of its command."""
 
 

@@ -492,8 +492,8 @@ def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):
     every = targets(["net.py::abc"], str(SCRIPTS), everything=True)
     assert next(target.path.name for target in every) == "net.py"
     assert len(every) == len(list(SCRIPTS.glob("*.py")))
+    assert len(targets([], None, everything=True)) == len(every)
     for words, folder, everything, message in (
-        ([], None, True, "--all requires --search-dir"),
         ([], None, False, "no script to measure: give a script"),
         (["missing.py"], None, False, "missing.py: no such script"),
         ([], str(tmp_path), True, "no script"),

@@ -137,13 +137,11 @@ def test_a_backup_can_be_taken_and_verified(spool_run):
     assert run_count("copy.duckdb") == 1
 
 
-def test_overwrite_without_a_terminal_needs_yes(spool_run, capsys):
+def test_overwrite_without_a_terminal_empties_a_warehouse_with_a_note(spool_run, capsys):
     spool_run()
     main(["--ingest", "runs", "--quiet"])
-    assert main(["--overwrite"]) == 2
-    assert "add --yes to confirm" in capsys.readouterr().err
-    assert run_count() == 1
-    assert main(["--overwrite", "--yes", "--quiet"]) == 0
+    assert main(["--overwrite"]) == 0
+    assert "--overwrite: deleting everything in benchmark_db.duckdb" in capsys.readouterr().err
     assert run_count() == 0
 
 

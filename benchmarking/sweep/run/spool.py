@@ -310,11 +310,16 @@ def _names(plan: CellPlan) -> Iterator[str]:
         yield f"{base}-{number}"
 
 
+def safe_part(text: str) -> str:
+    """A name as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.")
+
+
 def file_name(cell: Cell, started_at: str) -> str:
     """The name of a file about a cell, without an ending: model, device, runtime, precision and time."""
     stamp = re.sub(r"[-:]", "", started_at.split(".")[0].removesuffix("Z")) + "Z"
     parts = (cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision, stamp)
-    model, *others = (re.sub(r"[^A-Za-z0-9.-]+", "-", part).strip("-.") for part in parts)
+    model, *others = map(safe_part, parts)
     room = MAX_NAME_LENGTH - sum(len(other) + 1 for other in others)
     if len(model) > room:
         digest = hashlib.sha256(cell.workload.model_id.encode()).hexdigest()[:8]

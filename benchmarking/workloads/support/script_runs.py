@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.workloads.support.script_parsers import provided
 
 if TYPE_CHECKING:
     import torch
@@ -420,7 +421,7 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
         sys.path.insert(0, str(script.parent))
     _seed()
     try:
-        with open(os.devnull, encoding="utf-8") as nothing, torch.compiler.set_stance("force_eager"):
+        with open(os.devnull, encoding="utf-8") as nothing, torch.compiler.set_stance("force_eager"), provided():
             sys.stdin = nothing
             yield
     finally:

@@ -105,7 +105,7 @@ def test_mocks_are_listed_as_omitted_unless_they_are_enabled(folder, write):
 
 
 def test_the_examples_are_mocks_with_both_kinds_of_timing():
-    with pytest.raises(UsageError, match=r"no benchmark to run \(mock_bench.MockBench: a mock"):
+    with pytest.raises(UsageError, match=r"no benchmark to run \(mock_benchmark.MockBench: a mock"):
         discover(EXAMPLES)
     assert {bench.timed_by for bench in discover(EXAMPLES, enable_mock=True).benches} == {"benchhouse", "bench"}
 

@@ -14,8 +14,6 @@ import time
 from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants
 
 MS_PER_TOKEN = 0.02
-SPREAD = (1.00, 1.03, 0.98, 1.01, 0.99)
-"""Relative times of successive calls, which are never all equal for real calls."""
 
 
 class MockBench(ModelBenchmark):
@@ -42,7 +40,7 @@ class MockBench(ModelBenchmark):
 
 
 class MockGeneration(ModelBenchmark):
-    """Measures its own times (here from a formula) and returns them in milliseconds."""
+    """Measures its own times and returns them in milliseconds."""
 
     is_mock = True
 
@@ -52,13 +50,15 @@ class MockGeneration(ModelBenchmark):
         return create_config_variants(base, {"batch_size": [1, 2]})
 
     def setup_model(self) -> None:
-        self.calls = 0
         self.token_ms = MS_PER_TOKEN * self.config.batch_size / float(self.config.options["speed"])
 
     def measure_time_to_first_token(self) -> float:
-        return self.token_ms * (self.config.sequence_length or 0)
+        return self.generate(self.config.sequence_length or 0)
 
     def measure_latency(self) -> float:
-        self.calls += 1
-        tokens = (self.config.sequence_length or 0) + (self.config.new_tokens or 0)
-        return self.token_ms * tokens * SPREAD[self.calls % len(SPREAD)]
+        return self.generate((self.config.sequence_length or 0) + (self.config.new_tokens or 0))
+
+    def generate(self, tokens: int) -> float:
+        started = time.perf_counter()
+        time.sleep(self.token_ms * tokens / 1000)
+        return (time.perf_counter() - started) * 1000

@@ -1,0 +1,144 @@
+"""Runs your own benchmarks in ./benches (or the examples, if there are none), or with --model an exported ONNX model.
+
+run_benchmarks [--include PATTERN] [--model-id MODEL] [--measurement-iterations N] ...
+    takes the flags below, like batch_benchmark --benches; each benchmark's results are also written to
+    OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json in the layout of benchmark_v2
+
+run_benchmarks --model MODEL [--num-iterations N] [--batch-size N] [--seq-length N] [--output FILE] ...
+    measures an exported model in ONNX Runtime: a file or folder, or a name in ./models; a name that is not exported yet
+    is exported to the cache. Takes the flags of run_hardware_benchmark too. Defaults: 100 iterations, 5 for warm-up,
+    batch size 1, sequence length 128, device cpu. Run files go to ./results/raw if there is a folder ./results
+
+run_benchmarks --list-models
+    lists the exported models that --model finds
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking import batch_benchmark, run_hardware_benchmark
+from benchmarking.batch.command_line import DEFAULT_BENCHES
+from benchmarking.batch.summary import BatchSummary
+from benchmarking.core.command_line import note, run_command
+from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.other_words import in_our_words, taken
+from benchmarking.core.records import Result, Run, to_json
+from benchmarking.core.run_file import read_run
+from benchmarking.core.scenario_file import scenario_file
+from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
+from benchmarking.runtimes.support.lookup import export_runtimes
+from benchmarking.sweep.run import result_file
+
+NAME = "run_benchmarks"
+BENCH_WORDS = {"--measurement-iterations": "--iterations"}
+MODEL_WORDS = {
+    "--num-iterations": "--iterations",
+    "--batch-size": "--batch-sizes",
+    "--seq-length": "--sequence-lengths",
+}
+"""Flags of the two tools with a script of this name -> ours."""
+MODELS = "models"
+RAW = Path(result_file.RESULTS_DIR) / "raw"
+MODEL_DEFAULTS = (
+    *("--device", "cpu", "--iterations", "100", "--warmup-iterations", "5"),
+    *("--batch-sizes", "1", "--sequence-lengths", "128"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    model, words = taken(argv, "--model")
+    if model is not None:
+        return _measure_exported(model, in_our_words(words, MODEL_WORDS))
+    if "--list-models" in argv:
+        return _list_models()
+    words = in_our_words(argv, BENCH_WORDS)
+    if not any(word.partition("=")[0] in ("--benches", "--resume", "-h", "--help") for word in words):
+        words = ["--benches", _benches(), *words]
+    return batch_benchmark.run(words, NAME, __doc__, _write_scenarios)
+
+
+def _benches() -> str:
+    """./benches, or the examples without it."""
+    if Path(DEFAULT_BENCHES).is_dir():
+        return DEFAULT_BENCHES
+    from benchmarking.benches.discovery import EXAMPLES
+
+    note(f"benchmarks: there is no folder ./{DEFAULT_BENCHES}, so the examples in {EXAMPLES}")
+    return str(EXAMPLES)
+
+
+def _write_scenarios(folder: Path, batch: BatchSummary) -> None:
+    """Write a file in the layout of benchmark_v2 for each name under which benchmarks save their results."""
+    from benchmarking.benches.runner import write_scenarios
+
+    found: dict[str, list[tuple[Run, Result]]] = {}
+    for cell in batch.cells:
+        if cell.run_file is None or not (path := folder / cell.run_file).is_file():
+            continue
+        run = read_run(path).run
+        config = run.cell.workload.config
+        name = config.get("saved_as") or config.get("model_id") or run.cell.workload.model_id
+        found.setdefault(Path(str(name)).name, []).extend((run, result) for result in run.results)
+    for name, results in found.items():
+        note(f"results: {write_scenarios(folder, scenario_file(name, results))}")
+
+
+def _measure_exported(model: str, words: Sequence[str]) -> int:
+    """Measure a model in the runtime of ONNX files."""
+    output, rest = taken(words, "--output")
+    path = _exported().get(model) or _exported().get(Path(model).name) or (model if Path(model).exists() else None)
+    file = None if output is None else result_file.checked(output, "benchmark", model)
+    if path is None:
+        note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see export_to_onnx)")
+    folder = RAW if RAW.parent.is_dir() else Path(DEFAULT_OUTPUT_DIR)
+    saving = () if "--no-save" in rest or "--dry-run" in rest else ("--save", "--output-dir", str(folder))
+    given = [word for word in rest if word != "--no-save"]
+    runtime = ("--runtime", export_runtimes()["onnx"])
+    runs: list[Run] = []
+    code = run_hardware_benchmark.run(
+        ["--model-id", path or model, *runtime, *MODEL_DEFAULTS, *saving, *given], finished=runs.append
+    )
+    if file is not None and runs:
+        result_file.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])
+        note(f"results: {file}")
+    return code
+
+
+def _exported() -> dict[str, str]:
+    """The exported models in ./models and this folder: name -> path."""
+    found: dict[str, str] = {}
+    for place in (Path(MODELS), Path()):
+        for path in sorted(place.glob("*.onnx")):
+            found.setdefault(path.stem, str(path))
+        for manifest in sorted(place.glob("*/bundle.json")):
+            folder = manifest.parent
+            found.setdefault(folder.name.removesuffix("-onnx"), str(folder))
+            found.setdefault(folder.name, str(folder))
+    return found
+
+
+def _list_models() -> int:
+    paths = _exported()
+    for path, name in {path: name for name, path in reversed(paths.items())}.items():
+        print(f"{name}  {path}")
+    if not paths:
+        note(
+            f"no exported model in ./{MODELS} or this folder: make one with export_to_onnx MODEL, or see the models "
+            "that can be exported with run_hardware_benchmark --list-models"
+        )
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
