@@ -1,96 +1,288 @@
-"""The gate's own error rates: histories without a true change, and with one, judged as `benchhouse check` does."""
+"""The gate's own error rates: nights of many series without a true change, and with one, judged as `benchhouse check`
+does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from db.analysis.gate.gate import judge
-from tests.helpers import noise
+from benchmarking.core.verdicts.nights import Night
+from db.analysis.gate.gate import Case, judge_all, without_open_alarms
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tests.helpers.noise import Noise
-
     Floats = NDArray[np.float64]
+    Random = np.random.Generator
 
-HISTORY = 20
-"""Runs in the segment: what the stated rates are for."""
-FAR_APART = 6.0
-"""Standard deviations between the modes of `far_modes`."""
-SLOW_SHARE = 0.2
-LARGE = (0.10, 0.50)
+SERIES, NIGHTS, FIRST = 40, 60, 20
+"""Series of a check, nights of a history, and the first night that is judged."""
+METRIC = JUDGED[DEFAULT_METRIC]
+MONDAY = datetime(2026, 1, 5, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Logarithms of values without a change, a row per series and two columns per night: the session, and a fresh one
+    that measures again; and the start of each night."""
+
+    sessions: Floats
+    fresh: Floats
+    times: list[datetime]
+
+
+Noise = Callable[["Random", int, int], History]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Shares of the checks, from 0 to 1."""
+    """Shares of the nights, from 0 to 1."""
 
-    flagged: float
-    """Called worse by the newest run."""
+    alarms: float
+    """Nights on which anything is called worse."""
     confirmed: float
-    """Called worse by it and by one more run of a fresh session."""
+    """The same after measuring the alarmed series again."""
 
 
-def either_way(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
-    """Log-normal, and 1 value in 20 slower or faster by 10 to 50 %."""
+def _nights(count: int) -> list[datetime]:
+    return [MONDAY + timedelta(days=night) for night in range(count)]
+
+
+def independent(draw: Callable[[Random, int, int], Floats]) -> Noise:
+    """Each session of each series is drawn by itself."""
+
+    def noise(rng: Random, series: int, nights: int) -> History:
+        return History(sessions=draw(rng, series, nights), fresh=draw(rng, series, nights), times=_nights(nights))
+
+    return noise
+
+
+def normal(sd: float) -> Noise:
+    """Independent normal."""
+    return independent(lambda rng, series, nights: rng.normal(0.0, sd, (series, nights)))
+
+
+def heavy_tail(sd: float) -> Noise:
+    """Student's t with 3 degrees of freedom."""
+    return independent(lambda rng, series, nights: sd / 3**0.5 * rng.standard_t(3, (series, nights)))
+
+
+def pareto(index: float, size: float = 0.01) -> Noise:
+    """Only ever slower, with a tail that falls as a power."""
+    return independent(lambda rng, series, nights: (size * rng.pareto(index, (series, nights))).clip(max=5.0))
+
+
+def modes(share: float, slower: float, sd: float = 0.01) -> Noise:
+    """A share of the sessions of each series is slower."""
+    return independent(
+        lambda rng, series, nights: (
+            rng.normal(0.0, sd, (series, nights)) + slower * (rng.random((series, nights)) < share)
+        )
+    )
+
+
+def disturbed(share: float = 0.1) -> Noise:
+    """A share of the sessions is slower by 5 to 30 %: another user on the machine."""
+
+    def draw(rng: Random, series: int, nights: int) -> Floats:
+        slow = rng.random((series, nights)) < share
+        drawn: Floats = rng.normal(0.0, 0.01, (series, nights)) + slow * rng.uniform(0.05, 0.30, (series, nights))
+        return drawn
+
+    return independent(draw)
+
+
+def coarse_clock(step: float = 0.03) -> Noise:
+    """Normal, but a clock that ticks in steps of 3 % gives most sessions the same value."""
+    return independent(lambda rng, series, nights: step * (rng.normal(0.0, 0.01, (series, nights)) / step).round())
+
+
+def slow_nights(share: float, slower: float, sd: float = 0.01) -> Noise:
+    """A share of the nights is slower for all series; measured again, the machine is in a state of its own."""
+
+    def noise(rng: Random, series: int, nights: int) -> History:
+        first, fresh = (rng.normal(0.0, sd, (series, nights)) + slower * (rng.random(nights) < share) for _ in "ab")
+        return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+    return noise
+
+
+def autocorrelated(rho: float, sd: float, *, shared: bool = False) -> Noise:
+    """A first-order autoregressive process for each series, or one for all; a fresh session is half a night later."""
+
+    def noise(rng: Random, series: int, nights: int) -> History:
+        import numpy as np
+
+        rows, steps, half = 1 if shared else series, 2 * nights, math.sqrt(rho)
+        drawn = np.empty((rows, steps))
+        drawn[:, 0] = rng.normal(0.0, sd, rows)
+        for step in range(1, steps):
+            drawn[:, step] = half * drawn[:, step - 1] + rng.normal(0.0, sd * math.sqrt(1 - rho), rows)
+        own = rng.normal(0.0, sd / 4, (2, series, nights)) if shared else np.zeros((2, series, nights))
+        return History(sessions=drawn[:, ::2] + own[0], fresh=drawn[:, 1::2] + own[1], times=_nights(nights))
+
+    return noise
+
+
+def mondays(slower: float, sd: float = 0.01) -> Noise:
+    """Every Monday all series are slower."""
+
+    def noise(rng: Random, series: int, nights: int) -> History:
+        import numpy as np
+
+        times = _nights(nights)
+        pattern = np.array([slower * (time.weekday() == 0) for time in times])
+        first, fresh = (rng.normal(0.0, sd, (series, nights)) + pattern for _ in "ab")
+        return History(sessions=first, fresh=fresh, times=times)
+
+    return noise
+
+
+def hours(size: float, sd: float = 0.01) -> Noise:
+    """A daily sine, measured at any hour."""
+
+    def noise(rng: Random, series: int, nights: int) -> History:
+        import numpy as np
+
+        at = rng.uniform(0, 24, nights)
+        times = [time + timedelta(hours=float(hour) - 2) for time, hour in zip(_nights(nights), at, strict=True)]
+        pattern = size * np.sin(2 * np.pi * at / 24)
+        first, fresh = (rng.normal(0.0, sd, (series, nights)) + pattern for _ in "ab")
+        return History(sessions=first, fresh=fresh, times=times)
+
+    return noise
+
+
+def noisy_weeks(rng: Random, series: int, nights: int) -> History:
+    """One week in five has six times the variation, for each series by itself."""
+    sd = (0.01 + 0.05 * (rng.random((series, nights // 7 + 1)) < 0.2)).repeat(7, axis=1)[:, :nights]
+    first, fresh = (rng.normal(0.0, 1.0, (series, nights)) * sd for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+
+def missing(rng: Random, series: int, nights: int) -> History:
+    """One session in five of each series is missing."""
     import numpy as np
 
-    size = np.log1p(rng.uniform(*LARGE, n)) * rng.choice((-1.0, 1.0), n)
-    return noise.normal(n, rng, cv) * np.exp(np.where(rng.random(n) < noise.OUTLIER_SHARE, size, 0.0))
+    first, fresh = (rng.normal(0.0, 0.02, (series, nights)) for _ in "ab")
+    first[rng.random((series, nights)) < 0.2] = np.nan
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
 
 
-def far_modes(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
-    """Log-normal, and 2 values in 10 in a mode that is 6 standard deviations slower: a machine with two states."""
-    import numpy as np
-
-    return noise.normal(n, rng, cv) * np.exp(np.where(rng.random(n) < SLOW_SHARE, FAR_APART * cv, 0.0))
-
-
-def contaminated(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
-    """Log-normal with half of `cv`, and 1 run in 10 slower by 5 to 30 %: another user on the machine."""
-    import numpy as np
-
-    rise = np.where(rng.random(n) < 0.10, rng.uniform(*noise.OUTLIER_RISE, n), 0.0)
-    return noise.normal(n, rng, cv / 2) * np.exp(rise)
-
-
-STATED: Mapping[str, tuple[Noise, Rates]] = {
-    "normal": (noise.normal, Rates(flagged=0.010, confirmed=0.0004)),
-    "AR(.5)": (noise.autocorrelated, Rates(flagged=0.013, confirmed=0.0027)),
-    "5 % outliers, either way": (either_way, Rates(flagged=0.029, confirmed=0.0009)),
-    "bimodal, far apart": (far_modes, Rates(flagged=0.10, confirmed=0.019)),
-    "1 run in 10 disturbed": (contaminated, Rates(flagged=0.095, confirmed=0.01)),
+PROMISED: Mapping[str, Noise] = {
+    "normal, 2 %": normal(0.02),
+    "two modes 4 % apart, 1 session in 5": modes(0.2, 0.04),
+    "1 night in 5 4 % slower": slow_nights(0.2, 0.04),
+    "Pareto (2.5)": pareto(2.5),
+    "Pareto (1.5)": pareto(1.5),
+    "AR(.9), 2 %": autocorrelated(0.9, 0.02),
+    "AR(.9), 2 %, one for all series": autocorrelated(0.9, 0.02, shared=True),
+    "Mondays 4 % slower": mondays(0.04),
+    "daily sine of 3 %, any hour": hours(0.03),
+    "heavy tail (t3), 2 %": heavy_tail(0.02),
+    "1 session in 10 5 to 30 % slower": disturbed(),
+    "clock in steps of 3 %": coarse_clock(),
+    "1 session in 5 missing": missing,
 }
-"""The false alarms a check may have, by noise."""
-UNSTATED: Mapping[str, Noise] = {
-    "heavy tail (t3)": noise.heavy_tail,
-    "5 % outliers, all slower": noise.outliers,
-    "bimodal, near": noise.bimodal,
-}
-"""Further kinds of noise, shown for comparison."""
-POWER: Mapping[float, Rates] = {
-    0.10: Rates(flagged=0.98, confirmed=0.95),
-    0.05: Rates(flagged=0.41, confirmed=0.21),
-}
-"""How often a true shift is found in normal noise of 2 %, by its size."""
+UNPROMISED: Mapping[str, Noise] = {"1 week in 5 six times as noisy": noisy_weeks}
 
 
-def replay(kind: Noise, *, replays: int, seed: int, step: float = 0.0, history: int = HISTORY) -> Rates:
-    """The rates over so many histories of the noise, each followed by two runs at a level `step` higher."""
+def replay(noise: Noise, *, histories: int, seed: int, series: int = SERIES) -> Rates:
+    """The alarms of histories without a change; alarms stay untriaged."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    metric = JUDGED[DEFAULT_METRIC]
-    flagged = confirmed = 0
-    for _ in range(replays):
-        values = kind(history + 2, rng, noise.CV)
-        before, (newest, again) = values[:history].tolist(), ((1 + step) * values[history:]).tolist()
-        if judge(before, newest, metric).outcome == "worse":
-            flagged += 1
-            confirmed += judge(before, again, metric).outcome == "worse"
-    return Rates(flagged=flagged / replays, confirmed=confirmed / replays)
+    alarms = confirmed = 0
+    for _ in range(histories):
+        history = noise(rng, series, NIGHTS)
+        alarmed: list[set[str]] = [set() for _ in range(series)]
+        for night in range(FIRST, NIGHTS):
+            worse = _worse(history, night, alarmed)
+            alarms += bool(worse)
+            again = _worse(history, night, alarmed, of=worse) if worse else set()
+            confirmed += bool(again)
+            for row in worse:
+                alarmed[row].add(str(night))
+    return Rates(alarms=alarms / histories / (NIGHTS - FIRST), confirmed=confirmed / histories / (NIGHTS - FIRST))
+
+
+def found(
+    noise: Noise, *, change: float, nights: int, histories: int, seed: int, series: int = SERIES, at: int = 40
+) -> float:
+    """How often a change of one series from night `at` is found within so many nights."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    seen = 0
+    for _ in range(histories):
+        history = noise(rng, series, at + nights)
+        history.sessions[0, at:] += math.log1p(change)
+        alarmed: list[set[str]] = [set() for _ in range(series)]
+        seen += any(0 in _worse(history, night, alarmed) for night in range(at, at + nights))
+    return seen / histories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """Shares of the histories with a slow leak, from 0 to 1."""
+
+    trend: float
+    """Called a trend."""
+    worse: float
+    """Called worse on any night, which would blame a commit."""
+    confirmed: float
+    """The same, by a fresh session too."""
+
+
+def leak(
+    *, sd: float, per_night: float, flat: int, nights: int, histories: int, seed: int, series: int = SERIES
+) -> Leak:
+    """The outcomes within so many nights of a leak of one series, which begins after `flat` nights."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    seen: dict[str, int] = {"trend": 0, "worse": 0, "confirmed": 0}
+    for _ in range(histories):
+        history = normal(sd)(rng, series, flat + nights)
+        for sessions in (history.sessions, history.fresh):
+            sessions[0, flat:] += per_night * np.arange(1, nights + 1)
+        alarmed: list[set[str]] = [set() for _ in range(series)]
+        outcomes: set[str | None] = set()
+        for night in range(max(FIRST, flat), flat + nights):
+            outcome = _judgements(history, night, alarmed)[0]
+            outcomes.add(outcome)
+            if outcome == "worse":
+                alarmed[0].add(str(night))
+                if 0 in _worse(history, night, alarmed, of={0}):
+                    outcomes.add("confirmed")
+        for name in seen:
+            seen[name] += name in outcomes
+    return Leak(**{name: count / histories for name, count in seen.items()})
+
+
+def _worse(history: History, night: int, alarmed: list[set[str]], of: set[int] | None = None) -> set[int]:
+    outcomes = _judgements(history, night, alarmed, of)
+    return {row for row, outcome in enumerate(outcomes) if outcome == "worse"}
+
+
+def _judgements(history: History, night: int, alarmed: list[set[str]], of: set[int] | None = None) -> list[str | None]:
+    """The outcome of each series on a night; with `of`, of its fresh session for those series."""
+    cases = []
+    for row, alarms in enumerate(alarmed):
+        past = [
+            Night(session=str(column), value=math.exp(value), time=history.times[column])
+            for column, value in enumerate(history.sessions[row, :night].tolist())
+            if not math.isnan(value)
+        ]
+        past = past[: without_open_alarms([one.session for one in past], alarms)]
+        value = float((history.sessions if of is None else history.fresh)[row, night])
+        is_measured = not math.isnan(value) and (of is None or row in of)
+        newest = Night(session="newest", value=math.exp(value), time=history.times[night]) if is_measured else None
+        cases.append(Case(segments=(tuple(past),), newest=newest, metric=METRIC))
+    judged = judge_all(cases, is_confirmation=of is not None)
+    return [None if one is None else one.outcome for one in judged]

@@ -1,13 +1,12 @@
-"""Prints false alarms and detections of `benchhouse check`.
+"""Prints false alarms and detections of `benchhouse check`, and of a slow leak.
 
-    python tests/perf/gate.py [REPLAYS]
+    python tests/perf/gate.py [HISTORIES]
 
-Each rate is shown with its standard error, beside the one that is stated for it.
+A history is 60 nights of 40 series, judged from night 20 on. All rates come from fixed seeds.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,41 +14,44 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
-from benchmarking.core.tables import Table, table_text
-from tests.helpers import noise
-from tests.helpers.gate_replay import POWER, STATED, UNSTATED, Rates, replay
+from tests.helpers.gate_replay import PROMISED, UNPROMISED, found, leak, normal, replay
 
-REPLAYS = 20_000
-HEADINGS = ("segment of 20 runs, then", "flagged", "stated", "confirmed", "stated")
+HISTORIES = 20
+HEADINGS = ("40 series, no change", "nights with an alarm", "confirmed", "+10 % same night", "+5 % in 3 nights")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; the only argument is the number of replays behind each row."""
+    """Print the tables; the only argument is the number of histories behind each row."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    replays = int(arguments[0]) if arguments else REPLAYS
-    rows = [
-        _row(f"no change, {name}", replay(kind, replays=replays, seed=1), replays, stated)
-        for name, (kind, stated) in STATED.items()
-    ]
-    rows += [
-        _row(f"no change, {name}", replay(kind, replays=replays, seed=1), replays, None)
-        for name, kind in UNSTATED.items()
-    ]
-    rows += [
-        _row(f"{step:.0%} worse, normal", replay(noise.normal, replays=replays, seed=2, step=step), replays, stated)
-        for step, stated in POWER.items()
-    ]
-    print(table_text(Table(headings=HEADINGS, rows=tuple(rows), numbers=(1, 2, 3, 4))))
+    histories = int(arguments[0]) if arguments else HISTORIES
+    print("| " + " | ".join(HEADINGS) + " |\n|---|---|---|---|---|")
+    for name, noise in {**PROMISED, **UNPROMISED}.items():
+        rates = replay(noise, histories=histories, seed=1)
+        ten = found(noise, change=0.10, nights=1, histories=5 * histories, seed=2)
+        five = found(noise, change=0.05, nights=3, histories=5 * histories, seed=3)
+        print(f"| {name} | {rates.alarms:.1%} | {rates.confirmed:.1%} | {ten:.0%} | {five:.0%} |", flush=True)
+    _power(histories)
+    _leaks(histories)
     return 0
 
 
-def _row(name: str, seen: Rates, replays: int, stated: Rates | None) -> tuple[str, ...]:
-    shown = ("-", "-") if stated is None else (f"{stated.flagged:.2%}", f"{stated.confirmed:.2%}")
-    return (name, _share(seen.flagged, replays), shown[0], _share(seen.confirmed, replays), shown[1])
+def _power(histories: int) -> None:
+    print("\n| series of a check, sd 2 % | nights before | +10 % same night | +5 % in 3 nights |\n|---|---|---|---|")
+    for series in (1, 5, 40):
+        for at in (20, 40, 60):
+            case = {"histories": 10 * histories, "series": series, "at": at}
+            ten = found(normal(0.02), change=0.10, nights=1, seed=4, **case)
+            five = found(normal(0.02), change=0.05, nights=3, seed=5, **case)
+            print(f"| {series} | {at} | {ten:.0%} | {five:.0%} |", flush=True)
 
 
-def _share(share: float, replays: int) -> str:
-    return f"{share:.2%} +- {math.sqrt(share * (1 - share) / replays):.2%}"
+def _leaks(histories: int) -> None:
+    print("\n| leak of 0.2 % a night, sd | nights before | trend in 30 nights | ever worse | confirmed |")
+    print("|---|---|---|---|---|")
+    for sd in (0.005, 0.01, 0.015):
+        for flat in (0, 20, 40):
+            seen = leak(sd=sd, per_night=0.002, flat=flat, nights=30, histories=2 * histories, seed=6)
+            print(f"| {sd:.1%} | {flat} | {seen.trend:.0%} | {seen.worse:.0%} | {seen.confirmed:.0%} |", flush=True)
 
 
 if __name__ == "__main__":

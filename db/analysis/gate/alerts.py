@@ -169,7 +169,7 @@ def _gate_alert(finding: Finding, parameters: Parameters) -> dict[str, Any]:
     assert judgement is not None
     last_good = candidate.segment[-1]
     evidence = {
-        "confidence": parameters.confidence,
+        "false_alarms": parameters.false_alarms,
         "min_change": parameters.min_change,
         **{name: getattr(judgement, name) for name in ("n", "centre", "low", "high", "value")},
         "last_good": last_good.result_id,

@@ -2,9 +2,10 @@
 
 A segment contains the runs of the series before the result, in history order, since the last confirmed change point,
 without the result's own session. Invalid and throttled results are excluded: their numbers do not depend on the code
-alone. Results of an open alert in the segment are excluded too: an untriaged regression must not widen the interval
-until it counts as normal. For the same reason, a change point at a result of a new alert does not start a segment: the
-gate keeps failing until the alert is triaged.
+alone. Results of an open alert at the end of the segment are excluded too: an untriaged regression must not widen the
+interval until it counts as normal (`gate.without_open_alarms`), and one triaged as a regression never does. For the
+same reason, a change point at a result of a new alert does not start a segment: the gate keeps failing until the alert
+is triaged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from db.analysis.gate.gate import DETECTOR
+from benchmarking.core.verdicts.nights import Night
+from db.analysis.gate.gate import DETECTOR, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 
@@ -53,7 +55,8 @@ WITH judged AS (
     WHERE metric = $metric AND state = 'confirmed' AND result_id NOT IN (SELECT unnest($new_alerts))
 )
 SELECT
-    judged_id, r.result_id, r.git_commit, {value} AS value, changed_id IS NOT NULL AS begins,
+    judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value,
+    changed_id IS NOT NULL AS begins,
     r.session_id <> judged.session_id AND r.result_id <> judged_id AND r.status = 'ok'
         AND r.validity IN (SELECT unnest($fit)) AND {value} IS NOT NULL AS counts
 FROM judged
@@ -75,8 +78,15 @@ class SegmentRun:
     """A run of the segment."""
 
     result_id: str
+    session_id: str
+    started_at: datetime
     git_commit: str | None
     value: float
+
+    @property
+    def night(self) -> Night:
+        """As the judge knows it."""
+        return Night(session=self.session_id, value=self.value, time=self.started_at)
 
 
 Segments = tuple[tuple[SegmentRun, ...], ...]
@@ -93,6 +103,7 @@ class Candidate:
     session_id: str
     series_id: str
     hardware_id: str
+    started_at: datetime
     git_commit: str | None
     model_id: str
     device: str
@@ -124,14 +135,16 @@ class Candidate:
         return f"{self.validity}: {', '.join(self.doubts)}"
 
     @property
-    def values(self) -> tuple[float, ...]:
-        """The segment's values, oldest first."""
-        return tuple(run.value for run in self.segment)
+    def nights(self) -> tuple[tuple[Night, ...], ...]:
+        """Its segments, the own one last."""
+        return tuple(tuple(run.night for run in segment) for segment in (*self.earlier_segments, self.segment))
 
     @property
-    def earlier_values(self) -> tuple[tuple[float, ...], ...]:
-        """The values of the segments before it."""
-        return tuple(tuple(run.value for run in segment) for segment in self.earlier_segments)
+    def night(self) -> Night | None:
+        """Its own value; None if it has none or an unfit one."""
+        if self.status != "ok" or self.value is None or self.unfit is not None:
+            return None
+        return Night(session=self.session_id, value=self.value, time=self.started_at)
 
     @property
     def subject(self) -> str:
@@ -212,7 +225,9 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
             segments.append([])
         if row["counts"]:
             segments[-1].append(
-                SegmentRun(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"])
+                SegmentRun(
+                    **{name: row[name] for name in ("result_id", "session_id", "started_at", "git_commit", "value")}
+                )
             )
     return {
         result_id: tuple(_without_alerted(segment, open_alerts) for segment in segments)
@@ -234,8 +249,10 @@ def _open_alerts(warehouse: Warehouse, metric: Metric) -> dict[str, _OpenAlert]:
 def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _OpenAlert]) -> tuple[SegmentRun, ...]:
     """The segment without the results of alerts raised in it. An earlier alert concerns another level."""
     result_ids = {run.result_id for run in segment}
-    excluded = {result_id for result_id, alert in open_alerts.items() if alert.last_good in result_ids}
-    return tuple(run for run in segment if run.result_id not in excluded)
+    raised = {result_id: alert for result_id, alert in open_alerts.items() if alert.last_good in result_ids}
+    triaged = {result_id for result_id, alert in raised.items() if not alert.is_new}
+    runs = tuple(run for run in segment if run.result_id not in triaged)
+    return runs[: without_open_alarms([run.result_id for run in runs], raised)]
 
 
 def _candidate(row: Row, metric: Metric, segments: Segments) -> Candidate:

@@ -6,9 +6,10 @@ because this layer cannot.
 Verdicts, worst first:
 
     failed           worked before, fails now
-    regressed        worse than its segment predicts; with --confirm, in the fresh session too
+    regressed        worse than the earlier runs predict; with --confirm, in the fresh session too
     not confirmed    worse, but not in the fresh session
-    improved         better than its segment predicts
+    trend            moves slowly and steadily: no commit is to blame
+    improved         better than the earlier runs predict
     fine             neither
     unfit            measured, but too doubtful to judge
     not enough data  too few runs before it, or no value
@@ -24,21 +25,23 @@ from typing import TYPE_CHECKING, Literal, get_args
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
+from benchmarking.core.verdicts.nights import Night
 from db.analysis.environment import CommonShift, Shift, common_shift
 from db.analysis.gate.candidates import Candidate, confirming_results
-from db.analysis.gate.gate import DEFAULTS, Judgement, Outcome, Parameters, judge
+from db.analysis.gate.gate import DEFAULTS, Case, Judgement, Outcome, Parameters, judge_all
 from db.run_records import measured_runs
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-Verdict = Literal["failed", "regressed", "not confirmed", "improved", "fine", "unfit", "not enough data"]
+Verdict = Literal["failed", "regressed", "not confirmed", "trend", "improved", "fine", "unfit", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 BAD: tuple[Verdict, ...] = ("failed", "regressed")
-JUDGED: tuple[Verdict, ...] = (*BAD, "not confirmed", "improved", "fine")
+JUDGED: tuple[Verdict, ...] = (*BAD, "not confirmed", "trend", "improved", "fine")
 OUTCOMES: Mapping[Outcome, Verdict] = {
     "worse": "regressed",
     "better": "improved",
+    "trend": "trend",
     "fine": "fine",
     "not_enough_data": "not enough data",
 }
@@ -74,25 +77,31 @@ class Finding:
 
 
 def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = DEFAULTS) -> tuple[Finding, ...]:
-    """One finding per candidate, worst first."""
-    return worst_first(_with_environment([_finding(candidate, parameters) for candidate in candidates]))
+    """One finding per candidate, worst first. All of them share the budget of false alarms."""
+    known = tuple(candidates)
+    judgements = judge_all([_case(candidate, candidate.night) for candidate in known], parameters)
+    findings = [_finding(one, judgement) for one, judgement in zip(known, judgements, strict=True)]
+    return worst_first(_with_environment(findings))
+
+
+def _case(candidate: Candidate, newest: Night | None) -> Case:
+    return Case(segments=candidate.nights, newest=newest, metric=candidate.metric)
 
 
 def with_confirmation(
-    finding: Finding, candidate: Candidate | None, failure: str | None, parameters: Parameters
+    finding: Finding, candidate: Candidate | None, judgement: Judgement | None, failure: str | None
 ) -> Finding:
     """The finding after its point was measured again; if that failed, `candidate` is None and `failure` the reason.
 
     A regression is confirmed if the new value is worse too. Without a value the verdict stays, with the reason.
     """
-    if candidate is None or candidate.value is None or candidate.unfit is not None:
+    if candidate is None or judgement is None:
         reason = (
             failure
             or (candidate and (candidate.error or candidate.unfit or candidate.missing))
             or "its series was not measured"
         )
         return replace(finding, reason=f"could not be measured again: {reason}")
-    judgement = _judgement(finding.candidate, candidate.value, parameters)
     measured = replace(finding, confirmation=judgement, confirmation_result_id=candidate.result_id)
     return measured if judgement.outcome == "worse" else replace(measured, verdict="not confirmed", common_shift=None)
 
@@ -116,20 +125,25 @@ def counts(findings: Iterable[Finding]) -> dict[Verdict, int]:
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
 
 
-def _finding(candidate: Candidate, parameters: Parameters) -> Finding:
+def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     if candidate.status != "ok":
         return _unmeasured(candidate)
     if candidate.unfit is not None:
         return Finding(candidate=candidate, verdict="unfit", reason=candidate.unfit)
-    if candidate.value is None:
+    if judgement is None:
         reason = f"no {candidate.metric.column}: {candidate.missing or 'not measured'}"
         return Finding(candidate=candidate, verdict="not enough data", reason=reason)
-    judgement = _judgement(candidate, candidate.value, parameters)
-    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=judgement.why, judgement=judgement)
+    why = judgement.why or _how(judgement)
+    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=why, judgement=judgement)
 
 
-def _judgement(candidate: Candidate, value: float, parameters: Parameters) -> Judgement:
-    return judge(candidate.values, value, candidate.metric, parameters, candidate.earlier_values)
+def _how(judgement: Judgement) -> str | None:
+    """What a verdict is based on, if not on the newest run alone."""
+    if judgement.outcome == "trend":
+        per_run = "" if judgement.trend_per_run is None else f" by {judgement.trend_per_run:+.2%} a run"
+        runs = "" if judgement.trend_runs is None else f" over {judgement.trend_runs} runs"
+        return f"moves slowly{per_run}{runs}, so no single commit is to blame"
+    return f"the newest {judgement.together} runs together" if judgement.together > 1 else None
 
 
 def _unmeasured(candidate: Candidate) -> Finding:
@@ -146,7 +160,7 @@ def _with_environment(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with the common change of their machine and session if there is one."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
-        if finding.verdict in ("regressed", "improved", "fine"):
+        if finding.verdict in ("regressed", "improved", "fine", "trend"):
             groups.setdefault(_session_key(finding), []).append(finding)
     shifts = {key: common_shift(map(_shift, members)) for key, members in groups.items()}
     moved: tuple[Verdict, ...] = ("regressed", "improved")
@@ -163,7 +177,7 @@ def _session_key(finding: Finding) -> tuple[str, str, str]:
 def _shift(finding: Finding) -> Shift:
     candidate = finding.candidate
     group = f"{candidate.model_id}\n{candidate.runtime}\n{candidate.precision}"
-    return Shift(group=group, ratio=finding.ratio, is_finding=finding.verdict != "fine")
+    return Shift(group=group, ratio=finding.ratio, is_finding=finding.verdict not in ("fine", "trend"))
 
 
 CONFIRMS = "confirms"
@@ -238,15 +252,24 @@ def _with_confirmations(
 ) -> tuple[Finding, ...]:
     """`failures`: run id -> why measuring it again failed. A point of such a run that was measured still counts."""
     confirming: dict[tuple[str, str], dict[str, Candidate]] = {}
-    confirmed = []
+    again: list[Candidate | None] = []
     for finding in findings:
         candidate = finding.candidate
         if finding.verdict != "regressed":
-            confirmed.append(finding)
+            again.append(None)
             continue
         key = (candidate.run_id, candidate.metric.column)
         if key not in confirming:
             confirming[key] = confirming_results(warehouse, candidate.run_id, since, candidate.metric)
-        reason = failures.get(candidate.run_id)
-        confirmed.append(with_confirmation(finding, confirming[key].get(candidate.series_id), reason, Parameters()))
-    return worst_first(confirmed)
+        again.append(confirming[key].get(candidate.series_id))
+    cases = [
+        _case(finding.candidate, None if one is None else one.night)
+        for finding, one in zip(findings, again, strict=True)
+    ]
+    judgements = judge_all(cases, is_confirmation=True)
+    return worst_first(
+        finding
+        if finding.verdict != "regressed"
+        else with_confirmation(finding, one, judgement, failures.get(finding.candidate.run_id))
+        for finding, one, judgement in zip(findings, again, judgements, strict=True)
+    )

@@ -1,58 +1,45 @@
-"""The gate: judges the newest value of a series by the runs before it. Pure.
+"""The gate: judges the newest values of series by the runs before them. Pure.
 
-It uses a prediction interval rather than the previous run or a z-score: the interval accounts for the scatter of the
-series and the number of runs, so the false alarm rate is the stated one (tests/perf/gate.py prints it for eight kinds
-of noise). The price: no verdict below 10 runs. One false alarm in a hundred is still one a day in a project with a
-hundred series, so `benchhouse check --confirm` measures again before it reports a regression.
+The prediction is that of `core.verdicts.nights`: a run is worse if it lies beyond what the earlier runs, and those of
+the other series of the check, let expect, and by more than 2 %. All series of a check share a budget of false alarms:
+on at most 5 % of the nights anything is called worse without a change (`tests/perf/gate.py` prints the share for many
+kinds of noise), and after `--confirm` on at most 1 %. A slow, steady movement is the verdict "trend": no commit is to
+blame for it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from statistics import median
+from typing import Literal
 
 from benchmarking.core.metrics import Metric
-from benchmarking.core.student_t import quantile
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, outlooks
+from benchmarking.core.verdicts.words import MIN_CHANGE
 
 DETECTOR = "prediction-interval"
-DETECTOR_VERSION = "2"
-SD_OF_MAD = 1.4826
-"""Standard deviation over the median absolute deviation, for normal values."""
-WINSORISED_SD = 1.06
-"""By simulation: gives normal noise the same false alarm rate as the plain standard deviation."""
-MIN_TO_CLIP = 5
-"""With fewer values, the median absolute deviation is too uncertain."""
-Outcome = Literal["fine", "worse", "better", "not_enough_data"]
+DETECTOR_VERSION = "3"
+Outcome = Literal["fine", "worse", "better", "trend", "not_enough_data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """The gate's settings."""
 
-    confidence: float = 0.99
-    """Of the one-sided prediction interval: 1 - the false alarm rate with normal noise."""
-    min_change: float = 0.02
+    false_alarms: float = 0.05
+    """Share of the checks that call anything worse although nothing changed."""
+    confirmed_false_alarms: float = 0.01
+    """The same after measuring again in a fresh session."""
+    min_change: float = MIN_CHANGE
     """Changes up to this fraction are fine, even significant ones: nobody acts on them."""
     min_points: int = 10
     """Minimum runs: with fewer, the interval is too wide to be useful."""
-    max_points: int = 40
+    max_points: int = 60
     """Maximum runs: machines drift, and more runs hardly make the interval narrower."""
     min_points_after_change: int = 2
     """Minimum runs since a change of level: with fewer than `min_points`, these give the new level, and the runs before
     the change give the variation."""
-    clip_sd: float = 2.5
-    """Maximum distance of a run from the median, in robust standard deviations: one disturbed run must not hide a
-    regression."""
-    max_clipped: float = 0.2
-    """Maximum fraction of runs that are clipped. More outliers than that are a property of the series."""
 
 
 DEFAULTS = Parameters()
@@ -71,12 +58,55 @@ class Judgement:
     why: str | None = None
     """Why there is no verdict; None if there is one."""
     centre: float | None = None
-    """Geometric mean of those runs. None without a verdict, like all fields below."""
+    """The predicted value. None without a verdict, like all fields below."""
     low: float | None = None
-    """Ends of the interval, each one-sided at the stated confidence."""
+    """Ends of the prediction interval of one run, for all series of the check together; at least `min_change` wide."""
     high: float | None = None
     relative_change: float | None = None
-    """value / centre - 1."""
+    """value / centre - 1"""
+    together: int = 1
+    """Number of newest runs that lie beyond the prediction together."""
+    trend_per_run: float | None = None
+    """Relative change from one run to the next, of a trend; None without one."""
+    trend_runs: int | None = None
+    """Number of runs of the trend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A value to be judged, with its history."""
+
+    segments: tuple[tuple[Night, ...], ...]
+    """The earlier runs by level, oldest first; the last segment is the value's own."""
+    newest: Night | None
+    """None if it was not measured: its history then still counts for the other series of the check."""
+    metric: Metric
+
+
+def judge_all(
+    cases: Sequence[Case], parameters: Parameters = DEFAULTS, *, is_confirmation: bool = False
+) -> list[Judgement | None]:
+    """Judge all series of a check as one family; None for a case without a newest run.
+
+    For a confirmation, the newest runs are those of a fresh session, and count by themselves.
+    """
+    used = [_history(case, parameters) for case in cases]
+    reasons = [_why_not(case, past, parameters) for case, past in zip(cases, used, strict=True)]
+    members = [index for index, reason in enumerate(reasons) if reason is None]
+    series = [
+        Series(past=used[index], newest=cases[index].newest, rise_is_worse=cases[index].metric.is_worse(1.0))
+        for index in members
+    ]
+    found = outlooks(
+        series,
+        parameters.confirmed_false_alarms if is_confirmation else parameters.false_alarms,
+        (1,) if is_confirmation else TOGETHER,
+    )
+    by_index = dict(zip(members, found, strict=True))
+    return [
+        None if case.newest is None else _judgement(case, used[index], by_index.get(index), reasons[index], parameters)
+        for index, case in enumerate(cases)
+    ]
 
 
 def judge(
@@ -86,88 +116,87 @@ def judge(
     parameters: Parameters = DEFAULTS,
     earlier: Sequence[Sequence[float]] = (),
 ) -> Judgement:
-    """Judge a value by the runs before it: one value per run of one segment, oldest first.
+    """Judge one value by the runs before it (one value per run, oldest first) and the `earlier` segments, as the only
+    series of a check."""
+    segments = [
+        tuple(Night(session=f"{number} {place}", value=one) for place, one in enumerate(segment))
+        for number, segment in enumerate((*earlier, before))
+    ]
+    case = Case(segments=tuple(segments), newest=Night(session="newest", value=value), metric=metric)
+    (judgement,) = judge_all([case], parameters)
+    assert judgement is not None
+    return judgement
 
-    A value is worse (or better) if it lies beyond m +- t * s * sqrt(1 + 1/n) and differs from the geometric mean by
-    more than `min_change`. m and s are the mean and standard deviation of the winsorised logarithms, t the quantile of
-    Student's distribution with n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 4.8: the prediction
-    interval of one further value). For a short segment, s is pooled with the `earlier` segments, each around its own
-    mean, and the degrees of freedom are added up.
+
+def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
+    """How many of the runs, oldest first, count in a history, given the runs of untriaged alarms.
+
+    Alarmed runs at the end do not count: an untriaged regression must not become the new normal. Followed by a run that
+    was fine, they were a disturbance: it may come again, so it counts as variation. Otherwise each recurrence of a slow
+    mode would be another alarm.
     """
-    used = before[-parameters.max_points :]
-    borrowed = _borrowed(used, earlier, parameters)
-    if (reason := _why_not(used, borrowed, value, parameters)) is not None:
-        return Judgement(outcome="not_enough_data", value=value, n=len(used), why=reason)
-    centre, low, high = prediction_interval([used, *borrowed], parameters)
-    change = value / centre - 1
-    is_beyond = not low <= value <= high and abs(change) > parameters.min_change
-    outcome: Outcome = "fine" if not is_beyond else "worse" if metric.is_worse(change) else "better"
+    count = len(runs)
+    while count and runs[count - 1] in alarmed:
+        count -= 1
+    return count
+
+
+def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
+    """The newest runs; those of earlier segments are moved to the level of the last one, since only their variation
+    counts."""
+    own = [night for night in case.segments[-1] if night.value > 0][-parameters.max_points :]
+    if not own or len(own) < parameters.min_points_after_change:
+        return tuple(own)
+    level = median(night.value for night in own)
+    moved: list[Night] = []
+    for segment in case.segments[:-1]:
+        usable = [night for night in segment if night.value > 0]
+        if len(usable) > 1:
+            factor = level / median(night.value for night in usable)
+            moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in usable]
+    space = parameters.max_points - len(own)
+    return (*(moved[-space:] if space else ()), *own)
+
+
+def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str | None:
+    """Why the value cannot be judged; None if it can."""
+    own = len(case.segments[-1])
+    if len(past) < parameters.min_points:
+        return f"{own} earlier run{'s' * (own != 1)}, at least {parameters.min_points} required"
+    if (case.newest is not None and case.newest.value <= 0) or any(night.value <= 0 for night in case.segments[-1]):
+        return "a value is not positive, so it has no logarithm"
+    return None
+
+
+def _judgement(
+    case: Case, past: Sequence[Night], outlook: Outlook | None, why: str | None, parameters: Parameters
+) -> Judgement:
+    assert case.newest is not None
+    value, own = case.newest.value, min(len(case.segments[-1]), len(past))
+    if outlook is None:
+        return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
+    latest = [night.value for night in past[len(past) - outlook.together + 1 :]] if outlook.together > 1 else []
+    shift = sum((*latest, value)) / (len(latest) + 1) / outlook.centre - 1
+    is_large = abs(shift) > parameters.min_change
+    outcome: Outcome = "fine"
+    is_beyond = (outlook.is_worse and case.metric.is_worse(shift)) or (
+        outlook.is_better and not case.metric.is_worse(shift)
+    )
+    if is_beyond and is_large:
+        outcome = "trend" if outlook.is_gradual else "worse" if case.metric.is_worse(shift) else "better"
+    elif outlook.trend is not None:
+        outcome = "trend"
+    trend = outlook.trend
     return Judgement(
         outcome=outcome,
         value=value,
-        n=len(used),
-        borrowed=sum(map(len, borrowed)),
-        centre=centre,
-        low=low,
-        high=high,
-        relative_change=change,
+        n=own,
+        borrowed=len(past) - own,
+        centre=outlook.centre,
+        low=min(outlook.low, outlook.centre * (1 - parameters.min_change)),
+        high=max(outlook.high, outlook.centre * (1 + parameters.min_change)),
+        relative_change=value / outlook.centre - 1,
+        together=outlook.together if outcome in ("worse", "better") else 1,
+        trend_per_run=None if trend is None else trend.per_run,
+        trend_runs=None if trend is None else trend.runs,
     )
-
-
-def prediction_interval(
-    segments: Sequence[Sequence[float]], parameters: Parameters = DEFAULTS
-) -> tuple[float, float, float]:
-    """The geometric mean of the first segment, and the lower and upper end of the prediction interval.
-
-    Each end has the confidence of the parameters. All values are above 0, and at least one segment has two. For equal
-    values all three are equal.
-    """
-    import numpy as np
-
-    logs = [_winsorised(np.log(np.asarray(segment, dtype=np.float64)), parameters) for segment in segments]
-    centre, n = float(logs[0].mean()), len(logs[0])
-    degrees = sum(len(values) - 1 for values in logs)
-    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
-    reach = quantile(parameters.confidence, degrees) * math.sqrt(squares / degrees * (1 + 1 / n))
-    return math.exp(centre), math.exp(centre - reach), math.exp(centre + reach)
-
-
-def _winsorised(logs: Floats, parameters: Parameters) -> Floats:
-    """The values, clipped to a few robust standard deviations around the median, then rescaled so that the standard
-    deviation of normal values is kept. Unchanged if too many are outliers or most are equal."""
-    import numpy as np
-
-    middle = np.median(logs)
-    reach = parameters.clip_sd * SD_OF_MAD * float(np.median(np.abs(logs - middle)))
-    clipped: Floats = np.clip(logs, middle - reach, middle + reach)
-    if reach == 0 or len(logs) < MIN_TO_CLIP or (clipped != logs).mean() > parameters.max_clipped:
-        return logs
-    spread: Floats = clipped.mean() + WINSORISED_SD * (clipped - clipped.mean())
-    return spread
-
-
-def _borrowed(
-    used: Sequence[float], earlier: Sequence[Sequence[float]], parameters: Parameters
-) -> list[Sequence[float]]:
-    """The newest runs of the earlier segments, up to `max_points` in total, if the segment itself is short."""
-    if not parameters.min_points_after_change <= len(used) < parameters.min_points:
-        return []
-    borrowed: list[Sequence[float]] = []
-    remaining = parameters.max_points - len(used)
-    for segment in reversed(earlier):
-        values = [value for value in segment if value > 0][-remaining:] if remaining > 1 else []
-        if len(values) > 1:
-            borrowed.append(values)
-            remaining -= len(values)
-    return borrowed
-
-
-def _why_not(
-    used: Sequence[float], borrowed: Sequence[Sequence[float]], value: float, parameters: Parameters
-) -> str | None:
-    """Why the value cannot be judged; None if it can."""
-    if len(used) + sum(map(len, borrowed)) < parameters.min_points:
-        return f"{len(used)} earlier run{'s' * (len(used) != 1)}, at least {parameters.min_points} required"
-    if min((*used, value)) <= 0:
-        return "a value is not positive, so it has no logarithm"
-    return None

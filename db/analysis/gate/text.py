@@ -36,7 +36,7 @@ COLUMNS = (
 NAME = "benchhouse check"
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot represent."""
-WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
+WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "trend", "unfit", "not enough data")
 
 
 def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
@@ -85,8 +85,8 @@ def sentence(finding: Finding) -> str:
     unit = finding.candidate.metric.unit
     text = (
         f"{finding.candidate.metric.column} is {number(judgement.value)} {unit}, "
-        f"{percent_change(judgement.relative_change)} against the mean of {judgement.n} runs, "
-        f"{number(judgement.centre)} {unit}; expected {_expected(finding)}"
+        f"{percent_change(judgement.relative_change)} against {number(judgement.centre)} {unit}, predicted from "
+        f"{judgement.n} runs; expected {_expected(finding)}"
     )
     if finding.confirmation is not None:
         text += f"; in a fresh session {number(finding.confirmation.value)} {unit}"
@@ -114,7 +114,7 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
         Column(heading="point", text=lambda one: one.candidate.point.label, is_key=True),
         *([Column[Finding](heading="metric", text=lambda one: one.candidate.metric.column)] if several_metrics else []),
         number_column(
-            heading="mean", text=lambda one: optional_number(one.judgement.centre if one.judgement else None)
+            heading="predicted", text=lambda one: optional_number(one.judgement.centre if one.judgement else None)
         ),
         number_column(heading="now", text=lambda one: optional_number(one.judgement.value if one.judgement else None)),
         number_column(
@@ -162,8 +162,8 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in JUDGED for finding in findings):
         lines.append(
-            f"regressed: beyond the {parameters.confidence:.0%} prediction interval of the earlier runs, and worse "
-            f"than their mean by more than {parameters.min_change:.0%}"
+            f"regressed: worse than the earlier runs predict for all series of a check together (false alarms on at "
+            f"most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
         )
     lines += _reasons(findings)
     judged = [finding for finding in findings if finding.verdict in JUDGED]
@@ -299,6 +299,7 @@ ZERO_WIDTH_SPACE = "&#8203;"
 LEVELS: dict[Verdict, str] = {
     **dict.fromkeys(BAD, "error"),
     "not confirmed": "warning",
+    "trend": "warning",
     "improved": "notice",
 }
 

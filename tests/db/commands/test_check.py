@@ -244,8 +244,8 @@ def test_the_table_has_the_value_and_the_expected_interval(history, stored, meas
 
     lines = capsys.readouterr().out.replace("\n    ", " ").splitlines()
     assert "model bert-base-uncased, device cpu, runtime eager, precision float32" in lines[0]
-    assert lines[2].split() == ["point", "mean", "now", "unit", "change", "expected", "runs", "verdict"]
-    assert lines[4].split() == ["b1", "s32", "8", "8.8", "ms", "+10.0%", "up", "to", "8.255", "12", "regressed"]
+    assert lines[2].split() == ["point", "predicted", "now", "unit", "change", "expected", "runs", "verdict"]
+    assert lines[4].split() == ["b1", "s32", "8", "8.8", "ms", "+10.0%", "up", "to", "8.16", "12", "regressed"]
     assert "2 regressed" in lines
 
 
@@ -373,7 +373,7 @@ def test_names_in_comments_and_annotations_are_escaped(history, stored, measured
     first, second = workflow_annotations(hostile)
     assert first.startswith("::error title=benchhouse%3A regressed::::error::<img src=x> @team")
     assert "a|b `c`\\n::error::x 100%25, cpu, eager, float32, b1 s32: latency_median_ms is " in first
-    assert "+10.0%25 against the mean of 12 runs" in second
+    assert "+10.0%25 against 16 ms, predicted from 12 runs" in second
     many = workflow_annotations(hostile * 20)
     assert (len(many), many[-1]) == (10, "::error title=benchhouse::31 more")
     long = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,11 +11,18 @@ from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Point
 from db.analysis.gate.candidates import Candidate, SegmentRun
 from db.analysis.gate.findings import counts, exit_code, judge_candidates, with_confirmation
-from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.gate import DEFAULTS, Case, judge_all
 from db.analysis.gate.text import gate_document, gate_markdown, gate_text, sentence
 
+TODAY = datetime(2026, 3, 12, 2)
 SEGMENT = tuple(
-    SegmentRun(result_id=f"before {number}", git_commit=None, value=10 * math.exp(0.01 * (-1) ** number))
+    SegmentRun(
+        result_id=f"before {number}",
+        session_id=f"session {number}",
+        started_at=TODAY - timedelta(days=10 - number),
+        git_commit=None,
+        value=10 * math.exp(0.01 * (-1) ** number),
+    )
     for number in range(10)
 )
 
@@ -27,6 +35,7 @@ def candidate(value, model_id="bert", **fields):
         "session_id": "session",
         "series_id": model_id,
         "hardware_id": "machine",
+        "started_at": TODAY,
         "git_commit": None,
         "device": "cpu",
         "device_name": None,
@@ -43,6 +52,14 @@ def candidate(value, model_id="bert", **fields):
         "metric": metric,
     }
     return Candidate(**{**known, **fields, "value": value, "model_id": model_id})
+
+
+def confirmed(finding, again, why_not=None):
+    """The finding after its series was measured again."""
+    newest = None if again is None else again.night
+    case = Case(segments=finding.candidate.nights, newest=newest, metric=finding.candidate.metric)
+    (judgement,) = judge_all([case], is_confirmation=True)
+    return with_confirmation(finding, again, judgement, why_not)
 
 
 def everything(slowdown, models="abcdef"):
@@ -64,7 +81,7 @@ def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
 
 
 def test_series_without_a_finding_count_for_the_environment():
-    findings = judge_candidates([candidate(11.0), *(candidate(10.25, model) for model in "abcde")])
+    findings = judge_candidates([candidate(11.0), *(candidate(10.19, model) for model in "abcde")])
 
     assert counts(findings) == {"regressed": 1, "fine": 5}
     assert findings[0].common_shift.groups == 6
@@ -112,9 +129,9 @@ def test_a_very_noisy_result_is_judged_like_others():
 def test_only_a_reproduced_regression_is_confirmed():
     (finding,) = judge_candidates([candidate(11.0)])
 
-    again = with_confirmation(finding, candidate(11.1, result_id="again"), None, DEFAULTS)
+    again = confirmed(finding, candidate(11.1, result_id="again"))
     assert (again.verdict, again.confirmation.value, again.confirmation_result_id) == ("regressed", 11.1, "again")
-    gone = with_confirmation(finding, candidate(10.1, result_id="again"), None, DEFAULTS)
+    gone = confirmed(finding, candidate(10.1, result_id="again"))
     assert (gone.verdict, exit_code([gone])) == ("not confirmed", 0)
 
 
@@ -130,7 +147,7 @@ def test_only_a_reproduced_regression_is_confirmed():
 def test_an_unmeasurable_regression_stays_with_the_reason(again, why_not, reason):
     (finding,) = judge_candidates([candidate(11.0)])
 
-    after = with_confirmation(finding, again, why_not, DEFAULTS)
+    after = confirmed(finding, again, why_not)
 
     assert (after.verdict, after.reason) == ("regressed", f"could not be measured again: {reason}")
 
@@ -138,7 +155,7 @@ def test_an_unmeasurable_regression_stays_with_the_reason(again, why_not, reason
 def test_an_unconfirmed_finding_has_no_environment_note():
     finding = everything(1.06)[0]
 
-    assert with_confirmation(finding, candidate(10.0), None, DEFAULTS).common_shift is None
+    assert confirmed(finding, candidate(10.0)).common_shift is None
 
 
 def test_exit_codes():

@@ -1,0 +1,415 @@
+"""The prediction of a night (a session) of many series from the nights before it, and what lies beyond it. Pure.
+
+For each series, the deviation of each night from its level is divided by its variation; T of a night is the largest
+score of all series. The newest night is beyond the prediction if its T is among the largest `false_alarms` share of all
+nights, itself included: of 39 nights and itself, if it is among the two largest (with a share of 5 %). That is a
+conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al. 2018). It needs no distribution of the noise, and no
+independence of the series: if the order of the nights does not matter, the share of nights with a false alarm is the
+stated one, whatever modes, tails or disturbances the nights have, since the past has had them, too. It is the share of
+nights, not of series, so many series do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the
+past is extended, by the factor by which normal scores would grow.
+
+The score of a series: the level is the one of four predictors that has predicted the series' past best, one night
+ahead (mean; median; and exponential smoothing, where nights resemble their neighbours), with an addition for the
+weekday or the hour if that has improved the prediction. Mean and median are taken over all nights, which keeps the
+order of the nights irrelevant; smoothing uses the nights before. The variation of a series is that of its other nights,
+shrunk towards that of all series (an empirical Bayes prior: Smyth 2004), since twenty nights alone tell little. A night
+counts by itself and, to find smaller changes, together with the one and the two before it. A series with a trend
+(`verdicts.trends`) is predicted by its line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
+from benchmarking.core.verdicts.words import MIN_CHANGE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+TOGETHER = (1, 2, 3)
+"""Numbers of newest nights that are judged as one."""
+LEAST_SCALE = MIN_CHANGE / 10
+"""Least variation of a series: smaller ones matter to nobody, and would make a coarse clock's last digit an outlier."""
+MOST_A_SERIES = 1 / 2
+"""Maximum share of the false alarms that a single series takes: few series do not need all of them."""
+LARGEST = 700.0
+"""Logarithm of nearly the largest number."""
+BEGUN = 2.4
+"""Standard errors from which a series counts as already on its way before the newest nights."""
+SMOOTHING = (0.3, 0.7)
+GAIN = 0.03
+"""By how much a predictor with a parameter must improve on mean and median, as a logarithm of the error."""
+FIRST = 4
+"""Nights before the first one that is predicted, when predictors are compared."""
+HOURS_ALIKE = 4.0
+"""Hours of the day this far apart tell nothing about each other."""
+MOST_PRIOR = 100.0
+"""Maximum weight of the variation of all series, in nights."""
+LEAST_SERIES = 5
+"""Minimum series for a prior."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """What a session measured for a series."""
+
+    session: str
+    value: float
+    """Above 0, in the metric's unit."""
+    time: datetime | None = None
+    """Start in UTC; None if it is unknown, then neither weekday nor hour are used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A series to be predicted."""
+
+    past: tuple[Night, ...]
+    """Oldest first."""
+    newest: Night | None
+    """None if it was not measured: the series then only contributes its past."""
+    rise_is_worse: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """The newest night of a series against its prediction; values are in the metric's unit."""
+
+    centre: float
+    low: float
+    """Ends of the prediction interval of one night, for all series of the night together."""
+    high: float
+    is_worse: bool = False
+    """Whether the newest nights lie beyond it on the side that is worse, by themselves or together."""
+    is_better: bool = False
+    together: int = 1
+    """Number of newest nights that lie beyond it together."""
+    trend: Trend | None = None
+    is_gradual: bool = False
+    """Whether it got there gradually rather than by a step."""
+
+
+def outlooks(series: Sequence[Series], false_alarms: float, together: Sequence[int] = TOGETHER) -> list[Outlook | None]:
+    """The outlook of each series; None for one without a newest night. Each series has at least two past nights.
+
+    `false_alarms` is the share of nights on which any series is worse than predicted without a change; the same holds
+    for better ones.
+    """
+    import numpy as np
+
+    if not series:
+        return []
+    signs = np.array([1.0 if one.rise_is_worse else -1.0 for one in series])
+    values, times = _matrix(series)
+    trends = [find_trend(np.exp(row[~np.isnan(row)]).tolist()) for row in values]
+    values *= signs[:, None]  # from here on, higher is worse
+    for row, trend in enumerate(trends):
+        if trend is not None:
+            nights_ago = np.arange(1 - values.shape[1], 1)
+            values[row] -= signs[row] * math.log1p(trend.per_run) * nights_ago
+    levels, scores, scales = _scores(values, times, together)
+    share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
+    worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
+    most = (_limit(_of_nights(worst), share, len(series)), _limit(_of_nights(best), share, len(series)))
+    found: list[Outlook | None] = []
+    for row, one in enumerate(series):
+        if one.newest is None:
+            found.append(None)
+            continue
+        # The level of the scores includes the newest night itself, which moves it by a share of one night.
+        nights = int((~np.isnan(values[row])).sum())
+        reach = scales[row] * nights / (nights - 1)
+        ends = signs[row] * (levels[row] + reach * np.array([most[0], -most[1]]))
+        beyond = [
+            (count, bool(each[row, -1] > most[0]), bool(-each[row, -1] > most[1]))
+            for count, each in zip(together, scores, strict=True)
+        ]
+        found.append(
+            Outlook(
+                centre=math.exp(signs[row] * levels[row]),
+                low=math.exp(max(float(ends.min()), -LARGEST)),
+                high=math.exp(min(float(ends.max()), LARGEST)),
+                is_worse=any(is_worse for _, is_worse, _ in beyond),
+                is_better=any(is_better for _, _, is_better in beyond),
+                together=next((count for count, *sides in beyond if any(sides)), 1),
+                trend=trends[row],
+                is_gradual=_is_gradual(values[row], levels[row], scales[row], max(TOGETHER)),
+            )
+        )
+    return found
+
+
+def _is_gradual(values: Floats, level: float, scale: float, newest: int) -> bool:
+    import numpy as np
+
+    known = (values[~np.isnan(values)] - level) / scale
+    begun = has_begun_to_move(known.tolist(), newest)
+    return abs(begun) > BEGUN and (begun > 0) == (known[-1] > 0)
+
+
+def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:
+    """The logarithms, a row per series and a column per night, the newest last; NaN where a series was not measured.
+
+    Sessions that measured different series are one night, as when each model has a command of its own.
+    """
+    import numpy as np
+
+    order: dict[str, tuple[datetime, int]] = {}
+    members: dict[str, set[int]] = {}
+    for row, one in enumerate(series):
+        for place, night in enumerate(one.past):
+            when = night.time or datetime.min
+            order[night.session] = min(order.get(night.session, (when, place)), (when, place))
+            members.setdefault(night.session, set()).add(row)
+    columns: dict[str, int] = {}
+    times: list[datetime | None] = []
+    measured: set[int] = set()
+    for session in sorted(order, key=order.__getitem__):
+        if not times or measured & members[session]:
+            times.append(None if order[session][0] == datetime.min else order[session][0])
+            measured = set()
+        measured |= members[session]
+        columns[session] = len(times) - 1
+    values = np.full((len(series), len(times) + 1), np.nan)
+    for row, one in enumerate(series):
+        for night in one.past:
+            values[row, columns[night.session]] = math.log(night.value)
+        if one.newest is not None:
+            values[row, -1] = math.log(one.newest.value)
+    newest = [one.newest.time for one in series if one.newest is not None and one.newest.time is not None]
+    return values, [*times, min(newest, default=None)]
+
+
+def _scores(
+    values: Floats, times: Sequence[datetime | None], together: Sequence[int]
+) -> tuple[Floats, list[Floats], Floats]:
+    """The level of each series on the newest night; its score on each night, by itself and together with those before;
+    and its scale: the deviation that has the score 1 on the newest night."""
+    import numpy as np
+
+    name, ahead, levels = _best_predictor(values, times)
+    count = values.shape[1]
+    scores, scales = [], []
+    for nights in together:
+        deviations = np.full_like(values, np.nan)
+        if count > nights:
+            latest = _together(values, nights)
+            expected = ahead[:, : count - nights + 1] if name in SMOOTHING_NAMES else _together(levels, nights)
+            deviations[:, nights - 1 :] = latest - expected
+        scale = _scale(deviations, is_symmetric=name not in SMOOTHING_NAMES)
+        scores.append(deviations / scale)
+        scales.append(scale[:, -1])
+    return _without_newest(values, levels, name), scores, scales[0]
+
+
+def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:
+    """The level of each series on the newest night, predicted from the others alone."""
+    import numpy as np
+
+    if name in SMOOTHING_NAMES:
+        return levels[:, -1]
+    centre = np.nanmean if name == "mean" else np.nanmedian
+    level: Floats = levels[:, -1] - centre(values, axis=1) + centre(values[:, :-1], axis=1)
+    return level
+
+
+def _together(values: Floats, nights: int) -> Floats:
+    """The mean of so many neighbouring nights, for each night that has so many."""
+    import numpy as np
+
+    mean: Floats = np.lib.stride_tricks.sliding_window_view(values, nights, axis=1).mean(axis=2)
+    return mean
+
+
+SMOOTHING_NAMES = tuple(f"smoothing {share}" for share in SMOOTHING)
+
+
+def _best_predictor(values: Floats, times: Sequence[datetime | None]) -> tuple[str, Floats, Floats]:
+    """The predictor that has predicted the past best; its predictions one night ahead; and its level on each night."""
+    import numpy as np
+
+    alike = _alike(times)
+    ahead: dict[str, Floats] = {"mean": _running_mean(values), "median": _running_median(values)}
+    for name, weights in alike.items():
+        ahead[f"median, {name}"] = ahead["median"] + _addition(values - ahead["median"], np.triu(weights, 1))
+    ahead |= {name: _smoothed(values, share) for name, share in zip(SMOOTHING_NAMES, SMOOTHING, strict=True)}
+    errors = {name: _error(values, predicted) for name, predicted in ahead.items()}
+    best = min(errors, key=lambda name: errors[name] + (0.0 if name in ("mean", "median") else GAIN))
+    if best in SMOOTHING_NAMES:
+        return best, ahead[best], ahead[best]
+    centre = (np.nanmean if best == "mean" else np.nanmedian)(values, axis=1, keepdims=True)
+    levels = np.repeat(centre, values.shape[1], axis=1)
+    _, _, of = best.partition(", ")
+    if of:
+        levels = levels + _addition(values - levels, alike[of])
+    return best, ahead[best], levels
+
+
+def _alike(times: Sequence[datetime | None]) -> Mapping[str, Floats]:
+    """How much each night (row) tells about each night (column), from 0 to 1, by weekday and by hour of the day;
+    without those in which the nights do not differ."""
+    import numpy as np
+
+    known = [time for time in times if time is not None]
+    if len(known) < len(times):
+        return {}
+    days = np.array([time.weekday() for time in known])
+    hours = np.array([time.hour + time.minute / 60 for time in known])
+    apart = np.abs(hours[:, None] - hours[None, :])
+    by_hour = np.clip(1 - np.minimum(apart, 24 - apart) / HOURS_ALIKE, 0.0, 1.0)
+    found = {"weekday": (days[:, None] == days[None, :]).astype(np.float64), "hour": by_hour}
+    for weights in found.values():
+        np.fill_diagonal(weights, 0.0)
+    differ = {"weekday": len(set(days.tolist())) > 1, "hour": bool((by_hour[0, 1:] < 1 / 2).any())}
+    return {name: weights for name, weights in found.items() if differ[name]}
+
+
+def _addition(deviations: Floats, weights: Floats) -> Floats:
+    """The mean deviation of the nights that are like each night, shrunk as if one more had none."""
+    import numpy as np
+
+    known = ~np.isnan(deviations)
+    total = known.astype(np.float64) @ weights
+    addition: Floats = (np.where(known, deviations, 0.0) @ weights) / (total + 1)
+    return addition
+
+
+def _running_mean(values: Floats) -> Floats:
+    """The mean of the nights before each night; NaN without any."""
+    import numpy as np
+
+    known = ~np.isnan(values)
+    sums, counts = np.where(known, values, 0.0).cumsum(axis=1), known.cumsum(axis=1)
+    ahead = np.full_like(values, np.nan)
+    ahead[:, 1:] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)[:, :-1]
+    return ahead
+
+
+def _running_median(values: Floats) -> Floats:
+    """The median of the nights before each night; NaN without any."""
+    import numpy as np
+
+    ahead = np.full_like(values, np.nan)
+    rows = np.arange(len(values))
+    for night in range(1, values.shape[1]):
+        ordered = np.sort(values[:, :night], axis=1)  # NaN comes last
+        counts = night - np.isnan(ordered).sum(axis=1)
+        low, high = np.maximum(counts - 1, 0) // 2, np.minimum(counts // 2, night - 1)
+        ahead[:, night] = (ordered[rows, low] + ordered[rows, high]) / 2
+    return ahead
+
+
+def _smoothed(values: Floats, share: float) -> Floats:
+    """Exponential smoothing: the level moves by a share of each night's deviation."""
+    import numpy as np
+
+    ahead = np.full_like(values, np.nan)
+    level = values[:, 0].copy()
+    for night in range(1, values.shape[1]):
+        ahead[:, night] = level
+        moved = level + share * (values[:, night] - level)
+        level = np.where(np.isnan(values[:, night]), level, np.where(np.isnan(level), values[:, night], moved))
+    return ahead
+
+
+def _error(values: Floats, ahead: Floats) -> float:
+    """The mean over the series of the logarithm of the mean absolute error, without the newest night."""
+    import numpy as np
+
+    errors = np.abs(values - ahead)[:, FIRST:-1]
+    known = ~np.isnan(errors)
+    means = np.where(known, errors, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return float(np.log(means + LEAST_SCALE / 10).mean())
+
+
+def _scale(deviations: Floats, *, is_symmetric: bool) -> Floats:
+    """The standard deviation of each series' other nights for each night, shrunk towards that of all series; the newest
+    night counts among the others only if the levels do not depend on the order of the nights."""
+    import numpy as np
+
+    known = ~np.isnan(deviations)
+    squares = np.where(known, deviations**2, 0.0)
+    past, degrees = squares[:, :-1].sum(axis=1), known[:, :-1].sum(axis=1).astype(np.float64)
+    weight, typical = _prior(past / np.maximum(degrees, 1), degrees)
+    others = past[:, None] - squares
+    counts = degrees[:, None] - known
+    others[:, -1], counts[:, -1] = past, degrees
+    if is_symmetric:
+        others[:, :-1] += squares[:, -1:]
+        counts[:, :-1] += known[:, -1:]
+    variances = (weight * typical + others) / np.maximum(weight + counts, 1)
+    scale: Floats = np.sqrt(np.maximum(variances, LEAST_SCALE**2))
+    return scale
+
+
+def _prior(variances: Floats, degrees: Floats) -> tuple[float, float]:
+    """The weight and the value of the variance that all series share: moments of the logarithms of the series' own
+    variances (Smyth 2004, "Linear models and empirical Bayes methods", section 6.2). No weight for few series."""
+    import numpy as np
+
+    usable = (variances > LEAST_SCALE**2) & (degrees > 2)
+    if usable.sum() < LEAST_SERIES:
+        return 0.0, 0.0
+    halves = degrees[usable] / 2
+    logs = np.log(variances[usable]) - np.array([_digamma(half) - math.log(half) for half in halves])
+    excess = float(logs.var(ddof=1)) - float(np.mean([_trigamma(half) for half in halves]))
+    if excess <= 0:
+        return MOST_PRIOR, math.exp(float(logs.mean()))
+    weight = min(MOST_PRIOR, 2 * _inverse_trigamma(excess))
+    return weight, math.exp(float(logs.mean()) + _digamma(weight / 2) - math.log(weight / 2))
+
+
+def _digamma(x: float) -> float:
+    shift = 0.0
+    while x < 6:
+        shift -= 1 / x
+        x += 1
+    return shift + math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - 1 / (252 * x**6)
+
+
+def _trigamma(x: float) -> float:
+    shift = 0.0
+    while x < 6:
+        shift += 1 / x**2
+        x += 1
+    return shift + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5) + 1 / (42 * x**7)
+
+
+def _inverse_trigamma(y: float) -> float:
+    low, high = 1e-3, 1e6
+    for _ in range(80):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _trigamma(middle) > y else (low, middle)
+    return low
+
+
+def _of_nights(scores: Floats) -> list[float]:
+    """T of each past night on which at least half of the series were measured."""
+    import numpy as np
+
+    past = scores[:, :-1]
+    measured = (~np.isnan(past)).mean(axis=0) >= 1 / 2
+    return [float(top) for top in np.nanmax(past[:, measured], axis=0)] if measured.any() else []
+
+
+def _limit(tops: Sequence[float], false_alarms: float, series: int) -> float:
+    """The T above which a night is among the largest share of all nights, itself included."""
+    if not tops:
+        return math.inf
+    ordered = sorted(tops, reverse=True)
+    rank = math.floor(false_alarms * (len(ordered) + 1))
+    if rank >= 1:
+        return max(0.0, ordered[rank - 1])
+    normal = NormalDist()
+    stated, seen = (normal.inv_cdf(1 - share / series) for share in (false_alarms, 1 / (len(ordered) + 1)))
+    return max(ordered[0], 0.0) * max(1.0, stated / seen)
