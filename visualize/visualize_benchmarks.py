@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 if not __package__:  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core import plugins
 from benchmarking.core.command_line import (
     Parser,
     choice,
@@ -31,7 +31,9 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageEr
 from benchmarking.core.metrics import DEFAULT_METRIC
 from db.commands.arguments import add_selection
 from db.files import make_folder
-from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection, distinct_names
+from visualize.drawing.figure import Figure, NotDrawn
+from visualize.drawing.picture import picture as drawn
+from visualize.drawing.rows import Row, Selection, charts, distinct_names
 from visualize.drawing.style import (
     DEFAULT_FORMATS,
     FORMATS,
@@ -95,8 +97,7 @@ class Outcome:
 
     chart: str
     paths: tuple[Path, ...]
-    not_drawn: tuple[str, ...]
-    """Missing pictures and the reasons."""
+    not_drawn: tuple[NotDrawn, ...]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,10 +122,9 @@ def _run(argv: Sequence[str]) -> int:
         if not options.json:
             print(*outcome.paths, sep="\n", end="\n" if outcome.paths else "", flush=True)
         if outcome.chart in request.demanded and not outcome.paths:
-            troubles += outcome.not_drawn[:1]
-        elif not options.quiet:
-            for reason in outcome.not_drawn:
-                note(f"not drawn: {one_line(reason)}")
+            troubles += [f"{one.what}: {one.why}" for one in outcome.not_drawn[:1]]
+        elif not options.quiet and outcome.not_drawn:
+            note(f"not drawn: {one_line(not_drawn(outcome))}")
     if gathered.without_data and not options.quiet:
         note(f"no data for {', '.join(gathered.without_data)}: see {NAME} --list")
     if options.json:
@@ -245,18 +245,18 @@ def _add_report_flags(group: argparse._ArgumentGroup) -> None:
 
 def _request(options: argparse.Namespace) -> Request:
     """The options, checked without data. Raises UsageError."""
-    known = plugins.names(PACKAGE)
+    known = tuple(charts())
     named = [choice(name, known, "chart") for name in options.charts or ()]
     named += [ARCHITECTURES] if options.architecture_comparison else []
     with_model = options.model_id and not options.charts
-    usual = [name for name in known if _chart(name).by_default]
-    default = [name for name in usual if not options.model_id or _chart(name).scope == "model"]
-    charts = [*default, *named] if with_model or not named else named
-    if options.metric != DEFAULT_METRIC and not any(_chart(name).has_metric for name in charts):
-        of_any = [name for name in known if _chart(name).has_metric]
+    usual = [name for name in known if charts()[name].by_default]
+    default = [name for name in usual if not options.model_id or charts()[name].scope == "model"]
+    wanted = [*default, *named] if with_model or not named else named
+    if options.metric != DEFAULT_METRIC and not any(charts()[name].has_metric for name in wanted):
+        of_any = [name for name in known if charts()[name].has_metric]
         raise UsageError(f"--metric applies to {', '.join(of_any)}: add --chart {of_any[0]}")
     return Request(
-        charts=tuple(dict.fromkeys(charts)),
+        charts=tuple(dict.fromkeys(wanted)),
         demanded=tuple(named),
         formats=_formats(options.formats),
         theme=options.theme,
@@ -352,15 +352,15 @@ def _gather(options: argparse.Namespace, request: Request) -> Gathered:
 
 
 def _lacking(name: str) -> str:
-    return f"chart {name}: no selected result has the required data: {_chart(name).needs}"
+    return f"chart {name}: no selected result has the required data: {charts()[name].needs}"
 
 
 def _rows(source: Source, request: Request, selection: Selection) -> dict[str, list[Row]]:
     every_model = replace(selection, model_id=None)
-    charts = {name: _chart(name) for name in request.charts}
     return {
         name: chart.rows(source.warehouse, selection if chart.scope == "model" else every_model)
-        for name, chart in charts.items()
+        for name in request.charts
+        for chart in [charts()[name]]
     }
 
 
@@ -369,37 +369,43 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
     writable_folder(folder)
     outcomes = []
     for name, rows in gathered.rows.items():
-        pictures, reasons = [], []
+        pictures: list[Picture] = []
+        reasons: list[NotDrawn] = []
         with chosen(request.theme):
-            for drawing in _chart(name).draw(rows):
+            for drawing in charts()[name].draw(rows):
                 if isinstance(drawing, NotDrawn):
-                    reasons.append(f"{drawing.what}: {drawing.why}")
+                    reasons.append(drawing)
                 else:
                     pictures.append(picture(drawing, request.formats))
         outcome = Outcome(chart=name, paths=tuple(write(name, pictures, folder)), not_drawn=tuple(reasons))
         outcomes.append(outcome)
         yield outcome
     if outcomes and not any(outcome.paths for outcome in outcomes):
-        reasons = list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.not_drawn))
-        more = f"; and {len(reasons) - 2} more" if len(reasons) > 2 else ""
-        raise StorageError(f"nothing could be drawn: {'; '.join(reasons[:2])}{more}")
-
-
-def _chart(name: str) -> ChartPlugin:
-    chart: ChartPlugin = plugins.load(PACKAGE, name)
-    return chart
+        missing = list(dict.fromkeys(f"{one.what}: {one.why}" for outcome in outcomes for one in outcome.not_drawn))
+        more = f"; and {len(missing) - 2} more" if len(missing) > 2 else ""
+        raise StorageError(f"nothing could be drawn: {'; '.join(missing[:2])}{more}")
 
 
 def _list_charts(as_json: bool) -> None:
-    charts = [_chart(name) for name in plugins.names(PACKAGE)]
     if as_json:
         columns = ("name", "title", "needs", "by_default")
-        print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in charts]))
+        print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in charts().values()]))
         return
-    width = max(len(chart.name) for chart in charts)
-    for chart in charts:
+    width = max(map(len, charts()))
+    for chart in charts().values():
         only = "" if chart.by_default else "; drawn only when named"
         print(f"{chart.name:<{width}}  needs {chart.needs}{only}")
+
+
+def not_drawn(outcome: Outcome) -> str:
+    """One line for a chart: how many figures are missing, and the most common reason with an example."""
+    reasons = Counter(one.why for one in outcome.not_drawn)
+    why, count = reasons.most_common(1)[0]
+    example = next(one.what for one in outcome.not_drawn if one.why == why)
+    if len(outcome.not_drawn) == 1:
+        return f"{example}: {why}"
+    others = f", {len(outcome.not_drawn) - count} for other reasons" if len(reasons) > 1 else ""
+    return f"{outcome.chart}: {len(outcome.not_drawn)} figures, {count} such as {example}: {why}{others}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,9 +417,10 @@ class Picture:
     images: tuple[tuple[ImageFormat, bytes], ...]
 
 
-def picture(drawing: Drawing, formats: Sequence[ImageFormat]) -> Picture:
+def picture(drawing: Figure, formats: Sequence[ImageFormat]) -> Picture:
     """The drawing in each format."""
-    images = tuple((name, image(drawing.figure, name)) for name in formats)
+    figure = drawn(drawing)
+    images = tuple((name, image(figure, name)) for name in formats)
     return Picture(name_parts=drawing.name_parts, details=drawing.details, images=images)
 
 

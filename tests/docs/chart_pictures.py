@@ -85,7 +85,7 @@ def main() -> int:
 def _picture(warehouse: Warehouse, name: str, selection: Selection) -> bytes:
     from PIL import Image
 
-    chart: ChartPlugin = plugins.load(PACKAGE, name)
+    chart: ChartPlugin = charts()[name]
     drawing = next(one for one in chart.draw(chart.rows(warehouse, selection)) if isinstance(one, Drawing))
     drawn = Image.open(io.BytesIO(image(drawing.figure, "png")))
     made = io.BytesIO()

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarking.core import plugins
 from benchmarking.core.records import Run
 from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
 from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 from tests.helpers.figures import See
 from tests.helpers.run_changes import Alter
-from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection
+from visualize.drawing.figure import Figure as Drawing
+from visualize.drawing.figure import NotDrawn
+from visualize.drawing.picture import picture
+from visualize.drawing.rows import Row, Selection, charts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +49,7 @@ def charts_of(shared_warehouse: Warehouse) -> Callable[..., Callable[[str], list
             shared_warehouse.ingest(run)
 
         def draw(name: str) -> list[Drawing | NotDrawn]:
-            chart: ChartPlugin = plugins.load(PACKAGE, name)
+            chart = charts()[name]
             return list(chart.draw(chart.rows(shared_warehouse, Selection(**selection))))
 
         return draw
@@ -61,7 +63,7 @@ def rows_of(shared_warehouse: Warehouse, charts_of: Callable[..., Any]) -> Calla
 
     def rows(name: str, *runs: Run, **selection: Any) -> list[Row]:
         charts_of(*runs)
-        chart: ChartPlugin = plugins.load(PACKAGE, name)
+        chart = charts()[name]
         return chart.rows(shared_warehouse, Selection(**selection))
 
     return rows
@@ -72,7 +74,7 @@ def outcomes(rows_of: Callable[..., list[Row]]) -> Callable[..., list[Drawing | 
     """Drawings of a chart for the given runs, and what it did not draw."""
 
     def draw(name: str, *runs: Run, **selection: Any) -> list[Drawing | NotDrawn]:
-        return list(plugins.load(PACKAGE, name).draw(rows_of(name, *runs, **selection)))
+        return list(charts()[name].draw(rows_of(name, *runs, **selection)))
 
     return draw
 
@@ -82,7 +84,7 @@ def figures(outcomes: Callable[..., list[Drawing | NotDrawn]]) -> Callable[..., 
     """Figures of a chart for the given runs."""
 
     def draw(name: str, *runs: Run, **selection: Any) -> list[Figure]:
-        return [outcome.figure for outcome in outcomes(name, *runs, **selection) if isinstance(outcome, Drawing)]
+        return [picture(outcome) for outcome in outcomes(name, *runs, **selection) if isinstance(outcome, Drawing)]
 
     return draw
 

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import dumps
 from db.warehouse import Warehouse
 from tests.helpers.databases import holding
 from tests.helpers.paths import ROOT
 from visualize import visualize_benchmarks
-from visualize.drawing.rows import PACKAGE
 
 
 @pytest.fixture
@@ -197,7 +195,7 @@ def test_an_invalid_run_file_is_named_and_the_others_are_drawn(spool, draw, make
 def test_listing_the_charts_needs_no_data(here, draw):
     code, out, err = draw("--list-charts")
     assert (code, err) == (0, [])
-    assert [line.split()[0] for line in out] == list(plugins.names(PACKAGE))
+    assert [line.split()[0] for line in out] == list(charts())
     assert draw("--list") == (code, out, err)
     code, (line,), _ = draw("--list-charts", "--json")
     assert {tuple(chart) for chart in json.loads(line)} == {("name", "title", "needs", "by_default")}
@@ -206,8 +204,8 @@ def test_listing_the_charts_needs_no_data(here, draw):
 def test_the_docs_list_every_chart_and_whether_it_must_be_named():
     lines = (ROOT / "docs" / "charts.md").read_text().splitlines()
     rows = {line.split("`")[1]: line for line in lines if line.startswith("| `") and "visualize_benchmarks" not in line}
-    assert set(rows) == set(plugins.names(PACKAGE))
-    only_named = {name for name in rows if not plugins.load(PACKAGE, name).by_default}
+    assert set(rows) == set(charts())
+    only_named = {name for name in rows if not charts()[name].by_default}
     assert {name for name, line in rows.items() if line.endswith("(only when named) |")} == only_named
 
 
@@ -380,4 +378,4 @@ def test_it_starts_as_script_module_and_command(here, command):
         check=True,
         env={**os.environ, "PYTHONPATH": path},
     )
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(plugins.names(PACKAGE))
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(charts())

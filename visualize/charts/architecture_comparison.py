@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.plugins import family_names
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure, wrap
-from visualize.drawing.lines import doubtful_entries, draw_marks, legend_entry
+from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel
+from visualize.drawing.marks import mark, states_legend
 from visualize.drawing.rows import (
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     details,
     distinct_names,
     grouped,
-    is_doubtful,
     is_ok,
     memory_column,
 )
-from visualize.drawing.style import TEXT_SIZE, colour, scale_value_axis, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import Axis, name_axis, value_axis
 
 SQL = """
 SELECT {facts}, {memory},
@@ -51,9 +44,8 @@ ALIKE = (
 )
 """What all results of a picture share. Runtime settings may differ, since models support different ones."""
 DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
-LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.16, 0.45, 0.78, 3.2
-ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.3, 0.22, 13
-"""Height of a row, the lower height of many rows, and the number of rows from which it is used."""
+ROW_IN, NARROW_ROW_IN, NARROW_FROM, BLOCK_IN = 0.34, 0.27, 13, 0.45
+"""Height of a row, the lower height of many rows, the number of rows from which it is used, and the rest of a block."""
 WIDTH_IN = 9.0
 CHOICE = "Each block shows the point that most of its models share."
 
@@ -76,7 +68,7 @@ class ArchitectureComparison(ChartPlugin):
     scope = "models"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, ALIKE):
             measured = [row for row in members if _is_comparable(row)]
             what = f"{self.title} on {words.cell(key)}, {key['weights']} weights"
@@ -85,7 +77,7 @@ class ArchitectureComparison(ChartPlugin):
             elif len({row["model_id"] for row in measured}) < 2:
                 yield NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model")
             else:
-                yield _drawing(self.title, key, members, _blocks(measured))
+                yield _figure(key, members, _blocks(measured))
 
 
 def _is_comparable(row: Row) -> bool:
@@ -135,102 +127,31 @@ def _place(family: str | None) -> int:
     return names.index(family) if family in names else len(names)
 
 
-def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Drawing:
+def _figure(key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Figure:
     drawn = [row for block in blocks for row in block.rows]
-    styles = {family: _place(members[0]["architecture_type"]) for family, members in _by_family(drawn)}
+    styles = {family: _place(own[0]["architecture_type"]) for family, own in _by_family(drawn)}
     memory = memory_column(drawn)
-    row_in = ROW_IN if len(drawn) < NARROW_FROM else NARROW_ROW_IN
-    heights = [_height_in(block, row_in) for block in blocks]
-    with theme():
-        columns = 2 if memory else 1
-        figure, panels = new_figure(
-            WIDTH_IN, sum(heights) + AXIS_IN, len(blocks), columns, sharex="col", sharey="row", height_ratios=heights
+    columns = ["value", *([memory] if memory else [])]
+    titles = {
+        "value": words.value_title("latency_median_ms"),
+        **({memory: words.value_title(memory)} if memory else {}),
+    }
+    ranges = {"value": ("value", "low", "high")}
+    axes = {
+        column: value_axis(
+            titles[column],
+            [row[end] for row in drawn for end in ranges.get(column, (column,)) if row[end] is not None],
         )
-        for index, block in enumerate(blocks):
-            first, *rest = panels[index * columns : (index + 1) * columns]
-            _draw_block(first, block, styles)
-            if memory and rest:
-                _draw_marks(
-                    rest[0], [{**row, "value": row[memory], "low": None, "high": None} for row in block.rows], styles
-                )
-        _scale(panels[0::columns], drawn, ("value", "low", "high"), words.value_title("latency_median_ms"))
-        if memory:
-            _scale(panels[1::columns], drawn, (memory,), words.value_title(memory))
-        finish(figure, _figure_text(title, key, members, blocks, styles))
-    return Drawing(
-        figure=figure,
-        name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
-        details=details(key, DETAILS),
-    )
-
-
-def _height_in(block: Block, row_in: float) -> float:
-    """Height of a block; every row is as high as the longest label requires."""
-    lines = max(name.count("\n") + 1 for name in _names(block.rows))
-    return BLOCK_IN + len(block.rows) * (row_in + (lines - 1) * LINE_IN)
-
-
-def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:
-    _draw_marks(axes, block.rows, styles)
-    axes.set_yticks(range(len(block.rows)), _names(block.rows))
-    axes.set_ylim(-0.6, len(block.rows) - 0.4)
-    axes.set_title(wrap(_heading(block), TEXT_SIZE, WIDTH_IN - LABEL_IN - 0.8), loc="left", x=0)
-
-
-def _heading(block: Block) -> str:
-    """The task and the point, preceded by the family if there is only one."""
-    families = {words.family(row) for row in block.rows}
-    task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
-    return words.unbroken(f"{task}: {words.point(block.point)}")
-
-
-def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:
-    """One mark per model, with its family's colour and shape, and its interval as a whisker."""
-    for place, row in enumerate(rows):
-        if row["value"] is None:
-            continue
-        style = styles[words.family(row)]
-        if row["low"] is not None and row["high"] is not None:
-            axes.hlines(
-                place, row["low"], row["high"], color=colour(style), zorder=2, label=f"_interval {row['model_id']}"
-            )
-        hollow = is_doubtful(row)
-        draw_marks(axes, [(row["value"], place)], colour(style), style, hollow=hollow, label=f"_mark {row['model_id']}")
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    """Wrapped labels: each model with its size, and with the settings that distinguish models of the same name."""
-    facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
-    names = distinct_names([_name(row) for row in rows], facts, ", ")
-    return [wrap(name, TEXT_SIZE, LABEL_IN) for name in names]
-
-
-def _name(row: Row) -> str:
-    count = row["parameter_count"]
-    return str(row["model_id"]) if count is None else f"{row['model_id']} {words.unbroken(f'({words.size(count)})')}"
-
-
-def _name_and_point(row: Row) -> str:
-    return f"{row['model_id']} at {words.point(row)}"
-
-
-def _scale(panels: Sequence[Axes], drawn: Sequence[Row], columns: Sequence[str], label: str) -> None:
-    values = [row[column] for row in drawn for column in columns if row[column] is not None]
-    for axes in panels:
-        scale_value_axis(axes, values, "x")
-    panels[-1].set_xlabel(label)
-
-
-def _figure_text(
-    title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block], styles: dict[str, int]
-) -> FigureText:
-    drawn = [row for block in blocks for row in block.rows]
+        for column in columns
+    }
+    row_in = ROW_IN if len(drawn) < NARROW_FROM else NARROW_ROW_IN
     elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
     tasks = "Tasks do different work per call: compare only within a block." if len(blocks) > 1 else None
     missing = f"Measured only at other points: {'; '.join(elsewhere)}." if elsewhere else None
     lost = [row for row in members if not _is_comparable(row)]
-    return FigureText(
-        title=title,
+    entries = [Entry(label=family, colour=style, shape=style) for family, style in styles.items()]
+    return Figure(
+        title=ArchitectureComparison.title,
         subtitle=words.cell(key),
         source=words.provenance(drawn),
         notes=words.caption(
@@ -240,16 +161,56 @@ def _figure_text(
             tasks,
             CHOICE,
             lacking=[missing],
-            named=_name_and_point,
+            named=lambda row: f"{row['model_id']} at {words.point(row)}",
         ),
-        legend=_legend(styles, drawn),
+        panels=tuple(_panel(block, column, axes[column], styles, row_in) for block in blocks for column in columns),
+        columns=len(columns),
+        widths=(1.0,) * len(columns),
+        width_in=WIDTH_IN,
+        legend=(*entries, *states_legend(drawn)),
         legend_title="Architecture family",
+        name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
+        details=details(key, DETAILS),
     )
 
 
-def _legend(styles: dict[str, int], drawn: Sequence[Row]) -> tuple[Any, ...]:
-    entries = [legend_entry(family, colour(style), style) for family, style in styles.items()]
-    return (*entries, *doubtful_entries(drawn))
+def _panel(block: Block, column: str, x: Axis, styles: dict[str, int], row_in: float) -> Panel:
+    """One mark per model, with its family's colour and shape, and its interval as a whisker."""
+    lines = []
+    for place, row in enumerate(block.rows):
+        if row[column] is not None:
+            style = styles[words.family(row)]
+            low, high = (row["low"], row["high"]) if column == "value" else (None, None)
+            own = mark(row, row[column], place, low=low, high=high)
+            lines.append(
+                Line(
+                    label=str(row["model_id"]), role="mark", marks=(own,), colour=style, shape=style, dashes=None,
+                    is_across=True, has_bands=False,
+                )
+            )  # fmt: skip
+    title = _heading(block) if column == "value" else ""
+    return Panel(
+        x=x, y=name_axis(_names(block.rows), edge=0.6), elements=tuple(lines), title=title,
+        height_in=BLOCK_IN + len(block.rows) * row_in,
+    )  # fmt: skip
+
+
+def _heading(block: Block) -> str:
+    """The task and the point, preceded by the family if there is only one."""
+    families = {words.family(row) for row in block.rows}
+    task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
+    return words.unbroken(f"{task}: {words.point(block.point)}")
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Each model with its size, and with the settings that distinguish models of the same name."""
+    facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
+    return distinct_names([_name(row) for row in rows], facts, ", ")
+
+
+def _name(row: Row) -> str:
+    count = row["parameter_count"]
+    return str(row["model_id"]) if count is None else f"{row['model_id']} {words.unbroken(f'({words.size(count)})')}"
 
 
 PLUGIN = ArchitectureComparison()

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from visualize.drawing import words
+from visualize.drawing.batch_charts import BATCH_LABEL
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
-from visualize.drawing.layout import FigureText, finish, label_edges, new_figure, wrap
-from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale, spread
-from visualize.drawing.rows import (
-    MODEL_COLUMNS,
-    POINT_COLUMNS,
-    ChartPlugin,
-    Drawing,
-    NotDrawn,
-    Row,
-    details,
-    grouped,
-    is_ok,
-)
-from visualize.drawing.style import TEXT_SIZE, theme
+from visualize.drawing.figure import Figure, NotDrawn, Panel
+from visualize.drawing.marks import ends, legend, marks_of, spread
+from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, ChartPlugin, Row, details, grouped, is_ok
+from visualize.drawing.scales import size_axis, value_axis
 
 SQL = """
 SELECT {facts},
@@ -45,12 +35,12 @@ class HardwareComparison(ChartPlugin):
     needs = "a model measured at the same points on two devices, runtimes or precisions"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):
             measured = [row for row in members if is_ok(row) and _is_comparable(row)]
             drawn = _at_shared_points(measured)
             if drawn:
-                yield _drawing(self.title, key, members, drawn)
+                yield _figure(key, members, drawn)
             elif measured:
                 count = len(grouped(measured, CONFIGURATION))
                 why = f"{count} configurations, but no two share a point"
@@ -75,44 +65,28 @@ def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
     return tuple(row[column] for column in columns)
 
 
-def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
-    lines, slower = fastest(configurations(drawn), MOST_COLOURS)
-    drawn = [row for line in lines for row in line.rows]
+def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+    series, slower = fastest(configurations(drawn), MOST_COLOURS)
+    drawn = [row for one in series for row in one.rows]
     groups = grouped(drawn, POINT_COLUMNS)
-    panels = spread(groups, MOST_PANELS)
-    drawn = [row for _, rows in panels for row in rows]
-    shown = set(map(id, drawn))
-    lines = [line for line in lines if shown.intersection(map(id, line.rows))]
-    left_out = (slower, words.left_out(len(groups) - len(panels), len(groups), "panels"))
-    columns = min(len(panels), COLUMNS)
-    grid_rows = -(-len(panels) // columns)
-    with theme():
-        width_in = max(6.4, PANEL_WIDTH_IN * columns)
-        figure, axes = new_figure(width_in, PANEL_HEIGHT_IN * grid_rows, grid_rows, columns)
-        for panel, (point, rows) in zip(axes, panels, strict=False):
-            at_point = {id(row) for row in rows}
-            chosen = [(line, tuple(row for row in line.rows if id(row) in at_point)) for line in lines]
-            draw_lines(panel, [replace(line, rows=part) for line, part in chosen if part])
-            panel.set_title(
-                wrap(words.unbroken(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
-            )
-        scale(axes[: len(panels)], drawn, most_ticks=6)
-        label_edges(axes, len(panels), columns, BATCH_LABEL, words.value_title("latency_median_ms"))
-        finish(figure, _figure_text(title, key, members, drawn, lines, left_out))
-    return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
-
-
-def _figure_text(
-    title: str,
-    key: Row,
-    members: Sequence[Row],
-    drawn: Sequence[Row],
-    lines: Sequence[Line],
-    left_out: Sequence[str | None],
-) -> FigureText:
-    alone = "Only one configuration has been measured, so there is no comparison." if len(lines) == 1 else None
-    return FigureText(
-        title=f"{title}: {key['model_id']}",
+    shown = spread(groups, MOST_PANELS)
+    drawn = [row for _, rows in shown for row in rows]
+    x = size_axis(BATCH_LABEL, sorted({int(row["batch_size"]) for row in drawn}), 6)
+    y = value_axis(words.value_title("latency_median_ms"), ends(drawn))
+    columns = min(len(shown), COLUMNS)
+    panels = []
+    for point, rows in shown:
+        here = set(map(id, rows))
+        parts = [(one, [row for row in one.rows if id(row) in here]) for one in series]
+        lines = tuple(one.line(marks_of(part, "batch_size")) for one, part in parts if part)
+        title = words.unbroken(words.point(point, with_batch=False))
+        panels.append(Panel(x=x, y=y, elements=lines, title=title, height_in=PANEL_HEIGHT_IN))
+    kept = set(map(id, drawn))
+    series = [one for one in series if kept.intersection(map(id, one.rows))]
+    left_out = (slower, words.left_out(len(groups) - len(shown), len(groups), "panels"))
+    alone = "Only one configuration has been measured, so there is no comparison." if len(series) == 1 else None
+    return Figure(
+        title=f"{HardwareComparison.title}: {key['model_id']}",
         subtitle=str(key["task"]),
         source=words.provenance(drawn),
         notes=words.caption(
@@ -123,7 +97,12 @@ def _figure_text(
             named=words.cell_and_point,
             otherwise=UNSHARED,
         ),
-        legend=legend_entries(lines, drawn),
+        panels=tuple(panels),
+        columns=columns,
+        width_in=max(6.4, PANEL_WIDTH_IN * columns),
+        legend=legend(series, drawn),
+        name_parts=(str(key["model_id"]),),
+        details=details(key, MODEL_COLUMNS),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from visualize.drawing import words
 from visualize.drawing.configurations import (
@@ -14,21 +13,18 @@ from visualize.drawing.configurations import (
     Ratio,
     configurations,
     cut_note,
-    draw_rows,
     fastest,
     finding,
     reach,
-    rows_height_in,
+    rows_panel,
     speedup,
 )
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import Line, doubtful_entries
+from visualize.drawing.figure import Figure, NotDrawn
+from visualize.drawing.marks import Series, states_legend
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     axis_values,
     details,
@@ -36,10 +32,7 @@ from visualize.drawing.rows import (
     is_ok,
     trust,
 )
-from visualize.drawing.style import look, number, spans_decade, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import Axis, log_ticks, number, spans_decade, ticks
 
 SQL = """
 SELECT {facts},
@@ -64,7 +57,7 @@ LOG_ROOM = 0.6
 class Baseline:
     """The configuration that others are compared with, and its result at each batch size."""
 
-    line: Line
+    line: Series
     at: dict[int, Row]
 
 
@@ -74,7 +67,7 @@ class HardwareSpeedup(ChartPlugin):
     needs = "a model measured at the same point on two devices"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*SUBJECT, *POINT_COLUMNS)):
             drawn = [row for row in members if is_ok(row) and row["value"]]
             what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
@@ -85,7 +78,7 @@ class HardwareSpeedup(ChartPlugin):
                 yield NotDrawn(what=what, why="no valid result on the --baseline device")
                 continue
             compared = [row for row in drawn if row["batch_size"] in baseline.at]
-            yield _drawing(key, members, compared, baseline)
+            yield _figure(key, members, compared, baseline)
 
 
 def _baseline(drawn: Sequence[Row]) -> Baseline | None:
@@ -110,25 +103,48 @@ def _latency(row: Row) -> float:
     return float(row["value"])
 
 
-def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Baseline) -> Drawing:
-    lines, left_out = fastest(configurations(compared))
+def _figure(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Baseline) -> Figure:
+    series, left_out = fastest(configurations(compared))
     batches = _batches(sorted(baseline.at))
-    shown = [row for line in lines for row in line.rows if row["batch_size"] in batches]
+    shown = [row for one in series for row in one.rows if row["batch_size"] in batches]
     ratios = {id(row): speedup(baseline.at[row["batch_size"]], row) for row in shown}
-    with theme():
-        width_in = LABEL_IN + PANEL_IN * len(batches)
-        figure, panels = new_figure(width_in, rows_height_in(lines) + 0.6, 1, len(batches))
-        for axes, batch in zip(panels, batches, strict=True):
-            at = [row for row in shown if row["batch_size"] == batch]
-            axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
-            draw_rows(axes, lines, at, lambda row: ratios[id(row)], lambda row: _remark(row, ratios[id(row)]))
-            axes.set_title(words.axis("batch_size", batch))
-            edge = _scale(axes, list(ratios.values()))
-            axes.set_xlabel("Speedup over the baseline\nhigher is better")
-        cut = cut_note([ratio.high for ratio in ratios.values()], edge)
-        finish(figure, _figure_text(key, members, shown, baseline, batches, left_out, cut))
-    return Drawing(
-        figure=figure,
+    x = _axis(list(ratios.values()))
+    panels = tuple(
+        rows_panel(
+            series, [row for row in shown if row["batch_size"] == batch], lambda row: ratios[id(row)],
+            lambda row: _remark(row, ratios[id(row)]), x, words.axis("batch_size", batch),
+        )
+        for batch in batches
+    )  # fmt: skip
+    result = _finding(shown, baseline, batches[0])
+    skipped = [size for size in sorted(baseline.at) if size not in batches]
+    reading = (
+        f"Baseline: {baseline.line.label}, the best configuration of its device.",
+        words.interval(shown, "Whisker").replace("median", "speedup"),
+        cut_note([ratio.high for ratio in ratios.values()], x.high),
+        result.note if result else None,
+    )
+    title = f"{HardwareSpeedup.title}: {key['model_id']}"
+    if result:
+        title = f"{key['model_id']}: {result.text} at batch {batches[0]}"
+    point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
+    sizes = f"Batch sizes without a panel: {', '.join(map(str, skipped))}." if skipped else None
+    return Figure(
+        title=title,
+        subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
+        source=words.provenance(shown),
+        notes=words.caption(
+            [row for row in words.accountable(members, shown, left_out) if row["batch_size"] not in skipped],
+            shown,
+            *reading,
+            lacking=(sizes, left_out),
+            named=words.cell_and_point,
+            otherwise="left out or without a baseline",
+        ),
+        panels=panels,
+        columns=len(panels),
+        width_in=LABEL_IN + PANEL_IN * len(batches),
+        legend=states_legend(shown),
         name_parts=(
             str(key["model_id"]),
             *words.point_names(key["new_tokens"], key["concurrency"], axis_values(key)),
@@ -137,17 +153,16 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
     )
 
 
-def _scale(axes: Axes, ratios: Sequence[Ratio]) -> float:
-    """Scale from 0, or log if values span a decade, with room for labels. Returns the end of the axis."""
-    shortest = min(ratio.value for ratio in ratios)
-    longest = reach([ratio.value for ratio in ratios], [ratio.high for ratio in ratios])
-    if spans_decade([ratio.value for ratio in ratios]):
-        axes.set_xscale("log")
-        axes.set_xlim(shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** LOG_ROOM)
-        axes.xaxis.set_major_formatter(lambda value, _: number(value))
-    else:
-        axes.set_xlim(0, longest * ROOM)
-    return float(axes.get_xlim()[1])
+def _axis(ratios: Sequence[Ratio]) -> Axis:
+    """From 0, or log if values span a decade, with room for labels."""
+    values = [ratio.value for ratio in ratios]
+    shortest, longest = min(values), reach(values, [ratio.high for ratio in ratios])
+    title = "Speedup over the baseline\nhigher is better"
+    if spans_decade(values):
+        low, high = shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** LOG_ROOM
+        return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
+    high = longest * ROOM
+    return Axis(title=title, low=0.0, high=high, ticks=ticks(0.0, high, 5), is_value=True)
 
 
 def _batches(sizes: Sequence[int]) -> list[int]:
@@ -162,48 +177,6 @@ def _remark(row: Row, ratio: Ratio) -> str:
     if row["simulated"]:
         return "simulated, not ranked"
     return "invalid, not ranked" if trust(row) == "invalid" else times
-
-
-def _figure_text(
-    key: Row,
-    members: Sequence[Row],
-    shown: Sequence[Row],
-    baseline: Baseline,
-    batches: Sequence[int],
-    left_out: str | None,
-    cut: str | None,
-) -> FigureText:
-    result = _finding(shown, baseline, batches[0])
-    sizes = sorted(baseline.at)
-    skipped_sizes = [size for size in sizes if size not in batches]
-    reading = (
-        f"Baseline: {baseline.line.label}, the best configuration of its device.",
-        words.interval(shown, "Whisker").replace("median", "speedup"),
-        cut,
-        result.note if result else None,
-    )
-    lacking = (
-        f"Batch sizes without a panel: {', '.join(map(str, skipped_sizes))}." if skipped_sizes else None,
-        left_out,
-    )
-    point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
-    title = f"{HardwareSpeedup.title}: {key['model_id']}"
-    if result:
-        title = f"{key['model_id']}: {result.text} at batch {batches[0]}"
-    return FigureText(
-        title=title,
-        subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
-        source=words.provenance(shown),
-        notes=words.caption(
-            [row for row in words.accountable(members, shown, left_out) if row["batch_size"] not in skipped_sizes],
-            shown,
-            *reading,
-            lacking=lacking,
-            named=words.cell_and_point,
-            otherwise="left out or without a baseline",
-        ),
-        legend=doubtful_entries(shown),
-    )
 
 
 def _finding(shown: Sequence[Row], baseline: Baseline, batch: int) -> Finding | None:

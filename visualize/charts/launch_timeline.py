@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import KINDS
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import legend_entry
+from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Panel, Rule, entries
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     axis_values,
     details,
     grouped,
     trust,
 )
-from visualize.drawing.style import colour, look, scale_value_axis, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import value_axis
 
 SQL = """
 SELECT {facts}, raw.launch, raw.phase, raw.samples, raw.inner_loops, raw.started_at AS phase_started_at,
@@ -49,11 +42,11 @@ class LaunchTimeline(ChartPlugin):
     sql = SQL
     by_default = False
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         results = [members for _, members in grouped(rows, (*CELL_COLUMNS, "batch_size", *POINT_COLUMNS, "result_id"))]
         results.sort(key=lambda members: trust(members[0]) == "valid")  # doubtful results first
         for members in results[:MOST_PICTURES]:
-            yield _drawing(members)
+            yield _figure(members)
         rest = len(results) - MOST_PICTURES
         if rest > 0:
             why = f"limit of {MOST_PICTURES} pictures, doubtful results first: narrow the selection, e.g. batch=8"
@@ -68,23 +61,35 @@ def timeline(row: Row, origin_row: Row) -> list[tuple[float, float]]:
     return list(zip(starts_s, row["samples"], strict=False))
 
 
-def _drawing(members: Sequence[Row]) -> Drawing:
+def _figure(members: Sequence[Row]) -> Figure:
     key = members[0]
     launches = grouped(members, ("launch",))
     shown = launches[:MOST_LAUNCHES]
-    with theme():
-        figure, panels = new_figure(WIDTH_IN, PANEL_IN * len(shown) + 0.4, len(shown))
-        for axes, (launch, phases) in zip(panels, shown, strict=True):
-            _draw_launch(axes, phases)
-            axes.set_title(f"launch {launch['launch'] + 1}", loc="left", x=0)
-            axes.set_ylabel("Latency (ms)")
-        drawn = [value for _, phases in shown for row in phases for value in row["samples"]]
-        for axes in panels:
-            scale_value_axis(axes, drawn)
-        panels[-1].set_xlabel("Time (s)")
-        finish(figure, _figure_text(key, shown, len(launches)))
-    return Drawing(
-        figure=figure,
+    lines = [[_line(row, phases[0]) for row in phases] for _, phases in shown]
+    marks = [one for of_launch in lines for line in of_launch for one in line.marks]
+    x = value_axis("Time (s)", [one.x for one in marks], room=1.02, may_be_log=False)
+    y = value_axis("Latency (ms)", [one.y for one in marks])
+    median = [Rule(at=key["value"], along="y", role="median", colour="ink", dashes=0)] if key["value"] else []
+    panels = []
+    for (launch, _), of_launch in zip(shown, lines, strict=True):
+        elements: tuple[Element, ...] = (*median, *of_launch)
+        panels.append(Panel(x=x, y=y, elements=elements, title=f"launch {launch['launch'] + 1}", height_in=PANEL_IN))
+    kinds = sorted(key["doubts"], key=lambda kind: kind in KINDS and KINDS[kind].severity == "info")
+    sentences = [KINDS[kind].sentence if kind in KINDS else kind.replace("_", " ") + "." for kind in kinds]
+    more = f"{len(sentences) - MOST_DOUBTS} more doubts are not listed." if len(sentences) > MOST_DOUBTS else None
+    left_out = (
+        f"Left out: {len(launches) - len(shown)} of {len(launches)} launches." if len(launches) > len(shown) else None
+    )
+    notes = (*words.sentences([NOTE, left_out]), *sentences[:MOST_DOUBTS], more)
+    named = {line.label: line for of_launch in lines for line in of_launch}
+    return Figure(
+        title=f"{LaunchTimeline.title}: {key['model_id']}, {words.point(key)} ({trust(key)})",
+        subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+        source=words.provenance([key]),
+        notes=tuple(note for note in notes if note),
+        panels=tuple(panels),
+        width_in=WIDTH_IN,
+        legend=entries(named[name] for name in ("warm-up, hollow", "timed") if name in named),
         name_parts=(
             *(str(key[column]) for column in CELL_COLUMNS),
             f"b{key['batch_size']}",
@@ -94,37 +99,16 @@ def _drawing(members: Sequence[Row]) -> Drawing:
     )
 
 
-def _draw_launch(axes: Axes, phases: Sequence[Row]) -> None:
-    """Warm-up calls grey and hollow, timed calls filled, and the result's median as a line."""
-    for row in phases:
-        times_s, values = zip(*timeline(row, phases[0]), strict=True)
-        is_timed = row["phase"] == "measure"
-        own = colour(0) if is_timed else look().grey
-        axes.plot(
-            times_s, values, linestyle="none", marker="o", markersize=3, color=own,
-            markerfacecolor=own if is_timed else look().background, label=f"_{row['phase']} {row['launch']}",
-        )  # fmt: skip
-    if phases[0]["value"] is not None:
-        axes.axhline(phases[0]["value"], color=look().ink, linewidth=0.9, label="_median")
-
-
-def _figure_text(key: Row, shown: Sequence[tuple[Row, list[Row]]], total: int) -> FigureText:
-    kinds = sorted(key["doubts"], key=lambda kind: kind in KINDS and KINDS[kind].severity == "info")
-    sentences = [KINDS[kind].sentence if kind in KINDS else kind.replace("_", " ") + "." for kind in kinds]
-    more = f"{len(sentences) - MOST_DOUBTS} more doubts are not listed." if len(sentences) > MOST_DOUBTS else None
-    left_out = f"Left out: {total - len(shown)} of {total} launches." if total > len(shown) else None
-    has_warmup = any(row["phase"] == "warmup" for _, phases in shown for row in phases)
-    entries = [legend_entry("timed", colour(0), 0)]
-    if has_warmup:
-        entries.insert(0, legend_entry("warm-up", look().grey, 0, markerfacecolor=look().background))
-    notes = (*words.sentences([NOTE, left_out]), *sentences[:MOST_DOUBTS], more)
-    return FigureText(
-        title=f"{LaunchTimeline.title}: {key['model_id']}, {words.point(key)} ({trust(key)})",
-        subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
-        source=words.provenance([key]),
-        notes=tuple(note for note in notes if note),
-        legend=tuple(entries),
-    )
+def _line(row: Row, first: Row) -> Line:
+    """The calls of a phase: warm-up calls are grey and hollow, timed calls filled."""
+    is_timed = row["phase"] == "measure"
+    return Line(
+        label="timed" if is_timed else "warm-up, hollow", role=row["phase"], colour=0 if is_timed else "grey", shape=0,
+        dashes=None, size=3.0,
+        marks=tuple(
+            Mark(x=x, y=y, state="valid" if is_timed else "doubtful") for x, y in timeline(row, first)
+        ),
+    )  # fmt: skip
 
 
 PLUGIN = LaunchTimeline()

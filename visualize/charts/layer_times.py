@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from visualize.drawing import profiles, words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.profiles import Block, ProfileChart
-from visualize.drawing.rows import CELL_COLUMNS, Drawing, NotDrawn, Row, details
-from visualize.drawing.style import SMALL_SIZE, look, number, theme
+from visualize.drawing.figure import Block, Element, Figure, NotDrawn, Note, Panel
+from visualize.drawing.profiles import ProfileChart, Span
+from visualize.drawing.rows import CELL_COLUMNS, Row, details
+from visualize.drawing.scales import number, row_axis, value_axis
 
 WIDTH_IN, ROW_IN = 8.4, 0.3
 MOST_LAYERS = 120
@@ -19,58 +19,53 @@ class LayerTimes(ProfileChart):
     title = "Time by layer"
     needs = "a profile of a model with layers (benchhouse profile MODEL --save)"
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for row in rows:
             layers = profiles.layers(row)
             if layers:
-                yield _drawing(row, layers)
+                yield _figure(row, layers)
             else:
                 what = f"{self.title}: {row['model_id']} on {words.cell(row)}"
                 yield NotDrawn(what=what, why="the profile has no layers; flame_graph shows its modules")
 
 
-def _drawing(row: Row, layers: Mapping[str, list[Block]]) -> Drawing:
+def _figure(row: Row, layers: Mapping[str, list[Span]]) -> Figure:
     shown = dict(list(layers.items())[:MOST_LAYERS])
-    blocks = [one for own in shown.values() for one in own]
-    with theme():
-        figure, (axes,) = new_figure(WIDTH_IN, ROW_IN * len(shown) + 0.7)
-        for place, (layer, own) in enumerate(shown.items()):
-            left = 0.0
-            for block in own:
-                (bar,) = axes.barh(
-                    place, block.ms, left=left, height=0.7, color=profiles.fill(block.kind),
-                    edgecolor=look().background, linewidth=0.5, zorder=2,
-                )  # fmt: skip
-                bar.set_label(f"_{block.kind} {layer}")
-                left += block.ms
-            axes.annotate(
-                f"{number(left)} ms", (left, place), xytext=(4, 0), textcoords="offset points", va="center",
-                fontsize=SMALL_SIZE,
-            )  # fmt: skip
-        axes.set_yticks(range(len(shown)), list(shown))
-        axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.set_xlim(0, max(sum(one.ms for one in own) for own in shown.values()) * 1.12)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel(f"{profiles.clock(row).capitalize()} per call (ms)\nlower is better")
-        left_out = f"Left out: {len(layers) - len(shown)} of {len(layers)} layers; see the table profile_modules."
-        finish(
-            figure,
-            FigureText(
-                title=profiles.layers_title(row),
-                subtitle=words.SEPARATOR.join((LayerTimes.title, words.cell(row), words.point(row))),
-                notes=(
-                    words.provenance([row]),
-                    *profiles.notes(row),
-                    *((left_out,) if len(layers) > len(shown) else ()),
-                ),
-                legend=profiles.legend(blocks),
-            ),
-        )
-    return Drawing(
-        figure=figure,
+    spans = [one for own in shown.values() for one in own]
+    total = profiles.total_ms(row)
+    left_out = f"Left out: {len(layers) - len(shown)} of {len(layers)} layers; see the table profile_modules."
+    return Figure(
+        title=profiles.layers_title(row),
+        subtitle=words.SEPARATOR.join((LayerTimes.title, words.cell(row), words.point(row))),
+        source=words.provenance([row]),
+        notes=(*profiles.notes(row), *((left_out,) if len(layers) > len(shown) else ())),
+        panels=(_panel(row, shown),),
+        width_in=WIDTH_IN,
+        legend=profiles.legend(spans),
+        columns_of_table=("layer", "part", "ms", "share"),
+        rows=tuple((layer, one.label, one.ms, f"{one.ms / total:.1%}") for layer, own in shown.items() for one in own),
         name_parts=(*(str(row[column]) for column in CELL_COLUMNS), words.point(row)),
         details=details(row, profiles.DETAILS),
     )
+
+
+def _panel(row: Row, shown: Mapping[str, list[Span]]) -> Panel:
+    elements: list[Element] = []
+    for place, (layer, own) in enumerate(shown.items()):
+        left = 0.0
+        for span in own:
+            elements.append(
+                Block(
+                    left=left, right=left + span.ms, bottom=place - 0.36, top=place + 0.36, role=f"{span.kind} {layer}",
+                    fill=profiles.fill(span.kind), words=span.words,
+                )
+            )  # fmt: skip
+            left += span.ms
+        elements.append(Note(x=left, y=place, text=f"{number(left)} ms", dx=4))
+    longest = max(sum(one.ms for one in own) for own in shown.values())
+    title = f"{profiles.clock(row).capitalize()} per call (ms)\nlower is better"
+    x = value_axis(title, [longest], room=1.14, may_be_log=False)
+    return Panel(x=x, y=row_axis(list(shown)), elements=tuple(elements), height_in=ROW_IN * len(shown) + 0.8)
 
 
 PLUGIN = LayerTimes()

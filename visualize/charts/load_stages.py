@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from visualize.drawing import words
-from visualize.drawing.configurations import configurations, row_name, rows_height_in
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import Line
-from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Drawing, NotDrawn, Row, details, grouped
-from visualize.drawing.style import SMALL_SIZE, colour, look, number, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.configurations import configurations, rows_height_in
+from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, NotDrawn, Note, Panel
+from visualize.drawing.marks import Series
+from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Row, details, grouped
+from visualize.drawing.scales import number, row_axis, value_axis
 
 SQL = """
 SELECT {facts}, run.loads, run.load_time_s
@@ -36,6 +32,7 @@ STAGES = {
 """Stages in loading order, with their labels; unknown stages follow."""
 MOST_BARS = 24
 WIDTH_IN = 8.4
+READING = "Medians over launches (fresh processes) of each configuration's newest run."
 
 
 class LoadStages(ChartPlugin):
@@ -44,11 +41,11 @@ class LoadStages(ChartPlugin):
     needs = "a model with timed loading"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, ("model_id", *MODEL_COLUMNS)):
             lines = [line for line in configurations(members) if stages(newest(line.rows))]
             if lines:
-                yield _drawing(key, lines)
+                yield _figure(key, lines)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="no run has timed load stages")
 
@@ -66,66 +63,59 @@ def stages(row: Row) -> dict[str, float]:
     return {name: median(launch.get(name, 0.0) for launch in launches) for name in ordered}
 
 
-def _drawing(key: Row, lines: Sequence[Line]) -> Drawing:
+def _figure(key: Row, lines: Sequence[Series]) -> Figure:
     ordered = sorted(lines, key=lambda line: sum(stages(newest(line.rows)).values()))
     shown = ordered[:MOST_BARS]
-    with theme():
-        figure, (axes,) = new_figure(WIDTH_IN, rows_height_in(shown) + 0.6)
-        _draw_bars(axes, shown)
-        axes.set_xlabel("Load time (s), from a fresh process to a loaded model\nlower is better")
-        finish(figure, _figure_text(key, shown, len(ordered)))
-    return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
-
-
-def _draw_bars(axes: Axes, shown: Sequence[Line]) -> None:
-    """One bar per configuration, fastest on top; each stage has the same colour in every picture."""
-    longest = max(sum(stages(newest(line.rows)).values()) for line in shown)
-    for place, line in enumerate(shown):
-        left = 0.0
-        for name, seconds in stages(newest(line.rows)).items():
-            (bar,) = axes.barh(
-                place, seconds, left=left, height=0.62, color=_colour(name), edgecolor=look().background,
-                linewidth=0.5, zorder=2,
-            )  # fmt: skip
-            bar.set_label(f"_{name} {line.label}")
-            left += seconds
-        axes.annotate(
-            f"{number(left)} s", (left, place), xytext=(4, 0), textcoords="offset points", va="center",
-            fontsize=SMALL_SIZE,
-        )  # fmt: skip
-    axes.set_yticks(range(len(shown)), [row_name(line) for line in shown])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, longest * 1.12 or 1)
-    axes.grid(axis="y", visible=False)
-
-
-def _colour(stage: str) -> str:
-    return colour(list(STAGES).index(stage)) if stage in STAGES else look().grey
-
-
-def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
-    from matplotlib.patches import Patch
-
-    names = dict.fromkeys(name for line in shown for name in stages(newest(line.rows)))
-    rows = [newest(line.rows) for line in shown]
-    left_out = (
-        f"Left out: the {total - len(shown)} slowest of {total} configurations; narrow the selection to see them."
-    )
-    reading = ("Medians over launches (fresh processes) of each configuration's newest run.",)
+    times = {line.label: stages(newest(line.rows)) for line in shown}
+    names = dict.fromkeys(name for own in times.values() for name in own)
+    total, rest = len(ordered), len(ordered) - len(shown)
+    left_out = f"Left out: the {rest} slowest of {total} configurations; narrow the selection to see them."
     title = _title(key, shown)
-    return FigureText(
+    return Figure(
         title=title,
         subtitle=words.subtitle(title, LoadStages.title, str(key["task"])),
-        source=words.provenance(rows),
-        notes=words.sentences(reading, [left_out if total > len(shown) else None]),
+        source=words.provenance([newest(line.rows) for line in shown]),
+        notes=words.sentences([READING], [left_out if rest else None]),
+        panels=(_panel(times),),
+        width_in=WIDTH_IN,
         legend=tuple(
-            Patch(color=_colour(name), label=STAGES.get(name, name.replace("_", " ")))
+            Entry(label=STAGES.get(name, name.replace("_", " ")), colour=_colour(name))
             for name in sorted(names, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
         ),
+        columns_of_table=("setup", "stage", "seconds"),
+        rows=tuple(
+            (label, STAGES.get(name, name), seconds) for label, own in times.items() for name, seconds in own.items()
+        ),
+        name_parts=(str(key["model_id"]),),
+        details=details(key, MODEL_COLUMNS),
     )
 
 
-def _title(key: Row, shown: Sequence[Line]) -> str:
+def _panel(times: dict[str, dict[str, float]]) -> Panel:
+    """One bar per configuration, fastest on top; each stage has the same colour in every figure."""
+    elements: list[Element] = []
+    for place, (label, own) in enumerate(times.items()):
+        left = 0.0
+        for name, seconds in own.items():
+            about = f"{label}: {STAGES.get(name, name)} {number(seconds)} s"
+            elements.append(
+                Block(
+                    left=left, right=left + seconds, bottom=place - 0.31, top=place + 0.31, role=f"{name} {label}",
+                    fill=_colour(name), words=about,
+                )
+            )  # fmt: skip
+            left += seconds
+        elements.append(Note(x=left, y=place, text=f"{number(left)} s", dx=4))
+    title = "Load time (s), from a fresh process to a loaded model\nlower is better"
+    x = value_axis(title, [sum(own.values()) for own in times.values()], room=1.12, may_be_log=False)
+    return Panel(x=x, y=row_axis(list(times)), elements=tuple(elements), height_in=rows_height_in(times))
+
+
+def _colour(stage: str) -> Colour:
+    return list(STAGES).index(stage) if stage in STAGES else "grey"
+
+
+def _title(key: Row, shown: Sequence[Series]) -> str:
     """The dominant stage of a single configuration, or the range of load times of several."""
     if len(shown) == 1:
         own = stages(newest(shown[0].rows))

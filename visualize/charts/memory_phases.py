@@ -6,22 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarking.core.metrics import PEAK_MEMORY
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries
+from visualize.drawing.batch_charts import MOST_LINES
+from visualize.drawing.figure import Figure, NotDrawn, Panel
+from visualize.drawing.marks import Series, ends, legend, marks_of
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     details,
     grouped,
     is_ok,
     trust,
 )
-from visualize.drawing.style import number, theme
+from visualize.drawing.scales import name_axis, number, value_axis
 
 PANELS: Mapping[str, Mapping[str, str]] = {
     "Memory of the process (MB)\nlower is better": {
@@ -63,12 +62,12 @@ class MemoryPhases(ChartPlugin):
     needs = "a result with memory readings of two phases"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
             drawn = [row for row in members if is_ok(row)]
             panels = {title: phases for title in PANELS if len(phases := measured(drawn, title)) > 1}
             if panels:
-                yield _drawing(key, drawn, panels)
+                yield _figure(key, drawn, panels)
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
                 yield NotDrawn(what=what, why="no memory readings of two phases")
@@ -81,47 +80,35 @@ def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
     return columns if is_read or "memory_weights_mb" not in columns else ()
 
 
-def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]]) -> Drawing:
+def _figure(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]]) -> Figure:
     groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
     shown = groups[-MOST_LINES:]  # the largest points need the most memory
     rows = [found[-1] for _, found in shown]
-    heading = _title(key, rows)
-    with theme():
-        width_in = max(6.4, PANEL_IN * len(panels))
-        figure, all_axes = new_figure(width_in, HEIGHT_IN, 1, len(panels), sharex=False, sharey=False)
-        lines: list[Line] = []
-        for axes, (title, columns) in zip(all_axes, panels.items(), strict=True):
-            lines = [
-                Line(label=words.point(row), rows=_phases(row, columns), style=style) for style, row in enumerate(rows)
-            ]
-            draw_lines(axes, lines, "phase")
-            axes.set_xticks(range(len(columns)), [PANELS[title][column] for column in columns])
-            axes.set_xlim(-0.3, len(columns) - 0.7)
-            axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
-            axes.yaxis.set_major_formatter(lambda value, _: number(value))
-            axes.set(xlabel="", ylabel=title)
-        rest = len(groups) - len(shown)
-        lacking = (
-            words.doubts(rows),
-            f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
-            if rest
-            else None,
-        )
-        finish(
-            figure,
-            FigureText(
-                title=heading,
-                subtitle=words.subtitle(heading, MemoryPhases.title, words.cell(key), str(key["task"])),
-                source=words.provenance(rows),
-                notes=words.sentences([NOTE], lacking),
-                legend=(*legend_entries(lines, ()), *doubtful_entries(rows)),
-            ),
-        )
-    return Drawing(
-        figure=figure,
+    series = [Series(label=words.point(row), rows=(row,), style=style) for style, row in enumerate(rows)]
+    rest = len(groups) - len(shown)
+    left_out = f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
+    title = _title(key, rows)
+    return Figure(
+        title=title,
+        subtitle=words.subtitle(title, MemoryPhases.title, words.cell(key), str(key["task"])),
+        source=words.provenance(rows),
+        notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
+        panels=tuple(_panel(heading, columns, series) for heading, columns in panels.items()),
+        columns=len(panels),
+        width_in=max(6.4, PANEL_IN * len(panels)),
+        legend=legend(series, rows),
         name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
         details=details(key, CELL_DETAIL_COLUMNS),
     )
+
+
+def _panel(title: str, columns: Sequence[str], series: Sequence[Series]) -> Panel:
+    phases = {one.label: _phases(one.rows[0], columns) for one in series}
+    values = ends([row for rows in phases.values() for row in rows])
+    lines = tuple(one.line(marks_of(phases[one.label], "phase")) for one in series)
+    x = name_axis([PANELS[title][column] for column in columns], edge=0.3)
+    y = value_axis(title, values, may_be_log=False)
+    return Panel(x=x, y=y, elements=lines, height_in=HEIGHT_IN)
 
 
 def _title(key: Row, rows: Sequence[Row]) -> str:

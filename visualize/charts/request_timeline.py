@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import doubtful_entries
+from visualize.drawing.figure import Block, Colour, Entry, Figure, Line, Mark, Panel
 from visualize.drawing.loads import (
     LEVELS,
     REQUEST_PARTS,
@@ -20,25 +19,16 @@ from visualize.drawing.loads import (
     request_words,
     requests_of,
 )
-from visualize.drawing.rows import (
-    CELL_COLUMNS,
-    CELL_DETAIL_COLUMNS,
-    ChartPlugin,
-    Drawing,
-    Row,
-    details,
-    grouped,
-)
-from visualize.drawing.style import colour, look, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.marks import states_legend
+from visualize.drawing.rows import CELL_COLUMNS, CELL_DETAIL_COLUMNS, ChartPlugin, Row, details, grouped
+from visualize.drawing.scales import Axis, count_axis, number, value_axis
 
 SQL = f"""
 SELECT {{facts}}, {LEVELS}, requests.*
 FROM {{tables}}
 JOIN (
-    SELECT result_id AS load_id, launch, {TIMES}
+    SELECT result_id AS load_id, launch, {TIMES}, count(*) AS count_all, count(error) AS count_failed,
+        list_sort(list_distinct(list(error)))[:3] AS errors
     FROM requests WHERE phase = 'measure' GROUP BY result_id, launch
 ) requests ON requests.load_id = r.result_id
 WHERE r.result_id IN {{latest}} AND {{selected}}
@@ -57,89 +47,82 @@ class RequestTimeline(ChartPlugin):
     by_default = False
     loads = "only"
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
         for key, members in by_kind(rows):
             for _, launches in grouped(members, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "result_id")):
-                yield _drawing({**launches[0], **key}, launches)
+                yield _figure({**launches[0], **key}, launches)
 
 
-def _drawing(key: Row, launches: Sequence[Row]) -> Drawing:
-    from matplotlib.ticker import MaxNLocator
-
+def _figure(key: Row, launches: Sequence[Row]) -> Figure:
     requests = requests_of(launches[0])
     shown = requests[:MOST_BARS]
-    with theme():
-        figure, (bars, flight) = new_figure(
-            WIDTH_IN, BARS_IN + FLIGHT_IN, 2, sharey=False, height_ratios=(BARS_IN, FLIGHT_IN)
-        )
-        _draw_requests(bars, shown)
-        flight.step(
-            *zip(*(in_flight(requests) or [(0.0, 0)]), strict=True), where="post", color=look().ink, linewidth=1,
-            label="_in flight",
-        )  # fmt: skip
-        flight.set(xlabel="Time since the first intended start (s)", ylabel="Requests\nin flight")
-        flight.set_ylim(bottom=0)
-        flight.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-        last = max((one.end or one.sent or one.intended) for one in shown)
-        bars.set_xlim(0, last * 1.02 or 1)
-        finish(figure, _figure_text(key, launches, requests, shown))
-    return Drawing(
-        figure=figure,
+    total, failed = launches[0]["count_all"], launches[0]["count_failed"]
+    kinds = ", ".join(map(str, launches[0]["errors"] or ()))
+    last = max((one.end or one.sent or one.intended) for one in shown)
+    if len(requests) < total:  # later requests were not read and may be in flight
+        last = min(last, requests[-1].intended)
+    x = value_axis("Time since the first intended start (s)", [last], room=1.02, may_be_log=False)
+    entries = [Entry(label=name, colour=own) for own, name in zip(COLOURS, REQUEST_PARTS, strict=True)]
+    if any(one.error for one in shown):
+        entries.append(Entry(label="failed", colour="ink", shape=0, state="invalid"))
+    more = total - len(shown)
+    lacking = (
+        words.doubts(launches[:1]),
+        f"{failed} of {total} requests failed ({kinds})." if failed else None,
+        f"Left out: {more} of {total} requests, after the first {len(shown)}." if more else None,
+        f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
+    )
+    return Figure(
+        title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",
+        subtitle=words.SEPARATOR.join(part for part in (words.cell(key), *request_words(key)) if part),
+        source=words.provenance(launches[:1]),
+        notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
+        panels=(_bars(shown, x), _flight(requests, x)),
+        width_in=WIDTH_IN,
+        legend=(*entries, *states_legend(launches[:1])),
+        columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
+        rows=tuple(
+            (place, one.intended, one.sent, one.first, one.end, one.error) for place, one in enumerate(shown, start=1)
+        ),
         name_parts=(*(str(key[column]) for column in CELL_COLUMNS), level_words(key)),
         details=details(key, CELL_DETAIL_COLUMNS),
     )
 
 
-def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
+COLOURS: tuple[Colour, ...] = ("grey", 4, 0)
+
+
+def _bars(shown: Sequence[Request], x: Axis) -> Panel:
     """One bar in three parts per request, the first at the top; a cross marks a failure."""
-    from matplotlib.collections import LineCollection
-    from matplotlib.ticker import MaxNLocator
-
-    width = max(0.6, min(4.0, 200 / len(shown)))
-    for part, name in enumerate(REQUEST_PARTS):
-        segments = [
-            ((start, y), (end, y)) for y, one in enumerate(shown) for start, end in [part_of(one, part)] if end > start
-        ]
-        axes.add_collection(LineCollection(segments, colors=_colours()[part], linewidths=width, label=f"_{name}"))
-    failed = [(one.end if one.end is not None else one.intended, y) for y, one in enumerate(shown) if one.error]
-    times, places = [time for time, _ in failed], [y for _, y in failed]
-    axes.scatter(times, places, marker="x", s=22, color=look().ink, linewidth=1.2, zorder=5, label="_failed")
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("Request, by\nintended start")
-    axes.grid(axis="y", visible=False)
-
-
-def _colours() -> tuple[str, str, str]:
-    return look().grey, colour(4), colour(0)
-
-
-def _figure_text(
-    key: Row, launches: Sequence[Row], requests: Sequence[Request], shown: Sequence[Request]
-) -> FigureText:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    failed = [one for one in requests if one.error]
-    kinds = ", ".join(sorted({str(one.error) for one in failed})[:3])
-    entries: list[Any] = [Patch(color=own, label=name) for own, name in zip(_colours(), REQUEST_PARTS, strict=True)]
-    if any(one.error for one in shown):
-        entries.append(Line2D([], [], color=look().ink, marker="x", linestyle="none", label="failed"))
-    lacking = (
-        words.doubts(launches[:1]),
-        f"{len(failed)} of {len(requests)} requests failed ({kinds})." if failed else None,
-        f"Left out: {len(requests) - len(shown)} of {len(requests)} requests, after the first {len(shown)}."
-        if len(shown) < len(requests)
-        else None,
-        f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
+    blocks = [
+        Block(
+            left=start, right=end, bottom=place - 0.4, top=place + 0.4, role=REQUEST_PARTS[part], fill=COLOURS[part],
+            words=f"request {place}: {REQUEST_PARTS[part]}, {number(end - start)} s",
+        )
+        for place, one in enumerate(shown, start=1)
+        for part in range(len(REQUEST_PARTS))
+        for start, end in [part_of(one, part)]
+        if end > start
+    ]  # fmt: skip
+    crosses = tuple(
+        Mark(x=one.intended if one.end is None else one.end, y=place, state="invalid", words=str(one.error))
+        for place, one in enumerate(shown, start=1)
+        if one.error
     )
-    return FigureText(
-        title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",
-        subtitle=words.SEPARATOR.join(part for part in (words.cell(key), *request_words(key)) if part),
-        source=words.provenance(launches[:1]),
-        notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
-        legend=(*entries, *doubtful_entries(launches[:1])),
+    failed = Line(label="failed", role="failed", marks=crosses, colour="ink", shape=0, dashes=None, size=3.5)
+    y = count_axis("Request, by\nintended start", len(shown), from_top=True)
+    return Panel(x=x, y=y, elements=(*blocks, *((failed,) if crosses else ())), height_in=BARS_IN)
+
+
+def _flight(requests: Sequence[Request], x: Axis) -> Panel:
+    steps = in_flight(requests) or [(0.0, 0)]
+    marks = tuple(Mark(x=time, y=count) for time, count in steps if time <= x.high)
+    line = Line(
+        label="", role="in flight", marks=marks, colour="ink", shape=None, step="after", width=1.0, in_table=False
     )
+    y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
+    whole = tuple(tick for tick in y.ticks if tick[0].is_integer())
+    return Panel(x=x, y=replace(y, ticks=whole), elements=(line,), height_in=FLIGHT_IN)
 
 
 PLUGIN = RequestTimeline()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import doubtful_entries, draw_trusted, legend_entry
-from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row, distinct_names, grouped, trust
-from visualize.drawing.style import SMALL_SIZE, colour, line_style, look, number, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel
+from visualize.drawing.marks import Series, legend, marks_of
+from visualize.drawing.rows import ChartPlugin, Row, distinct_names, grouped, trust
+from visualize.drawing.scales import Axis, log_ticks, number
 
 SQL = """
 SELECT {facts}, e.arithmetic_intensity, e.achieved_flops_per_sec AS value, e.peak_flops_per_sec,
@@ -26,7 +22,7 @@ ORDER BY {order}
 SERIES = ("model_id", "runtime", "precision")
 """Columns that identify a series, which has its own marker and colour."""
 DEVICE = ("hardware_id", "device", "device_name", "simulated")
-WIDTH_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.6, 40
+WIDTH_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.4, 40
 GIGA = 1e9
 NOTE = (
     "Lines: matrix-multiply and memory-bandwidth peaks measured on this device; points above the slope read some data "
@@ -41,7 +37,7 @@ class Roofline(ChartPlugin):
     scope = "models"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, DEVICE):
             what = f"{self.title} of {words.device(key)}"
             drawn = [
@@ -54,44 +50,45 @@ class Roofline(ChartPlugin):
                 why = "no result at a calibrated precision has operation and byte counts"
                 yield NotDrawn(what=what, why=why)
             else:
-                yield _drawing(key, members, drawn)
+                yield _figure(key, members, drawn)
 
 
-def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
+def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     groups = sorted(grouped(drawn, SERIES), key=lambda group: -max(row["value"] for row in group[1]))
-    series = groups[:MOST_SERIES]
-    names = distinct_names(
-        [words.SEPARATOR.join(map(str, own.values())) for own, _ in series], [()] * len(series), ", "
+    shown_groups = groups[:MOST_SERIES]
+    plain = [words.SEPARATOR.join(map(str, own.values())) for own, _ in shown_groups]
+    names = distinct_names(plain, [()] * len(shown_groups), ", ")
+    series = [
+        Series(label=name, rows=tuple({**row, "speed": row["value"] / GIGA} for row in rows), style=style)
+        for style, (name, (_, rows)) in enumerate(zip(names, shown_groups, strict=True))
+    ]
+    shown = [row for one in series for row in one.rows]
+    lines = [one.line(marks_of(one.rows, "arithmetic_intensity", "speed"), dashes=None) for one in series]
+    rest = len(groups) - len(shown_groups)
+    left_out = f"Left out: {rest} of {len(groups)} series; narrow the selection to see them." if rest else None
+    title = _title(max((row for row in shown if trust(row) != "invalid"), key=_share, default=None))
+    return Figure(
+        title=title,
+        subtitle=words.subtitle(title, Roofline.title, words.device(key)),
+        source=words.provenance(shown),
+        notes=words.caption(
+            [row for row in members if not _is_in(row, drawn)] + shown,
+            shown,
+            NOTE,
+            lacking=[left_out],
+            named=lambda row: f"{row['model_id']} at {words.point(row)}",
+            otherwise="without operation or byte counts, or at a precision without calibration",
+        ),
+        panels=(_panel(lines, shown),),
+        width_in=WIDTH_IN,
+        legend=legend(series, shown),
+        name_parts=(str(key["device"]),),
+        details=(str(key["device_name"]), key["hardware_id"]),
     )
-    shown = [row for _, rows in series for row in rows]
-    with theme():
-        figure, (axes,) = new_figure(WIDTH_IN, HEIGHT_IN)
-        for style, (name, (_, rows)) in enumerate(zip(names, series, strict=True)):
-            points = [(row["arithmetic_intensity"], row["value"] / GIGA, row) for row in rows]
-            draw_trusted(axes, points, colour(style), style, name)
-        _draw_roofs(axes, shown)
-        axes.set(xlabel="Arithmetic intensity (operations per byte)", ylabel="Speed (GFLOP/s)\nhigher is better")
-        entries = [legend_entry(name, colour(style), style) for style, name in enumerate(names)]
-        rest = len(groups) - len(series)
-        left_out = f"Left out: {rest} of {len(groups)} series; narrow the selection to see them." if rest else None
-        best = max((row for row in shown if trust(row) != "invalid"), key=_share, default=None)
-        finish(
-            figure,
-            FigureText(
-                title=_title(best),
-                subtitle=words.subtitle(_title(best), Roofline.title, words.device(key)),
-                source=words.provenance(shown),
-                notes=words.caption(
-                    members, shown, NOTE, lacking=[left_out],
-                    named=lambda row: f"{row['model_id']} at {words.point(row)}",
-                    otherwise="without operation or byte counts, or at a precision without calibration",
-                ),
-                legend=(*entries, *doubtful_entries(shown)),
-            ),
-        )  # fmt: skip
-    return Drawing(
-        figure=figure, name_parts=(str(key["device"]),), details=(str(key["device_name"]), key["hardware_id"])
-    )
+
+
+def _is_in(row: Row, rows: Sequence[Row]) -> bool:
+    return any(row is other for other in rows)
 
 
 def _share(row: Row) -> float:
@@ -105,35 +102,38 @@ def _title(best: Row | None) -> str:
     return f"{Roofline.title}: up to {_share(best):.0%} of the measured peak ({best['model_id']})"
 
 
-def _draw_roofs(axes: Axes, shown: Sequence[Row]) -> None:
-    """The memory-bandwidth slope and one ceiling per precision, across the range of the points."""
-    from matplotlib.ticker import FuncFormatter
-
+def _panel(lines: Sequence[Line], shown: Sequence[Row]) -> Panel:
+    """The results, the memory-bandwidth slope, and one ceiling per precision."""
     bytes_per_s = shown[0]["peak_copy_bytes_per_sec"]
     peaks = dict(sorted({row["precision"]: row["peak_flops_per_sec"] for row in shown}.items()))
     lowest = min(*(row["arithmetic_intensity"] for row in shown), min(peaks.values()) / bytes_per_s) / 3
     highest = max(max(row["arithmetic_intensity"] for row in shown), max(peaks.values()) / bytes_per_s) * 6
+    elements: list[Element] = list(lines)
     for index, (precision, peak) in enumerate(peaks.items()):
         ridge = peak / bytes_per_s
-        axes.plot(
-            [min(lowest, ridge), ridge, highest], [min(lowest, ridge) * bytes_per_s / GIGA, peak / GIGA, peak / GIGA],
-            color=look().ink, linewidth=1.2, linestyle=line_style(index * 11), label=f"_roof {precision}", zorder=1,
+        start = min(lowest, ridge)
+        corners = [(start, start * bytes_per_s / GIGA), (ridge, peak / GIGA), (highest, peak / GIGA)]
+        elements.append(
+            Line(
+                label=precision, role="roof", colour="ink", shape=None, dashes=index, width=1.2, in_table=False,
+                marks=tuple(Mark(x=x, y=y) for x, y in corners),
+            )
         )  # fmt: skip
     for peak in dict.fromkeys(peaks.values()):
         names = ", ".join(name for name, own in peaks.items() if own == peak)
-        axes.annotate(
-            f"{names}: {number(peak / GIGA)} GFLOP/s", (highest, peak / GIGA), xytext=(0, 4), ha="right",
-            textcoords="offset points", fontsize=SMALL_SIZE,
-        )  # fmt: skip
-    axes.annotate(
-        f"memory: {number(bytes_per_s / GIGA)} GB/s", (lowest, lowest * bytes_per_s / GIGA), xytext=(10, -2),
-        textcoords="offset points", fontsize=SMALL_SIZE, va="top",
-    )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-        axis.set_minor_formatter("")
+        text = f"{names}: {number(peak / GIGA)} GFLOP/s"
+        elements.append(Note(x=highest, y=peak / GIGA, text=text, dy=7, align="right"))
+    memory = f"memory: {number(bytes_per_s / GIGA)} GB/s"
+    elements.append(Note(x=lowest, y=lowest * bytes_per_s / GIGA, text=memory, dx=10, dy=-6))
+    speeds = [*(row["speed"] for row in shown), lowest * bytes_per_s / GIGA, *(peak / GIGA for peak in peaks.values())]
+    y_low, y_high = min(speeds) / 2, max(speeds) * 2
+    x = _log_axis("Arithmetic intensity (operations per byte)", lowest, highest)
+    y = _log_axis("Speed (GFLOP/s)\nhigher is better", y_low, y_high)
+    return Panel(x=x, y=y, elements=tuple(elements), height_in=HEIGHT_IN)
+
+
+def _log_axis(title: str, low: float, high: float) -> Axis:
+    return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
 
 
 PLUGIN = Roofline()

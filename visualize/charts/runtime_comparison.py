@@ -6,18 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
-from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
 from visualize.drawing.configurations import Finding, cut_note, finding, reach
-from visualize.drawing.layout import FigureText, finish, new_figure, wrap
-from visualize.drawing.lines import spread
+from visualize.drawing.figure import Block, Element, Figure, Line, NotDrawn, Note, Panel, Rule, State
+from visualize.drawing.marks import mark, spread
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     axis_values,
     details,
@@ -27,10 +24,7 @@ from visualize.drawing.rows import (
     is_doubtful,
     settings,
 )
-from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, colour, look, number, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import number, row_axis, value_axis
 
 SQL = """
 SELECT {facts}, c.place, c.is_ranked, c.baseline_latency_ms, c.baseline_mode, c.baseline_validity,
@@ -52,9 +46,9 @@ BAR = ("runtime", "precision", "runtime_mode", "device", "device_name", "simulat
 """Columns that identify a bar."""
 BASELINE = "unmodified PyTorch at float32"
 NO_BASELINE = f"without a baseline ({BASELINE})"
-UNRANKED = "Grey and hatched: not ranked, because the output is wrong or the device is simulated."
-COLUMNS, LINE_IN, AXIS_IN, LABEL_IN, PANEL_IN = 3, 0.16, 0.75, 2.3, 2.7
-ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.34, 0.24, 12
+UNRANKED = "Crossed out: not ranked, because the output is wrong or the device is simulated."
+COLUMNS, LABEL_IN, PANEL_IN = 3, 2.5, 2.7
+ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.36, 0.28, 12
 """Height of a bar with its gap, the lower height of many bars, and the number of bars from which it is used."""
 MOST_BARS, MOST_HEIGHT_IN = 40, 10.0
 """Limits of a picture. The fastest configurations are kept, and batch sizes evenly from smallest to largest."""
@@ -80,7 +74,7 @@ class RuntimeComparison(ChartPlugin):
     needs = f"a model measured at the same points with {BASELINE} and with another runtime or precision"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):
             compared = [row for row in members if _is_comparable(row)]
             what = f"{self.title}: {key['model_id']}"
@@ -90,15 +84,15 @@ class RuntimeComparison(ChartPlugin):
                 why = f"measured only with {_baseline(compared)}, so there is no comparison"
                 yield NotDrawn(what=what, why=why)
             else:
-                yield from _drawings(self.title, members)
+                yield from _figures(members)
 
 
-def _drawings(title: str, members: Sequence[Row]) -> Iterator[Drawing]:
+def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     """One picture for each point that has more than the baseline."""
     for key, rows in grouped(members, (*SUBJECT, *POINT_COLUMNS)):
         drawn = [row for row in rows if _is_comparable(row)]
         if not all(row["is_baseline"] for row in drawn):
-            yield _drawing(title, key, rows, drawn)
+            yield _figure(key, rows, drawn)
 
 
 def _is_comparable(row: Row) -> bool:
@@ -115,38 +109,55 @@ def _ratio(row: Row) -> float:
     return float(row["baseline_latency_ms"] / row["latency_median_ms"])
 
 
-def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
+def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     bars, drawn, slower = _bars(drawn)
     height_in = _panel_height_in(bars)
     sizes = grouped(drawn, ("batch_size",))
-    panels = spread(sizes, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
-    drawn = [row for _, rows in panels for row in rows]
-    left_out = (slower, words.left_out(len(sizes) - len(panels), len(sizes), "batch sizes"))
-    ends = [row["high"] for row in drawn if row["is_ranked"]]
-    edge = reach(list(map(_ratio, drawn)), ends)
-    columns = min(len(panels), COLUMNS)
-    grid_rows = -(-len(panels) // columns)
-    with theme():
-        figure, axes = new_figure(LABEL_IN + PANEL_IN * columns, height_in * grid_rows, grid_rows, columns)
-        for panel, (point, rows) in zip(axes, panels, strict=False):
-            _draw_panel(panel, rows, bars, edge)
-            panel.set_title(f"batch {point['batch_size']}")
-        _scale(axes, len(panels), columns, drawn, bars, edge)
-        finish(figure, _figure_text(title, key, members, drawn, left_out, cut_note(ends, edge * ROOM)))
-    return Drawing(
-        figure=figure,
+    shown = spread(sizes, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
+    drawn = [row for _, rows in shown for row in rows]
+    left_out = (slower, words.left_out(len(sizes) - len(shown), len(sizes), "batch sizes"))
+    highs = [row["high"] for row in drawn if row["is_ranked"]]
+    edge = reach(list(map(_ratio, drawn)), highs)
+    columns = min(len(shown), COLUMNS)
+    x = value_axis(f"Speedup over {_baseline(drawn)}\nhigher is better", [edge], room=ROOM, may_be_log=False)
+    ranked = [row for row in drawn if row["is_ranked"]]
+    result = _finding(ranked)
+    heading = f"{RuntimeComparison.title}: {key['model_id']}"
+    if result:
+        heading = f"{key['model_id']}: {result.text} at batch {min(row['batch_size'] for row in ranked)}"
+    held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
+    return Figure(
+        title=heading,
+        subtitle=words.subtitle(heading, RuntimeComparison.title, *held),
+        source=words.provenance(drawn),
+        notes=_notes(key, members, drawn, left_out, cut_note(highs, x.high), result),
+        panels=tuple(
+            Panel(
+                x=x, y=row_axis(bars.labels), elements=tuple(_elements(rows, bars, edge)), height_in=height_in,
+                title=words.axis("batch_size", point["batch_size"]),
+            )
+            for point, rows in shown
+        ),
+        columns=columns,
+        width_in=LABEL_IN + PANEL_IN * columns,
+        columns_of_table=("configuration", "point", "speedup", "low", "high", "median ms", "output error", "state"),
+        rows=tuple(
+            (
+                bars.labels[bars.place(row)], words.point(row), _ratio(row), row["low"], row["high"],
+                row["latency_median_ms"], row["output_error"], row["validity"],
+            )
+            for row in drawn
+        ),
         name_parts=(
             *(str(key["model_id"]), str(drawn[0]["device"]).split(":")[0]),
             *words.point_names(key["new_tokens"], key["concurrency"], axis_values(key)),
         ),
         details=details(key, (*MODEL_COLUMNS, "num_threads", "cpu_list", "place")),
-    )
+    )  # fmt: skip
 
 
 def _panel_height_in(bars: Bars) -> float:
-    row_in = ROW_IN if len(bars.labels) < NARROW_FROM else NARROW_ROW_IN
-    lines = max(label.count("\n") + 1 for label in bars.labels)
-    return (row_in + (lines - 1) * LINE_IN) * len(bars.labels) + AXIS_IN
+    return (ROW_IN if len(bars.labels) < NARROW_FROM else NARROW_ROW_IN) * len(bars.labels) + 0.8
 
 
 def _bars(drawn: Sequence[Row]) -> tuple[Bars, list[Row], str | None]:
@@ -170,7 +181,7 @@ def _named(groups: Sequence[tuple[Row, list[Row]]]) -> Bars:
         for modes, key in zip(_modes(keys), keys, strict=True)
     ]
     labels = distinct_names(names, facts, ", ")
-    return Bars(labels=tuple(wrap(label, TEXT_SIZE, LABEL_IN - 0.2) for label in labels), keys=tuple(keys))
+    return Bars(labels=tuple(labels), keys=tuple(keys))
 
 
 def _modes(keys: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -187,59 +198,27 @@ def _rank_key(rows: Sequence[Row]) -> tuple[bool, float]:
     return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
 
 
-def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars, edge: float) -> None:
-    """One bar per row, with its interval as a whisker up to the edge, and speedup and error at its end."""
-    axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
-    rows = sorted(rows, key=bars.place)
-    _draw_bars(axes, rows, bars)
-    for row in rows:
-        end = _ratio(row)
+def _elements(rows: Sequence[Row], bars: Bars, edge: float) -> Iterator[Element]:
+    """One bar per row, hollow if doubtful and crossed out if not ranked, with its interval, speedup and error."""
+    yield Rule(at=1, along="x", role="baseline")
+    for row in sorted(rows, key=bars.place):
+        place, end = bars.place(row), _ratio(row)
+        label = bars.labels[place]
+        state: State = "invalid" if not row["is_ranked"] else "doubtful" if is_doubtful(row) else "valid"
+        yield Block(
+            left=0.0, right=end, bottom=place - 0.31, top=place + 0.31, role=f"bar {label}",
+            fill="grey" if row["is_baseline"] else 0, state=state, words=f"{label}, {words.point(row)}: {_remark(row)}",
+        )  # fmt: skip
         if row["is_ranked"] and row["low"] is not None and row["high"] is not None:
+            own = mark({**row, "validity": "valid"}, end, place, low=row["low"], high=min(row["high"], edge * ROOM))
             end = max(end, min(row["high"], edge))
-            _draw_whisker(axes, row, bars)
-        _write(axes, bars.place(row), end, _remark(row), look().ink if row["is_ranked"] else look().grey)
+            yield Line(
+                label=label, role="interval", marks=(own,), colour="ink", shape=None, dashes=None, is_across=True,
+                has_bands=False,
+            )  # fmt: skip
+        yield Note(x=end, y=place, text=_remark(row), dx=4, colour="ink" if row["is_ranked"] else "grey")
     for place in set(range(len(bars.labels))).difference(map(bars.place, rows)):
-        _write(axes, place, 0, "not measured", look().grey)
-
-
-def _draw_bars(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
-    """Bars of rows sorted by position, each labelled "_bar" and its name; positions without a row stay empty."""
-    import seaborn
-
-    names = [bars.labels[bars.place(row)] for row in rows]
-    seaborn.barplot(
-        x=list(map(_ratio, rows)), y=names, order=bars.labels, orient="h", width=0.62, errorbar=None, zorder=2,
-        legend=False, ax=axes,
-    )  # fmt: skip
-    for bar, name, row in zip(axes.patches, names, rows, strict=True):
-        bar.set(label=f"_bar {name}", **_bar_style(row))
-
-
-def _draw_whisker(axes: Axes, row: Row, bars: Bars) -> None:
-    """The interval of the speedup."""
-    place = bars.place(row)
-    axes.plot(
-        [row["low"], row["high"]], [place, place], color=look().ink, marker="|", markersize=6, linewidth=1.1, zorder=3,
-        label=f"_interval {bars.labels[place]}",
-    )  # fmt: skip
-
-
-def _write(axes: Axes, place: int, end: float, text: str, text_colour: str) -> None:
-    """Text at the end of a bar, legible over the baseline."""
-    axes.annotate(
-        text, (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
-        color=text_colour, bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.8}, zorder=4,
-    )  # fmt: skip
-
-
-def _bar_style(row: Row) -> dict[str, Any]:
-    """Grey for the baseline, blue for other results; hollow if doubtful, hatched if not ranked."""
-    if not row["is_ranked"]:
-        return {"facecolor": look().background, "edgecolor": look().grey, "hatch": "////", "linewidth": 0.8}
-    own = look().grey if row["is_baseline"] else colour(0)
-    if is_doubtful(row):
-        return {"facecolor": look().background, "edgecolor": own, "linewidth": 1.4}
-    return {"facecolor": own, "edgecolor": own, "linewidth": 1.4}
+        yield Note(x=0.0, y=place, text="not measured", dx=4, colour="grey")
 
 
 def _remark(row: Row) -> str:
@@ -262,39 +241,18 @@ def _error(value: float) -> str:
     return f"{value:.2g}" if value == 0 or value >= 1e-3 else f"{value:.0e}"
 
 
-def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], bars: Bars, edge: float) -> None:
-    """Scale from 0, so lengths are comparable; names beside the left panels, axis titles below the lowest."""
-    axes[0].set_xlim(0, edge * ROOM)
-    axes[0].set_ylim(len(bars.labels) - 0.45, -0.55)
-    for index, panel in enumerate(axes):
-        if index >= used:
-            panel.remove()
-            continue
-        panel.set_ylabel("")
-        panel.grid(axis="y", visible=False)
-        panel.tick_params(axis="y", length=0)
-        if index + columns >= used:
-            panel.tick_params(labelbottom=True)
-            panel.set_xlabel(f"Speedup over {_baseline(drawn)}", visible=True)
-
-
-def _figure_text(
-    title: str,
+def _notes(
     key: Row,
     members: Sequence[Row],
     drawn: Sequence[Row],
     left_out: Sequence[str | None],
     cut: str | None,
-) -> FigureText:
+    result: Finding | None,
+) -> tuple[str, ...]:
     ranked = [row for row in drawn if row["is_ranked"]]
     modes = sorted({settings(row["baseline_mode"]) for row in drawn} - {""})
-    held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
     setup = details(key, ("num_threads", "cpu_list"))
     unsure = {row["baseline_validity"] for row in drawn} - {"valid"}
-    result = _finding(ranked)
-    heading = f"{title}: {key['model_id']}"
-    if result:
-        heading = f"{key['model_id']}: {result.text} at batch {min(row['batch_size'] for row in ranked)}"
     reading = (
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes, *setup))}.",
         words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "speedup"),
@@ -309,12 +267,7 @@ def _figure_text(
         words.doubts(ranked),
         words.missing_points(words.accountable(members, drawn, *left_out), drawn, words.cell_and_point, NO_BASELINE),
     )
-    return FigureText(
-        title=heading,
-        subtitle=words.subtitle(heading, title, *held),
-        source=words.provenance(drawn),
-        notes=words.sentences(reading, lacking),
-    )
+    return words.sentences(reading, lacking)
 
 
 def _finding(ranked: Sequence[Row]) -> Finding | None:

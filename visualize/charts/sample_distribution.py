@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, entries
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     details,
     grouped,
     trust,
 )
-from visualize.drawing.style import colour, look, marker, number, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import Axis, close_axis, number, share_axis
 
 SQL = """
-SELECT {facts}, raw.launch, raw.samples, raw.sketch, raw.inner_loops
+SELECT {facts}, raw.launch, raw.metric, raw.unit, raw.samples, raw.sketch, raw.inner_loops
 FROM {tables}
 JOIN raw_benchmark_data raw ON raw.result_id = r.result_id
-WHERE r.result_id IN {latest} AND raw.phase = 'measure' AND raw.metric = 'latency_wall' AND {selected}
+WHERE r.result_id IN {latest} AND raw.phase = 'measure' AND raw.metric = coalesce($samples, 'latency_wall')
+    AND {selected}
 ORDER BY {order}, raw.launch
 """
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
-"""Maximum points of a picture, launches of a point, and samples of a launch in its strip."""
+"""Maximum points of a figure, launches of a point, and approximate samples of a launch in its strip."""
+LEAST_SAMPLES = 8
+"""Fewest samples of a launch whose distribution is drawn: the curve of fewer would be a few large steps."""
+MOST_STEPS = 200
 WIDTH_IN, PANEL_IN = 8.4, 2.3
 
 
@@ -45,11 +44,11 @@ class SampleDistribution(ChartPlugin):
     sql = SQL
     by_default = False
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
             points = [(point, launches) for point, launches in _points(members) if any(map(values, launches))]
             if points:
-                yield _drawing(key, points)
+                yield _figure(key, points)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']} on {words.cell(key)}", why="no raw samples")
 
@@ -63,83 +62,19 @@ def values(row: Row) -> list[float]:
     return list(row["samples"] or row["sketch"] or ())
 
 
-def _drawing(key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Drawing:
-    shown = points[:MOST_POINTS]
-    with theme():
-        figure, panels = new_figure(
-            WIDTH_IN, PANEL_IN * len(shown), len(shown), 2, sharex=False, sharey=False, width_ratios=(2, 3)
-        )
-        for index, (point, launches) in enumerate(shown):
-            ecdf, strip = panels[2 * index : 2 * index + 2]
-            kept = launches[:MOST_LAUNCHES]
-            _draw_ecdf(ecdf, kept)
-            _draw_strips(strip, kept)
-            ecdf.set_title(_heading(point, kept), loc="left", x=0)
-            if index == len(shown) - 1:
-                ecdf.set_xlabel("Latency per sample (ms)\nlower is better")
-                strip.set_xlabel("Samples in measured order, launch by launch")
-        finish(figure, _figure_text(key, points, shown))
-    return Drawing(
-        figure=figure,
-        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
-        details=details(key, CELL_DETAIL_COLUMNS),
-    )
-
-
-def _heading(point: Row, launches: Sequence[Row]) -> str:
-    state = trust(launches[0])
-    return words.point(point) + ("" if state == "valid" else f" ({state})")
-
-
-def _draw_ecdf(axes: Axes, launches: Sequence[Row]) -> None:
-    """The cumulative share of samples by value, one line per launch."""
-    for row in launches:
-        ordered = sorted(values(row))
-        if not ordered:
-            continue
-        shares = [(index + 1) / len(ordered) for index in range(len(ordered))]
-        axes.step(
-            ordered, shares, where="post", color=colour(row["launch"]), linewidth=1.3, label=f"_ecdf {row['launch']}"
-        )
-    axes.set_ylim(0, 1.02)
-    axes.set_ylabel("Share of samples")
-
-
-def _draw_strips(axes: Axes, launches: Sequence[Row]) -> None:
-    """Samples in measured order, one strip per launch from left to right, with its median as a line."""
-    start = 0
-    for row in launches:
-        samples = list(row["samples"] or ())
-        step = -(-len(samples) // SAMPLES_SHOWN) or 1
-        kept = samples[::step]
-        places = [start + index for index in range(len(kept))]
-        own: dict[str, Any] = {"color": colour(row["launch"]), "label": f"_strip {row['launch']}"}
-        axes.plot(places, kept, linestyle="none", marker=marker(row["launch"]), markersize=2.6, alpha=0.7, **own)
-        if kept:
-            middle = median(samples)
-            axes.plot(
-                [start, places[-1]], [middle, middle], color=look().ink, linewidth=1, label=f"_median {row['launch']}"
-            )
-        start += len(kept) + max(2, len(kept) // 20)
-    axes.set_xticks([])
-    axes.set_ylabel("Latency (ms)")
-    axes.yaxis.set_major_formatter(lambda value, _: number(value))
-    if not any(row["samples"] for row in launches):
-        axes.text(0.5, 0.5, "order not stored", transform=axes.transAxes, ha="center", color=look().grey)
-
-
-def _figure_text(
-    key: Row, points: Sequence[tuple[Row, list[Row]]], shown: Sequence[tuple[Row, list[Row]]]
-) -> FigureText:
-    from visualize.drawing.lines import legend_entry
-
+def _figure(key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Figure:
+    shown = [(point, launches[:MOST_LAUNCHES]) for point, launches in points[:MOST_POINTS]]
+    every = [row for _, launches in shown for row in launches]
+    has_curves = any(len(values(row)) >= LEAST_SAMPLES for row in every)
+    panels = [panel for point, launches in shown for panel in _panels(point, launches, has_curves=has_curves)]
     rows = [launches[0] for _, launches in shown]
-    numbers = sorted({row["launch"] for _, launches in shown for row in launches[:MOST_LAUNCHES]})
-    most = max(len(launches) for _, launches in shown)
-    blocks = {row["inner_loops"] for _, launches in shown for row in launches} - {1}
+    blocks = {row["inner_loops"] for row in every} - {1}
+    most = max(len(launches) for _, launches in points[:MOST_POINTS])
     rest = len(points) - len(shown)
+    curves = "Left: share of samples at or below each latency; right: one strip per launch, with its median."
+    strips = "One strip of samples per launch, with its median; too few samples for a distribution."
     reading = (
-        "Left: share of samples at or below each latency; right: one strip per launch, with its median.",
+        curves if has_curves else strips,
         "Each sample is the mean of a block of short calls." if blocks else None,
     )
     lacking = (
@@ -148,13 +83,114 @@ def _figure_text(
         f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
     )
     title = _title(key, shown)
-    return FigureText(
+    of_launch = {row["launch"]: row for row in every}
+    place = words.point(shown[0][0]) if len(shown) == 1 else ""
+    return Figure(
         title=title,
-        subtitle=words.subtitle(title, SampleDistribution.title, words.cell(key), str(key["task"])),
+        subtitle=words.subtitle(title, SampleDistribution.title, words.cell(key), str(key["task"]), place),
         source=words.provenance(rows),
         notes=words.sentences(reading, lacking),
-        legend=tuple(legend_entry(f"launch {launch + 1}", colour(launch), launch) for launch in numbers),
+        panels=tuple(panels),
+        columns=2 if has_curves else 1,
+        widths=(2.0, 3.0) if has_curves else (),
+        width_in=WIDTH_IN,
+        legend=entries(_strip_line(of_launch[launch], 0) for launch in sorted(of_launch)),
+        columns_of_table=("point", "launch", "samples", "min", "p25", "median", "p75", "p95", "max"),
+        rows=tuple(
+            (words.point(row), row["launch"] + 1, len(values(row)), *(_quantile(values(row), one) for one in QUANTILES))
+            for row in every
+            if values(row)
+        ),
+        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
+        details=details(key, CELL_DETAIL_COLUMNS),
     )
+
+
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def _quantile(samples: Sequence[float], share: float) -> float:
+    """The value at or above this share of the samples."""
+    ordered = sorted(samples)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Panel]:
+    state = trust(launches[0])
+    heading = words.point(point) + ("" if state == "valid" else f" ({state})")
+    name, unit = _names(launches[0])
+    drawn = [value for row in launches for value in values(row)]
+    strips = _strips(launches)
+    ends = [one.x for line in strips if isinstance(line, Line) for one in line.marks]
+    x = Axis(
+        title="Samples in measured order, launch by launch", low=-1.0, high=max(ends, default=1.0) + 1, has_grid=False
+    )
+    panels = [Panel(x=x, y=close_axis(f"{name} ({unit})", drawn), elements=tuple(strips), height_in=PANEL_IN)]
+    if has_curves:
+        values_axis = close_axis(f"{name} per sample ({unit})\nlower is better", drawn)
+        curves = tuple(_curve(row) for row in launches if values(row))
+        panels.insert(
+            0, Panel(x=values_axis, y=share_axis("Share of samples", 1.02), elements=curves, height_in=PANEL_IN)
+        )
+    return [replace(panels[0], title=heading), *panels[1:]]
+
+
+def _names(row: Row) -> tuple[str, str]:
+    name = "latency" if row["metric"] == "latency_wall" else str(row["metric"]).replace("_", " ")
+    return f"{name[0].upper()}{name[1:]}", row["unit"] or ""
+
+
+def _curve(row: Row) -> Line:
+    """The cumulative share of samples by value."""
+    ordered = sorted(values(row))
+    at = (
+        range(len(ordered))
+        if len(ordered) <= MOST_STEPS
+        else [round(step * (len(ordered) - 1) / MOST_STEPS) for step in range(MOST_STEPS + 1)]
+    )
+    marks = tuple(Mark(x=ordered[place], y=(place + 1) / len(ordered)) for place in at)
+    return Line(
+        label=str(row["launch"]), role="ecdf", marks=marks, colour=row["launch"], shape=None, step="after", width=1.3
+    )  # fmt: skip
+
+
+def _strip_line(row: Row, start: int) -> Line:
+    """Samples of a launch in measured order. Of many, the lowest and highest of each stretch are kept, so that no
+    disturbance is lost."""
+    samples = list(row["samples"] or ())
+    kept = list(enumerate(samples))
+    if len(samples) > SAMPLES_SHOWN:
+        each = -(-2 * len(samples) // SAMPLES_SHOWN)
+        stretches = [kept[at : at + each] for at in range(0, len(kept), each)]
+        kept = [
+            one for part in stretches
+            for one in sorted({min(part, key=lambda pair: pair[1]), max(part, key=lambda pair: pair[1])})
+        ]  # fmt: skip
+    marks = tuple(Mark(x=start + place, y=value, words=f"sample {at + 1}") for place, (at, value) in enumerate(kept))
+    return Line(
+        label=f"launch {row['launch'] + 1}", role=f"strip {row['launch']}", marks=marks, colour=row["launch"],
+        shape=row["launch"], dashes=None, size=2.6,
+    )  # fmt: skip
+
+
+def _strips(launches: Sequence[Row]) -> list[Element]:
+    """Samples in measured order, one strip per launch from left to right, with its median as a line."""
+    elements: list[Element] = []
+    start = 0
+    for row in launches:
+        strip = _strip_line(row, start)
+        if strip.marks:
+            middle = median(row["samples"])
+            ends = tuple(Mark(x=one.x, y=middle) for one in (strip.marks[0], strip.marks[-1]))
+            elements += [
+                strip,
+                Line(label=str(row["launch"]), role="median", marks=ends, colour="ink", shape=None, width=1.0),
+            ]
+        start += len(strip.marks) + max(2, len(strip.marks) // 20)
+    if not elements:
+        low = min(value for row in launches for value in values(row))
+        elements.append(Note(x=0.0, y=low, text="order not stored", dx=20, dy=20, colour="grey"))
+    return elements
 
 
 def _title(key: Row, shown: Sequence[tuple[Row, list[Row]]]) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from visualize.drawing import words
+from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.configurations import Finding, cut_note, finding, reach, speedup
-from visualize.drawing.layout import FigureText, finish, label_ends, new_figure
-from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries, spread
+from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel, end_notes
+from visualize.drawing.marks import Series, legend, marks_of, spread, states_legend
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     details,
     distinct_names,
@@ -23,7 +22,7 @@ from visualize.drawing.rows import (
     trust,
 )
 from visualize.drawing.rows import POINT_COLUMNS as FURTHER
-from visualize.drawing.style import look, scale_batch_axis, theme
+from visualize.drawing.scales import size_axis, value_axis
 
 # Several GPUs have a selector such as a:0,a:1 and a name such as "2 x A", from which their number follows. Results on
 # one GPU are read if several GPUs of the same type were measured.
@@ -93,9 +92,9 @@ class Scaling(ChartPlugin):
     needs = "a model measured at one point with two thread counts (--num-threads) or GPU counts (--device D:0,D:1)"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        yield from _pictures(THREADS, [row for row in rows if row["num_threads"] is not None])
-        yield from _pictures(GPUS, [row for own in rows if own["is_gpu"] for row in [_with_mode(own)]])
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        yield from _figures(THREADS, [row for row in rows if row["num_threads"] is not None])
+        yield from _figures(GPUS, [row for own in rows if own["is_gpu"] for row in [_with_mode(own)]])
 
 
 def _with_mode(row: Row) -> Row:
@@ -104,12 +103,12 @@ def _with_mode(row: Row) -> Row:
     return {**row, PLACEMENT: mode.pop(PLACEMENT, None), "mode": json.dumps(mode, sort_keys=True)}
 
 
-def _pictures(resource: Resource, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+def _figures(resource: Resource, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
     for key, members in grouped(rows, resource.subject):
         drawn = [row for row in members if is_ok(row) and row["value"]]
         groups = [group for group in _groups(resource, drawn) if _has_two(resource, group[1])]
         if groups:
-            yield _drawing(resource, key, members, groups)
+            yield _figure(resource, key, members, groups)
         else:
             what = f"{_title(resource)}: {key['model_id']} on {words.device(members[0])}"
             yield NotDrawn(what=what, why=f"no point was measured with two {resource.one} counts")
@@ -151,60 +150,47 @@ def _name(own: Row) -> str:
     return words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own)))
 
 
-def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]) -> Drawing:
+def _figure(resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]) -> Figure:
     shown = spread(groups, MOST_LINES)
     names = [_name(own) for own, _ in shown]
     labels = distinct_names(names, [details(own, ("runtime_mode", "simulated")) for own, _ in shown], ", ")
-    lines = [
-        Line(label=label, rows=_scaled(resource, rows), style=style, is_simulated=bool(own["simulated"]))
+    series = [
+        Series(label=label, rows=_scaled(resource, rows), style=style, is_simulated=bool(own["simulated"]))
         for style, (label, (own, rows)) in enumerate(zip(labels, shown, strict=True))
     ]
-    drawn = [row for line in lines for row in line.rows]
+    drawn = [row for one in series for row in one.rows]
     counts = sorted({resource.count(row) for row in drawn})
-    with theme():
-        figure, (axes,) = new_figure(WIDTH_IN, HEIGHT_IN)
-        draw_lines(axes, lines, resource.column)
-        ideal = [count / counts[0] for count in counts]
-        axes.plot(counts, ideal, color=look().grey, linestyle="--", linewidth=1, label="_perfect", zorder=1)
-        scale_batch_axis(axes, counts)
-        edge = reach([*ideal, *(row["value"] for row in drawn)], [row["high"] for row in drawn]) * 1.1
-        axes.set_ylim(0, edge)
-        several = resource.several[0].upper() + resource.several[1:]
-        axes.set(xlabel=several, ylabel=f"Speedup over {resource.counted(counts[0])}\nhigher is better")
-        label_ends(axes, [(counts[-1], ideal[-1], "perfect scaling", look().grey)])
-        cut = cut_note([row["high"] for row in drawn], edge)
-        finish(figure, _figure_text(resource, key, members, lines, shown, len(groups), cut))
-    return Drawing(
-        figure=figure,
-        name_parts=(str(key["model_id"]), str(key.get("device") or f"{key['device_type']}-gpus")),
-        details=details({**members[0], **key}, (*MODEL_COLUMNS, "device_name", "hardware_id")),
+    ideal = tuple(Mark(x=count, y=count / counts[0]) for count in counts)
+    highs = [row["high"] for row in drawn]
+    edge = reach([*(one.y for one in ideal), *(row["value"] for row in drawn)], highs)
+    several = resource.several[0].upper() + resource.several[1:]
+    title = f"Speedup over {resource.counted(counts[0])}\nhigher is better"
+    y = value_axis(title, [0.0, edge], room=1.1, may_be_log=False)
+    x = size_axis(several, counts)
+    x = replace(x, high=x.high * (x.high / x.low) ** 0.2 if x.is_log else x.high + 0.2 * (x.high - x.low))
+    perfect = Line(
+        label="", role="perfect", colour="grey", shape=None, dashes=1, width=1.0, marks=ideal, in_table=False
     )
-
-
-def _figure_text(
-    resource: Resource,
-    key: Row,
-    members: Sequence[Row],
-    lines: Sequence[Line],
-    shown: Sequence[tuple[Row, list[Row]]],
-    total: int,
-    cut: str | None,
-) -> FigureText:
+    lines = [one.line(marks_of(one.rows, resource.column)) for one in series]
+    named = end_notes(y, [(ideal[-1].x, ideal[-1].y, "perfect scaling")], HEIGHT_IN)
     result = _finding(resource, shown)
-    drawn = [row for line in lines for row in line.rows]
-    left_out = words.left_out(total - len(shown), total, "lines")
+    cut, rest = cut_note(highs, y.high), len(groups) - len(shown)
     alone = f"Points with a single {resource.one} count are not drawn." if len(drawn) < len(members) else None
     reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, result.note if result else None)
-    lacking = (words.doubts(drawn), left_out, alone)
+    lacking = (words.doubts(drawn), words.left_out(rest, len(groups), "lines"), alone)
     title = f"{key['model_id']}: {result.text}" if result else f"{_title(resource)}: {key['model_id']}"
     alone_name = _name(shown[0][0]) if len(shown) == 1 else ""
     device = words.device(members[0]) if resource is THREADS else str(key["card"] or key["device_type"])
-    return FigureText(
+    return Figure(
         title=title,
         subtitle=words.subtitle(title, _title(resource), device, str(key["task"]), alone_name),
         source=words.provenance(drawn),
         notes=words.sentences(reading, lacking),
-        legend=legend_entries(lines, drawn) if len(lines) > 1 else doubtful_entries(drawn),
+        panels=(Panel(x=x, y=y, elements=(perfect, *lines, *named), height_in=HEIGHT_IN),),
+        width_in=WIDTH_IN,
+        legend=legend(series, drawn) if len(series) > 1 else states_legend(drawn),
+        name_parts=(str(key["model_id"]), str(key.get("device") or f"{key['device_type']}-gpus")),
+        details=details({**members[0], **key}, (*MODEL_COLUMNS, "device_name", "hardware_id")),
     )
 
 

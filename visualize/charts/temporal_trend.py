@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure, wrap
-from visualize.drawing.lines import doubtful_entries, draw_trusted
-from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row, Selection, drawable, grouped
-from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, colour, look, theme
+from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
+from visualize.drawing.marks import ends, mark, states_legend
+from visualize.drawing.rows import ChartPlugin, Row, Selection, drawable, grouped
+from visualize.drawing.scales import close_axis, seconds_of, time_axis
+from visualize.drawing.style import COLOURS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from db.analysis.history.histories import History
+    from db.analysis.selection import Selection as Words
     from db.warehouse import Warehouse
 
 # Every measured result of the series, in the order and selection of `histories`. That excludes invalid results, which
@@ -42,6 +43,7 @@ PANEL_IN, LOW_PANEL_IN, FEW = 2.5, 2.1, 4
 MOST_LISTED = 6
 """Maximum versions and user notes in the caption."""
 ORDER = "by commit time, or by run time without a commit"
+UNCHANGED = "Line: median level; no change detected."
 SEGMENTS = "Steps: median level between changes; dashed lines: changes."
 
 
@@ -56,16 +58,22 @@ class TemporalTrend(ChartPlugin):
         """One row per measured result of each selected series, with its segment and the change that begins it."""
         from db.analysis.history.histories import histories
         from db.analysis.selection import Selection as Words
-        from db.analysis.selection import judged_metric, judged_value
+        from db.analysis.selection import judged_metric
 
         metric = judged_metric(warehouse, selection.metric or DEFAULT_METRIC)
         condition, values = _condition(selection)
         selected = Words(text="", words=condition, values=values)
         found, _ = histories(warehouse, selected, metric)
+        return self.rows_of(warehouse, found, metric, selected)
+
+    def rows_of(self, warehouse: Warehouse, found: Sequence[History], metric: Metric, selected: Words) -> list[Row]:
+        """The rows of these series within the selection."""
+        from db.analysis.selection import judged_value
+
         levels = {result: level for history in found for result, level in _levels(history).items()}
         ids = [history.series_id for history in found]
-        sql = SQL.format(condition=condition, value=judged_value(metric), **_bounds(metric))
-        rows = warehouse.query(sql, [ids, *values]).dicts()
+        sql = SQL.format(condition=selected.condition, value=judged_value(metric), **_bounds(metric))
+        rows = warehouse.query(sql, [ids, *selected.values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None}
         notes = _notes(warehouse, rows)
         return [
@@ -75,11 +83,11 @@ class TemporalTrend(ChartPlugin):
             for row in rows
         ]
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, ("model_id",)):
             series = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
             if series:
-                yield _drawing(key, series)
+                yield trend_figure(key, series)
             else:
                 what = f"{_heading_of(members[0])}: {key['model_id']}"
                 yield NotDrawn(what=what, why="every series has a single run")
@@ -141,26 +149,45 @@ def _notes(warehouse: Warehouse, rows: Sequence[Row]) -> dict[str, list[str]]:
     return {result: [note for name in names for note in notes.get(name, ())] for result, names in at.items()}
 
 
-def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
+def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
+    """The series of a model, each in its panel, those with changes first."""
     ordered = sorted(series, key=lambda rows: (all(row["change"] is None for row in rows), -len(rows)))
     shown = ordered[:MOST_SERIES]
     columns = min(COLUMNS, len(shown))
-    lines = -(-len(shown) // columns)
     listed: list[str] = []
     panel_in = PANEL_IN if len(shown) <= FEW else LOW_PANEL_IN
-    with theme():
-        width_in = WIDTH_IN if columns > 1 else WIDTH_IN * 0.75
-        figure, panels = new_figure(width_in, panel_in * lines + 0.4, lines, columns, sharex=False, sharey=False)
-        for place, (axes, rows) in enumerate(zip(panels, shown, strict=False)):
-            _draw_series(axes, rows, listed)
-            axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 1.3), loc="left", x=0)
-            if place % columns == 0:
-                axes.set_ylabel(words.metric_title(rows[-1]["metric"]))
-        for axes in panels[len(shown) :]:
-            axes.remove()
-        finish(figure, _figure_text(key, series, shown, listed))
-    metric = str(shown[0][0]["metric"].column)
-    return Drawing(figure=figure, name_parts=(str(key["model_id"]), *([metric] if metric != DEFAULT_METRIC else [])))
+    panels = tuple(_panel(rows, listed, panel_in) for rows in shown)
+    drawn = [row for rows in shown for row in rows]
+    metric, rest = str(drawn[0]["metric"].column), len(series) - len(shown)
+    more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
+    changed = any(row["change"] is not None for row in drawn)
+    left_out = (
+        f"Left out: {rest} of {len(series)} series; series with changes come first. Narrow the selection to see more."
+    )
+    title = _title(key, shown)
+    return Figure(
+        title=title,
+        subtitle=words.subtitle(title, _heading_of(drawn[0]), ORDER),
+        source=f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else "",
+        notes=words.sentences(
+            [SEGMENTS if changed else UNCHANGED, words.interval(drawn, "Vertical lines")],
+            [words.doubts(drawn), left_out if rest else None],
+        ),
+        panels=panels,
+        columns=columns,
+        width_in=WIDTH_IN if columns > 1 else WIDTH_IN * 0.75,
+        legend=states_legend(drawn),
+        columns_of_table=("series", "time (UTC)", "commit", words.metric_title(drawn[0]["metric"], ", "), "state"),
+        rows=tuple(
+            (
+                _heading(rows[-1]), f"{row[_time_of(rows)]:%Y-%m-%d %H:%M}", (row["git_commit"] or "-")[:10],
+                row["value"], row["validity"],
+            )
+            for rows in shown
+            for row in reversed(rows)
+        ),
+        name_parts=(str(key["model_id"]), *([metric] if metric != DEFAULT_METRIC else [])),
+    )  # fmt: skip
 
 
 def _heading_of(row: Row) -> str:
@@ -172,35 +199,35 @@ def _heading(row: Row) -> str:
     return words.unbroken(f"{words.cell(row)}: {words.point(row)}")
 
 
-def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
-    """Draw runs, levels and changes of a series. Text too long for the panel is appended to `listed`."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
-
-    times = [float(date2num(row[_time_of(rows)])) for row in rows]  # type: ignore[no-untyped-call]
-    place = rows[-1]["device_place"]
-    for time, row in zip(times, rows, strict=True):
-        if row["low"] is not None and row["high"] is not None:
-            axes.vlines(time, row["low"], row["high"], color=colour(place), linewidth=1, alpha=0.5, label="_interval")
-    points = [(time, row["value"], row) for time, row in zip(times, rows, strict=True)]
-    draw_trusted(axes, points, colour(place), place, "run", size=4.5)
-    ends = [row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None]
-    margin = 0.15 * (max(ends) - min(ends)) or 0.05 * max(ends)
-    axes.set_ylim(min(ends) - margin, max(ends) + 1.6 * margin)  # not from 0, which would hide a change of 2 %
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
-    _draw_levels(axes, times, rows)
-    for before, (time, row) in zip(rows, list(zip(times, rows, strict=True))[1:], strict=False):
+def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
+    """Runs, levels and changes of a series. Versions and notes are appended to `listed`, and marked by number or
+    letter."""
+    times = [seconds_of(row[_time_of(rows)]) for row in rows]
+    place = rows[-1]["device_place"] % len(COLOURS)
+    runs = Line(
+        label="", role="run", colour=place, shape=place, dashes=None, size=4.5, has_bands=False,
+        marks=tuple(
+            mark(row, time, row["value"], low=row["low"], high=row["high"], named=_run_words)
+            for time, row in zip(times, rows, strict=True)
+        ),
+    )  # fmt: skip
+    elements: list[Element] = [*_levels_of(times, rows), runs]
+    for (_, before), (time, row) in pairwise(zip(times, rows, strict=True)):
         changed = _changed_versions(before, row)
         if changed:
-            _flag(axes, time, str(1 + sum(text[0].isdigit() for text in listed)), changed, listed, look().grey)
+            flag = _flag(str(1 + sum(text[0].isdigit() for text in listed)), changed, listed)
+            elements.append(Note(x=time, y=0.95, text=flag, align="center", colour="grey", in_share=True))
     for time, row in zip(times, rows, strict=True):
         for note in row["notes"]:
             letter = ascii_uppercase[sum(text[0].isalpha() for text in listed) % len(ascii_uppercase)]
-            _flag(axes, time, letter, words.shortened(note), listed, look().ink)
-    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    margin = (times[-1] - times[0]) * 0.04 or 0.5
-    axes.set_xlim(times[0] - margin, times[-1] + margin)
+            flag = _flag(letter, words.shortened(note), listed)
+            elements.append(Note(x=time, y=0.95, text=flag, align="center", in_share=True))
+    y = close_axis(words.metric_title(rows[-1]["metric"]), ends(rows))
+    return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=_heading(rows[-1]), height_in=height_in)
+
+
+def _run_words(row: Row) -> str:
+    return f"{row['history_time']:%Y-%m-%d %H:%M}, commit {(row['git_commit'] or 'none')[:10]}"
 
 
 def _time_of(rows: Sequence[Row]) -> str:
@@ -208,23 +235,29 @@ def _time_of(rows: Sequence[Row]) -> str:
     return "history_time" if len({row["history_time"] for row in rows}) > 1 else "started_at"
 
 
-def _draw_levels(axes: Axes, times: Sequence[float], rows: Sequence[Row]) -> None:
-    judged = [(time, row) for time, row in zip(times, rows, strict=True) if row["segment"] is not None]
-    for _, segment in grouped([{**row, "at": time} for time, row in judged], ("segment",)):
-        axes.plot(
-            [segment[0]["at"], segment[-1]["at"]], [segment[0]["level"]] * 2, color=look().ink, linewidth=1.4,
-            label=f"_level {segment[0]['segment']}", zorder=3,
-        )  # fmt: skip
-    for time, row in judged:
+def _levels_of(times: Sequence[float], rows: Sequence[Row]) -> list[Element]:
+    """The median level of each segment, and a dashed line with its size at each change."""
+    judged = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["segment"] is not None]
+    elements: list[Element] = []
+    for _, segment in grouped(judged, ("segment",)):
+        level = tuple(Mark(x=row["at"], y=row["level"]) for row in (segment[0], segment[-1]))
+        number = str(segment[0]["segment"])
+        elements.append(
+            Line(label=number, role="level", marks=level, colour="ink", shape=None, width=1.4, in_table=False)
+        )
+    for row in judged:
         if row["change"] is not None:
-            axes.axvline(time, color=look().grey, linestyle="--", linewidth=1, label="_change")
             state = "" if row["change_state"] == "confirmed" else " (suspected)"
-            is_late = 2 * time > times[0] + times[-1]
-            axes.annotate(
-                f"{row['change']:+.1%}{state}", (time, 0), xycoords=("data", "axes fraction"),
-                xytext=(-3 if is_late else 3, 4), ha="right" if is_late else "left", textcoords="offset points",
-                fontsize=SMALL_SIZE, color=look().ink,
-            )  # fmt: skip
+            is_late = 2 * row["at"] > times[0] + times[-1]
+            text = f"{row['change']:+.1%}{state}"
+            elements += [
+                Rule(at=row["at"], along="x", role="change", label=text),
+                Note(
+                    x=row["at"], y=0.06, text=text, dx=-3 if is_late else 3, align="right" if is_late else "left",
+                    in_share=True,
+                ),
+            ]  # fmt: skip
+    return elements
 
 
 def _changed_versions(before: Row, row: Row) -> str:
@@ -234,45 +267,12 @@ def _changed_versions(before: Row, row: Row) -> str:
     return ", ".join(changed)
 
 
-def _flag(axes: Axes, time: float, mark: str, text: str, listed: list[str], own: str) -> None:
-    """A mark at the top of the panel, explained in the caption; equal explanations are listed once."""
+def _flag(mark: str, text: str, listed: list[str]) -> str:
+    """The mark of an explanation, which the source line lists; equal explanations are listed once."""
     known = next((line for line in listed if line.partition(": ")[2] == text), None)
     if known is None:
         listed.append(f"{mark}: {text}")
-    mark = known.partition(": ")[0] if known else mark
-    axes.annotate(
-        mark, (time, 1), xycoords=("data", "axes fraction"), xytext=(0, -3), textcoords="offset points", ha="center",
-        va="top", fontsize=SMALL_SIZE, color=own, label=f"_flag {mark}",
-        bbox={"boxstyle": "round,pad=0.2", "facecolor": look().background, "edgecolor": own, "linewidth": 0.7},
-    )  # fmt: skip
-
-
-def _figure_text(
-    key: Row, series: Sequence[list[Row]], shown: Sequence[list[Row]], listed: Sequence[str]
-) -> FigureText:
-    drawn = [row for rows in shown for row in rows]
-    rest = len(series) - len(shown)
-    more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
-    changed = any(row["change"] is not None for row in drawn)
-    reading = (
-        SEGMENTS if changed else "Line: median level; no change detected.",
-        words.interval(drawn, "Vertical lines"),
-        f"{'Axes do' if len(shown) > 1 else 'the axis does'} not start at 0.",
-    )
-    marks = f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else ""
-    lacking = (
-        words.doubts(drawn),
-        f"Left out: {rest} of {len(series)} series; series with changes come first. Narrow the selection to see more."
-        if rest else None,
-    )  # fmt: skip
-    title = _title(key, shown)
-    return FigureText(
-        title=title,
-        subtitle=words.subtitle(title, _heading_of(drawn[0]), ORDER),
-        source=marks,
-        notes=words.sentences(reading, lacking),
-        legend=doubtful_entries(drawn),
-    )
+    return known.partition(": ")[0] if known else mark
 
 
 def _metric(shown: Sequence[list[Row]]) -> str:

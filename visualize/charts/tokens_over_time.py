@@ -8,20 +8,20 @@ from itertools import accumulate
 from statistics import median
 
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import MOST_LINES, doubtful_entries, draw_trusted, legend_entry
+from visualize.drawing.batch_charts import MOST_LINES
+from visualize.drawing.figure import Figure, Mark, NotDrawn, Panel
+from visualize.drawing.marks import Series, legend
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     details,
     grouped,
+    trust,
 )
-from visualize.drawing.style import BAND_ALPHA, colour, line_style, theme
+from visualize.drawing.scales import value_axis
 
 SQL = """
 SELECT {facts}, raw.launch, raw.metric, raw.samples
@@ -68,12 +68,12 @@ class TokensOverTime(ChartPlugin):
     sql = SQL
     by_default = False
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "new_tokens")):
             results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
             series = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
             if series:
-                yield _drawing(key, series)
+                yield _figure(key, series)
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
                 yield NotDrawn(what=what, why="no raw samples of individual tokens")
@@ -100,49 +100,42 @@ def generation(rows: Sequence[Row]) -> Generation | None:
     )
 
 
-def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
-    shown = series[:MOST_LINES]
-    labels = [words.point({**row, "new_tokens": None}) for row, _ in shown]
-    with theme():
-        figure, (gaps, arrivals) = new_figure(WIDTH_IN, HEIGHT_IN, 1, 2, sharey=False)
-        for style, (label, (row, times)) in enumerate(zip(labels, shown, strict=True)):
-            own, dashes = colour(style), line_style(style)
-            band = gaps.fill_between(times.positions, times.low, times.high, color=own, alpha=BAND_ALPHA, linewidth=0)
-            band.set_label(f"_band {label}")
-            for axes, points in (
-                (gaps, list(zip(times.positions, times.gaps, strict=True))),
-                (arrivals, times.arrivals),
-            ):
-                axes.plot(*zip(*points, strict=True), color=own, linestyle=dashes, label=f"_line {label}")
-                if len(points) <= MOST_MARKS:
-                    draw_trusted(axes, [(x, y, row) for x, y in points], own, style, label, size=4)
-        gaps.set_ylim(0, max(max(times.high) for _, times in shown) * 1.1)
-        arrivals.set_ylim(bottom=0)
-        gaps.set(xlabel="Token", ylabel="Inter-token latency (ms)\nlower is better")
-        arrivals.set(xlabel="Token", ylabel="Time since the start of the call (ms)\nlower is better")
-        rows = [row for row, _ in shown]
-        entries = [
-            legend_entry(label, colour(style), style, linestyle=line_style(style)) for style, label in enumerate(labels)
+def _figure(key: Row, found: Sequence[tuple[Row, Generation]]) -> Figure:
+    shown = found[:MOST_LINES]
+    series = [
+        Series(label=words.point({**row, "new_tokens": None}), rows=(row,), style=style)
+        for style, (row, _) in enumerate(shown)
+    ]
+    gaps, arrivals = [], []
+    for one, (row, times) in zip(series, shown, strict=True):
+        state = trust(row)
+        gap_marks = [
+            Mark(x=x, y=y, low=low, high=high, state=state)
+            for x, y, low, high in zip(times.positions, times.gaps, times.low, times.high, strict=True)
         ]
-        rest = len(series) - len(shown)
-        lacking = (
-            words.doubts(rows),
-            f"Left out: {rest} of {len(series)} points; narrow the selection to see them, e.g. batch=8."
-            if rest
-            else None,
-        )
-        finish(
-            figure,
-            FigureText(
-                title=f"{TokensOverTime.title}: {key['model_id']}",
-                subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]), f"{key['new_tokens']} new tokens")),
-                source=words.provenance(rows),
-                notes=words.sentences([NOTE], lacking),
-                legend=(*entries, *doubtful_entries(rows)),
-            ),
-        )
-    return Drawing(
-        figure=figure,
+        arrival_marks = [Mark(x=x, y=y, state=state) for x, y in times.arrivals]
+        gaps.append(one.line(gap_marks, size=4.0, shape=one.style if len(gap_marks) <= MOST_MARKS else None))
+        arrivals.append(one.line(arrival_marks, size=4.0, shape=one.style if len(gap_marks) <= MOST_MARKS else None))
+    x = value_axis("Token", [float(key["new_tokens"])], may_be_log=False)
+    highest = [value for _, times in shown for value in times.high]
+    until = [at for _, times in shown for _, at in times.arrivals]
+    rows = [row for row, _ in shown]
+    rest = len(found) - len(shown)
+    left_out = f"Left out: {rest} of {len(found)} points; narrow the selection to see them, e.g. batch=8."
+    titles = ("Inter-token latency (ms)\nlower is better", "Time since the start of the call (ms)\nlower is better")
+    panels = [(titles[0], highest, gaps), *([(titles[1], until, arrivals)] if until else [])]
+    return Figure(
+        title=f"{TokensOverTime.title}: {key['model_id']}",
+        subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]), f"{key['new_tokens']} new tokens")),
+        source=words.provenance(rows),
+        notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
+        panels=tuple(
+            Panel(x=x, y=value_axis(title, values, may_be_log=False), elements=tuple(lines), height_in=HEIGHT_IN)
+            for title, values, lines in panels
+        ),
+        columns=len(panels),
+        width_in=WIDTH_IN,
+        legend=legend(series, rows),
         name_parts=(*(str(key[column]) for column in CELL_COLUMNS), f"n{key['new_tokens']}"),
         details=details(key, CELL_DETAIL_COLUMNS),
     )

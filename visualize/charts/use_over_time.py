@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
-from visualize.drawing.lines import doubtful_entries, legend_entry
+from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel
+from visualize.drawing.marks import Series, legend
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
-    Drawing,
-    NotDrawn,
     Row,
     details,
     grouped,
     trust,
 )
-from visualize.drawing.style import colour, look, marker, number, theme
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import value_axis
 
 TIMES = "monitor_time"
 """Raw metric with the time of each sample, in ms since the first."""
@@ -54,11 +48,11 @@ class UseOverTime(ChartPlugin):
     needs = "raw samples of a device with readable utilization"
     sql = SQL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
             points = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
             if any(launches(samples) for samples in points):
-                yield _drawing(key, [samples for samples in points if launches(samples)])
+                yield _figure(key, [samples for samples in points if launches(samples)])
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
                 yield NotDrawn(what=what, why="no readings with time stamps")
@@ -76,55 +70,49 @@ def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
     return readings
 
 
-def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
+def _figure(key: Row, points: Sequence[list[Row]]) -> Figure:
     shown = points[-MOST_POINTS:]
-    series = [(rows[0], launches(rows)) for rows in shown]
-    names = [name for name in PANELS if any(name in one for _, readings in series for one in readings)]
-    with theme():
-        figure, panels = new_figure(WIDTH_IN, PANEL_IN * len(names) + 0.4, len(names), sharey=False)
-        for axes, name in zip(panels, names, strict=True):
-            for style, (row, readings) in enumerate(series):
-                _draw_launches(axes, name, row, readings, style)
-            axes.set_ylabel(PANELS[name])
-            axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
-            axes.yaxis.set_major_formatter(lambda value, _: number(value))
-        panels[-1].set_xlabel("Time since the first reading (s)")
-        rows = [row for row, _ in series]
-        rest = len(points) - len(shown)
-        lacking = (
-            words.doubts(rows),
-            f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
-            if rest
-            else None,
-        )
-        entries = [legend_entry(words.point(row), colour(style), style) for style, row in enumerate(rows)]
-        finish(
-            figure,
-            FigureText(
-                title=f"{UseOverTime.title}: {key['model_id']}",
-                subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
-                source=words.provenance(rows),
-                notes=words.sentences([NOTE], lacking),
-                legend=(*entries, *doubtful_entries(rows)),
-            ),
-        )
-    return Drawing(
-        figure=figure,
+    series = [Series(label=words.point(rows[0]), rows=tuple(rows), style=style) for style, rows in enumerate(shown)]
+    readings = [launches(one.rows) for one in series]
+    names = [name for name in PANELS if any(name in one for launched in readings for one in launched)]
+    times = [time for launched in readings for one in launched for time in one[TIMES]]
+    x = value_axis("Time since the first reading (s)", times, may_be_log=False)
+    panels = []
+    for name in names:
+        lines = [line for one, launched in zip(series, readings, strict=True) for line in _lines(one, name, launched)]
+        values = [one.y for line in lines for one in line.marks]
+        y = value_axis(PANELS[name], values, may_be_log=False)
+        panels.append(Panel(x=x, y=y, elements=tuple(lines), height_in=PANEL_IN))
+    rows = [one.rows[0] for one in series]
+    rest = len(points) - len(shown)
+    left_out = f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
+    return Figure(
+        title=f"{UseOverTime.title}: {key['model_id']}",
+        subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+        source=words.provenance(rows),
+        notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
+        panels=tuple(panels),
+        width_in=WIDTH_IN,
+        legend=legend(series, rows),
         name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
         details=details(key, CELL_DETAIL_COLUMNS),
     )
 
 
-def _draw_launches(axes: Axes, name: str, row: Row, readings: Sequence[Mapping[str, list[float]]], style: int) -> None:
-    """One line for each launch with the reading; marks are hollow if the result is doubtful, crosses if invalid."""
-    own, state = colour(style), trust(row)
-    for number_of, one in enumerate(readings):
-        if name in one:
-            axes.plot(
-                one[TIMES], one[name], color=own, linewidth=1, marker="x" if state == "invalid" else marker(style),
-                markersize=3.5, markerfacecolor=own if state == "valid" else look().background,
-                label=f"_{name} {words.point(row)} {number_of}",
-            )  # fmt: skip
+def _lines(series: Series, name: str, readings: Sequence[Mapping[str, list[float]]]) -> list[Line]:
+    """One line for each launch with the reading."""
+    state = trust(series.rows[0])
+    return [
+        series.line(
+            [
+                Mark(x=x, y=y, state=state, words=f"launch {place + 1}")
+                for x, y in zip(one[TIMES], one[name], strict=True)
+            ],
+            role=name, width=1.0, size=3.5,
+        )
+        for place, one in enumerate(readings)
+        if name in one
+    ]  # fmt: skip
 
 
 PLUGIN = UseOverTime()

@@ -6,13 +6,12 @@ A configuration is how a model was run: device, runtime, precision, settings, th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from visualize.drawing import words
-from visualize.drawing.layout import wrap
-from visualize.drawing.lines import Line, configuration_lines, draw_trusted
+from visualize.drawing.figure import Colour, Element, Note, Panel, Rule
+from visualize.drawing.marks import Series, configuration_series, mark
 from visualize.drawing.rows import (
     SETUP_COLUMNS,
     Row,
@@ -23,10 +22,7 @@ from visualize.drawing.rows import (
     measured_apart,
     trust,
 )
-from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, look, number
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from visualize.drawing.scales import Axis, number, row_axis
 
 CONFIGURATION = (
     "device_name",
@@ -41,8 +37,8 @@ CONFIGURATION = (
 )
 MOST_ROWS = 24
 """Maximum configurations of a picture with one row each; the fastest of each device are kept."""
-ROW_IN, LINE_IN, LABEL_IN = 0.3, 0.15, 2.7
-"""Height of a row, of each further line of its label, and maximum width of a label."""
+ROW_IN, LABEL_IN = 0.42, 2.9
+"""Height of a row, whose label may have two lines, and maximum width of a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +123,20 @@ def finding(
     return Finding(text=f"{name} {verb} {times} times as fast as {other}")
 
 
-def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Line]:
+def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Series]:
     """One line per configuration and value of the axes, with a unique name and the colour of its device."""
     groups = grouped(rows, (*CONFIGURATION, *axes))
     facts = [(*details(key, SETUP_COLUMNS), *(words.axis(name, key[name]) for name in axes)) for key, _ in groups]
-    return configuration_lines(distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR), groups)
+    return configuration_series(distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR), groups)
 
 
 MOST_COLOURS = 12
 """Maximum configurations of a picture that distinguishes them by colour and marker."""
 
 
-def fastest(lines: Sequence[Line], most: int = MOST_ROWS, keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
+def fastest(
+    lines: Sequence[Series], most: int = MOST_ROWS, keep: Sequence[Row] = ()
+) -> tuple[list[Series], str | None]:
     """Lines sorted by their lowest `value` that is not invalid, and a note about lines left out.
 
     Of more than `most` lines, the fastest of each device stay, then the second fastest, and so on. Lines with a row in
@@ -162,53 +160,47 @@ def fastest(lines: Sequence[Line], most: int = MOST_ROWS, keep: Sequence[Row] = 
     return _numbered([by_speed[at] for at in sorted(order[:most])]), left_out
 
 
-def _numbered(lines: Sequence[Line]) -> list[Line]:
+def _numbered(lines: Sequence[Series]) -> list[Series]:
     """The lines with distinct markers, dashes and, on a single device, colours."""
     places = [line.place for line in lines]
     several = len(set(places)) > 1
     return [
-        replace(line, style=style, place=line.place if several else None, dashes=places[:style].count(places[style]))
+        replace(line, style=style, place=line.place if several else None, twin=places[:style].count(places[style]))
         for style, line in enumerate(lines)
     ]
 
 
-def _least(line: Line) -> tuple[bool, float]:
+def _least(line: Series) -> tuple[bool, float]:
     sound = [row["value"] for row in line.rows if trust(row) != "invalid"]
     return (not sound or line.is_simulated, min(sound or [row["value"] for row in line.rows]))
 
 
-def rows_height_in(lines: Sequence[Line]) -> float:
-    """Height of a panel of rows; every row is as high as the longest label requires."""
-    further = max(row_name(line).count("\n") for line in lines)
-    return (ROW_IN + LINE_IN * further) * len(lines) + ROW_IN
-
-
-def row_name(line: Line) -> str:
-    """The label of a line, wrapped to fit beside a panel."""
-    return wrap(line.label, TEXT_SIZE, LABEL_IN)
-
-
-def draw_rows(
-    axes: Axes, lines: Sequence[Line], at: Sequence[Row], ratio_of: Callable[[Row], Ratio], remark: Callable[[Row], str]
-) -> None:
-    """One row per line, fastest on top: the marker of its result in `at`, its interval as a whisker, and a remark."""
+def rows_panel(
+    series: Sequence[Series],
+    at: Sequence[Row],
+    ratio_of: Callable[[Row], Ratio],
+    remark: Callable[[Row], str],
+    x: Axis,
+    title: str = "",
+) -> Panel:
+    """One row per series, fastest on top: the marker of its result in `at`, its interval as a whisker, and a remark."""
     chosen = {id(row) for row in at}
-    for place, line in enumerate(lines):
-        drawn = [row for row in line.rows if id(row) in chosen]
+    elements: list[Element] = [Rule(at=1, along="x", role="baseline")]
+    for place, one in enumerate(series):
+        drawn = [row for row in one.rows if id(row) in chosen]
         if not drawn:
-            axes.annotate("not measured", (0, place), xycoords=axes.get_yaxis_transform(), xytext=(4, 0),
-                          textcoords="offset points", va="center", fontsize=SMALL_SIZE, color=look().grey)  # fmt: skip
+            elements.append(Note(x=x.low, y=place, text="not measured", dx=4, colour="grey"))
         for row in drawn:
             ratio = ratio_of(row)
-            end = ratio.value
-            if trust(row) != "invalid" and ratio.low is not None and ratio.high is not None:
-                axes.hlines(place, ratio.low, ratio.high, color=line.colour, zorder=2, label=f"_interval {line.label}")
-                end = max(end, min(ratio.high, MOST_REACH * end))
-            draw_trusted(axes, [(ratio.value, place, row)], line.colour, line.style, line.label)
-            axes.annotate(
-                remark(row), (end, place), xytext=(8, 0), textcoords="offset points", va="center",
-                fontsize=SMALL_SIZE, color=look().ink if trust(row) != "invalid" else look().grey,
-                bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.8}, zorder=3,
-            )  # fmt: skip
-    axes.set_yticks(range(len(lines)), [row_name(line) for line in lines])
-    axes.set_ylim(len(lines) - 0.4, -0.6)
+            own = mark(row, ratio.value, place, low=ratio.low, high=ratio.high)
+            elements.append(one.line([own], dashes=None, is_across=True, has_bands=False))
+            end = ratio.value if ratio.high is None else max(ratio.value, min(ratio.high, MOST_REACH * ratio.value))
+            ink: Colour = "ink" if trust(row) != "invalid" else "grey"
+            elements.append(Note(x=end, y=place, text=remark(row), dx=8, colour=ink))
+    y = row_axis([one.label for one in series])
+    return Panel(x=x, y=y, elements=tuple(elements), title=title, height_in=rows_height_in(series))
+
+
+def rows_height_in(series: Sized) -> float:
+    """Height of a panel of rows."""
+    return ROW_IN * len(series) + 0.8

@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.text import Text
 
+    from visualize.drawing.figure import Figure as Words
+
 MARGIN_IN = 0.16
 GAP_IN = 0.09
 LINE_SPACING = 1.3
-LEADER = {"arrowstyle": "-", "linewidth": 1.4, "shrinkA": 1, "shrinkB": 4, "relpos": (0, 0.5)}
-"""The leader from the end of a line to its label."""
 POINTS_PER_INCH = 72
-PANEL_SHARE = 0.75
-"""Approximate share of the panels in a figure's initial height; the rest is tick and axis labels."""
 DRAWN_SHARE = 0.97
 """Share of a width that text may occupy according to font metrics, since text is drawn wider at low resolution."""
 LEGEND_MARK_IN = 0.4
@@ -38,22 +36,6 @@ ORPHAN = 3
 """A last line of at most this many characters takes the previous word with it."""
 LONG_WORD = 30
 """Words with more characters may be broken at separators; shorter words stay whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureText:
-    """Text around the panels."""
-
-    title: str
-    subtitle: str
-    """What all results of the picture share: device, runtime, precision, task, point."""
-    source: str = ""
-    """Source of the data: weights, launches, dates."""
-    notes: tuple[str, ...] = ()
-    """Sentences of the caption, usually two: how to read the picture, and what is doubtful or missing."""
-    legend: tuple[Any, ...] = ()
-    """Labelled artists, in reading order."""
-    legend_title: str | None = None
 
 
 @dataclass(slots=True)
@@ -78,58 +60,8 @@ def new_figure(
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y_label: str) -> None:
-    """Label the axes of the left and lowest panels of a grid, and remove panels after the first `used`."""
-    for index, panel in enumerate(panels):
-        if index >= used:
-            panel.remove()
-            continue
-        if index + columns >= used:
-            panel.tick_params(labelbottom=True)
-            panel.set_xlabel(x_label, visible=True)
-        if index % columns == 0:
-            panel.set_ylabel(y_label, visible=True)
-
-
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the name of each line, (x, y, name, colour), to the right of its end, with a leader in the line's colour.
-    Overlapping names are moved up. Call this after the scales are set."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "the axes are in a figure"
-    points_high = figure.get_size_inches()[1] * POINTS_PER_INCH * PANEL_SHARE
-    low, high = axes.transData.inverted().transform(axes.transAxes.transform([(0, 0), (0, 1)]))[:, 1]
-    to_scale = axes.yaxis.get_transform().transform
-    span = float(to_scale(high) - to_scale(low)) or 1.0
-    below_pt = -SMALL_SIZE * LINE_SPACING
-    for x, y, name, own in sorted(ends, key=lambda end: end[1]):
-        at_pt = float(to_scale(y) - to_scale(low)) / span * points_high
-        moved_pt = max(at_pt, below_pt + SMALL_SIZE * LINE_SPACING)
-        below_pt = moved_pt
-        axes.annotate(
-            name, (x, y), xytext=(18, moved_pt - at_pt), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
-            color=look().ink, annotation_clip=False,
-            arrowprops={**LEADER, "color": own},
-        )  # fmt: skip
-
-
-def spaced(axes: Axes, places: Sequence[tuple[float, float]], width_pt: float) -> list[int]:
-    """Indices of the positions (x, y) whose labels of this width do not overlap; earlier positions take precedence.
-    Call this after the scales are set."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "the axes are in a figure"
-    if not places:
-        return []
-    points = axes.transData.transform(places) * POINTS_PER_INCH / figure.dpi
-    named: list[int] = []
-    for number, (x, y) in enumerate(points):
-        others = [points[other] for other in named]
-        if all(abs(x - left) >= width_pt or abs(y - low) >= SMALL_SIZE * LINE_SPACING for left, low in others):
-            named.append(number)
-    return named
-
-
-def finish(figure: Figure, words: FigureText) -> None:
-    """Write the text around the panels and set the figure's height."""
+def finish(figure: Figure, words: Words, legend_of: Sequence[Any] = ()) -> None:
+    """Write the text around the panels, with a legend of labelled artists, and set the figure's height."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width_in, panels_in = figure.get_size_inches()
@@ -138,10 +70,10 @@ def finish(figure: Figure, words: FigureText) -> None:
     _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=look().grey)
     if words.source:
         _write(figure, header, words.source, SMALL_SIZE, color=look().grey)
-    legend = _legend(figure, words)
+    legend = _legend(figure, legend_of, words.legend_title)
     legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
     footer = _TextBlock(height_in=legend_in + GAP_IN)
-    for note in words.notes:
+    for note in words.caption:
         _write(figure, footer, note, SMALL_SIZE, color=look().grey)
     height_in = header.height_in + panels_in + footer.height_in + MARGIN_IN
     figure.set_size_inches(width_in, height_in)
@@ -229,18 +161,18 @@ def _place(block: _TextBlock, top_in: float, height_in: float) -> None:
         artist.set_y((top_in - below_top_in) / height_in)
 
 
-def _legend(figure: Figure, words: FigureText) -> Legend | None:
+def _legend(figure: Figure, handles: Sequence[Any], title: str | None) -> Legend | None:
     """The legend, with as many columns as fit and wrapped labels."""
-    if not words.legend:
+    if not handles:
         return None
     width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
-    labels = [wrap(str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in words.legend]
+    labels = [wrap(str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in handles]
     columns = _most_columns(labels, width_in)
     while True:
         legend = figure.legend(
-            handles=list(words.legend),
+            handles=list(handles),
             labels=labels,
-            title=words.legend_title,
+            title=title,
             loc="upper center",
             ncols=columns,
             borderaxespad=0.0,

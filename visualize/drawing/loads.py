@@ -7,6 +7,7 @@ never in one picture, because a closed loop offers less load as soon as the serv
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from typing import Any
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
-from visualize.drawing.lines import Line
+from visualize.drawing.marks import Series
 from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped
-from visualize.drawing.style import number
+from visualize.drawing.scales import Axis, number, size_axis, ticks
 
 RATE = REQUEST_RATE
 LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DOUBLE) AS offered_rate,
@@ -29,7 +30,11 @@ LOOPS = {"open": "open loop: scheduled requests", "closed": "closed loop: fixed 
 MS_PER_S = 1000.0
 REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
 """Columns of the table requests."""
-TIMES = ", ".join(f"list({name} ORDER BY ordinal) AS each_{name}" for name in REQUEST_COLUMNS)
+MOST_READ = 3000
+"""Maximum requests read of a level: those drawn as bars and those in flight at the same time."""
+TIMES = ", ".join(
+    f"list({name} ORDER BY ordinal) FILTER (WHERE ordinal < {MOST_READ}) AS each_{name}" for name in REQUEST_COLUMNS
+)
 """SELECT list for `requests_of`."""
 REQUEST_PARTS = ("waiting to be sent", "until first token", "until end")
 LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight"}
@@ -54,22 +59,55 @@ def as_level(row: Row) -> dict[str, Any]:
     }
 
 
-def has_level(row: Row) -> bool:
-    """Whether the result has an offered rate or concurrency. Searches for a rate and tests that send all requests at
-    once have none."""
-    return row["loop"] != "open" or row["offered_rate"] is not None
+UNLIMITED = "unlimited"
+"""The level of a load that sends all requests at once (`--request-rate inf`)."""
+
+
+def is_search(row: Row) -> bool:
+    """Whether the result is that of a search for the highest rate, which is not a level."""
+    load = json.loads(row["extra"]).get("load")
+    return isinstance(load, dict) and load.get("searched_per_s") is not None
+
+
+def is_unlimited(row: Row) -> bool:
+    """Whether all requests were sent at once."""
+    return row["loop"] == "open" and row["offered_rate"] is None
 
 
 def level(row: Row) -> float:
-    """The offered load: requests per second, or requests in flight."""
-    return float(row["offered_rate"] or 0.0) if row["loop"] == "open" else float(row["concurrency"])
+    """The offered load: requests per second, or requests in flight; infinite if all requests were sent at once."""
+    if row["loop"] != "open":
+        return float(row["concurrency"])
+    return math.inf if row["offered_rate"] is None else float(row["offered_rate"])
 
 
 def level_words(row: Row) -> str:
-    """ "5 requests/s", "1 request/s", "8 in flight" """
+    """ "5 requests/s", "1 request/s", "unlimited requests/s", "8 in flight" """
     if row["loop"] != "open":
         return f"{number(level(row))} in flight"
+    if is_unlimited(row):
+        return f"{UNLIMITED} requests/s"
     return f"{number(level(row))} request{'' if level(row) == 1 else 's'}/s"
+
+
+def level_axis(rows: Sequence[Row], loop: str) -> Axis:
+    """The axis of offered loads. "unlimited" is a level of its own at the right edge (`place`)."""
+    title = LEVEL_TITLES[loop]
+    stated = sorted({level(row) for row in rows if not is_unlimited(row)})
+    if loop == "closed":
+        return size_axis(title, stated)
+    has_unlimited = any(map(is_unlimited, rows))
+    highest = stated[-1] if stated else 0.0
+    if not has_unlimited:
+        return Axis(title=title, low=0.0, high=1.05 * highest, ticks=ticks(0.0, highest))
+    edge = place_of_unlimited(rows)
+    labels = (*(ticks(0.0, highest) if stated else ()), (edge, UNLIMITED))
+    return Axis(title=title, low=0.0 if stated else edge - 1.0, high=1.05 * edge, ticks=labels)
+
+
+def place_of_unlimited(rows: Sequence[Row]) -> float:
+    """Where "unlimited" is on the axis: to the right of the highest rate."""
+    return 1.25 * max((level(row) for row in rows if not is_unlimited(row)), default=0.8)
 
 
 def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
@@ -84,15 +122,10 @@ def _other_axes(row: Row) -> str:
     return ", ".join(words.axis(name, value) for name, value in sorted(values.items()))
 
 
-def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
+def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Series], str | None]:
     """One line per server, or per model and batch size, and a note about lines left out. Rows have a `value`; lower is
     better."""
     return fastest(configurations(rows, ("batch_size",)), MOST_COLOURS, keep=keep)
-
-
-def ordered(line: Line) -> list[Row]:
-    """Levels of a line, lowest first."""
-    return sorted(line.rows, key=level)
 
 
 def request_words(key: Row) -> tuple[str, ...]:

@@ -10,14 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from benchmarking.core.profiles import KINDS, OTHER, OUTSIDE
+from visualize.drawing.figure import Colour, Entry
 from visualize.drawing.rows import SELECTED, ChartPlugin, Query, Row, Selection, bound
-from visualize.drawing.style import colour, look, number
-
-if TYPE_CHECKING:
-    from matplotlib.patches import Patch
+from visualize.drawing.scales import number
+from visualize.drawing.style import LOOKS, legible_on
 
 CHOSEN = "run.profile_id IN (SELECT unnest($profiles::VARCHAR[]))"
 """The condition of `Selection.profiles`."""
@@ -50,8 +48,8 @@ CALL = "the call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block of a flame graph or of a layer's bar."""
+class Span:
+    """A module or operator of a flame graph, or a part of a layer."""
 
     name: str
     """Path of a module, or name of an operator."""
@@ -100,7 +98,7 @@ def clock(row: Row) -> str:
     return "kernel time" if is_on_device(row) else "host time"
 
 
-def flame(row: Row) -> list[Block]:
+def flame(row: Row) -> list[Span]:
     """Blocks of the flame graph: the call, modules in model order below their parents, and operators below modules."""
     modules = {module["module"]: module for module in row["modules"] or () if module["module"] != OUTSIDE}
     total = total_ms(row)
@@ -117,7 +115,7 @@ def flame(row: Row) -> list[Block]:
         parent = _parent(path, modules)
         if parent != OUTSIDE:
             spent[parent] += spent[path]
-    blocks = [Block(name=CALL, label=CALL, kind=OTHER, depth=0, begin=0.0, share=1.0, ms=total)]
+    blocks = [Span(name=CALL, label=CALL, kind=OTHER, depth=0, begin=0.0, share=1.0, ms=total)]
 
     def place(path: str, begin: float, depth: int) -> None:
         for child in inner[path]:
@@ -125,7 +123,7 @@ def flame(row: Row) -> list[Block]:
             if share >= LEAST_SHARE:
                 label = child if path == OUTSIDE else child.removeprefix(f"{path}.")
                 blocks.append(
-                    Block(
+                    Span(
                         name=child, label=label, kind=modules[child]["kind"], depth=depth, begin=begin, share=share,
                         ms=spent[child],
                     )
@@ -137,7 +135,7 @@ def flame(row: Row) -> list[Block]:
             if share >= LEAST_SHARE:
                 name = operator["operator"]
                 blocks.append(
-                    Block(
+                    Span(
                         name=name, label=name.removeprefix("aten::"), kind=operator["kind"], depth=depth, begin=begin,
                         share=share, ms=operator["exclusive_ms"], is_operator=True,
                     )
@@ -163,7 +161,7 @@ def _depth(path: str, modules: dict[str, Row]) -> int:
     return 0 if parent == OUTSIDE else 1 + _depth(parent, modules)
 
 
-def layers(row: Row) -> dict[str, list[Block]]:
+def layers(row: Row) -> dict[str, list[Span]]:
     """Blocks of each layer by kind, in model order; modules outside layers come last."""
     spent: dict[str, dict[str, float]] = {}
     for module in row["modules"] or ():
@@ -173,14 +171,14 @@ def layers(row: Row) -> dict[str, list[Block]]:
     if not total or set(spent) == {NO_LAYER}:
         return {}
     spent[NO_LAYER] = spent.pop(NO_LAYER, {})
-    found: dict[str, list[Block]] = {}
+    found: dict[str, list[Span]] = {}
     for depth, (layer, kinds) in enumerate(spent.items()):
         begin = 0.0
         found[layer] = []
         for kind in sorted(kinds, key=KINDS.index):
             share = kinds[kind] / total
             found[layer].append(
-                Block(
+                Span(
                     name=f"{layer}, {WORDS.get(kind, kind)}", label=WORDS.get(kind, kind), kind=kind, depth=depth,
                     begin=begin, share=share, ms=kinds[kind],
                 )
@@ -242,18 +240,34 @@ def notes(row: Row) -> tuple[str, ...]:
     )
 
 
-def kinds_of(blocks: Iterable[Block]) -> list[str]:
-    """Kinds of modules in a picture, in the order of `KINDS`."""
-    return sorted({one.kind for one in blocks}, key=KINDS.index)
+def fill(kind: str) -> Colour:
+    """Colour of a kind of module, the same in every figure."""
+    return "grey" if kind == OTHER else KINDS.index(kind)
 
 
-def fill(kind: str) -> str:
-    """Colour of a kind of module, the same in every picture."""
-    return look().grey if kind == OTHER else colour(KINDS.index(kind))
+def ink(kind: str) -> Colour:
+    """The colour of text on a kind of module."""
+    own = fill(kind)
+    return legible_on(LOOKS["light"].colours[own]) if isinstance(own, int) else "#FFFFFF"
 
 
-def legend(blocks: Iterable[Block]) -> tuple[Patch, ...]:
-    """Legend entries for the kinds of modules in a picture."""
-    from matplotlib.patches import Patch
+def legend(spans: Iterable[Span]) -> tuple[Entry, ...]:
+    """Legend entries for the kinds of modules in a figure, in the order of `KINDS`."""
+    kinds = sorted({one.kind for one in spans}, key=KINDS.index)
+    return tuple(Entry(label=WORDS.get(kind, kind), colour=fill(kind)) for kind in kinds)
 
-    return tuple(Patch(color=fill(kind), label=WORDS.get(kind, kind)) for kind in kinds_of(blocks))
+
+MODULE_COLUMNS = ("module", "class", "part", "calls", "own ms", "share", "total ms")
+
+
+def module_rows(row: Row) -> tuple[tuple[object, ...], ...]:
+    """Modules with their times in ms per call."""
+    total = total_ms(row)
+    return tuple(
+        (
+            module["module"] or "outside modules", module["class_name"], WORDS.get(module["kind"], module["kind"]),
+            module["calls"], module["exclusive_ms"], f"{module['exclusive_ms'] / total:.1%}" if total else None,
+            module["inclusive_ms"],
+        )
+        for module in row["modules"] or ()
+    )  # fmt: skip

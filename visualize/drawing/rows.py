@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import PEAK_MEMORY, Direction
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from db.warehouse import Warehouse
+    from visualize.drawing.figure import Figure, NotDrawn
 
 PACKAGE = "visualize.charts"
 """The folder of the chart plugins."""
@@ -41,6 +43,8 @@ class Selection:
     """Device, device type or device name of the baseline in speedup charts; selects nothing."""
     metric: str | None = None
     """Column for charts of any metric, None for their default; selects nothing."""
+    samples: str | None = None
+    """Raw metric for charts of samples, None for the wall time of calls; selects nothing."""
 
 
 FIELDS = tuple(field.name for field in fields(Selection))
@@ -54,31 +58,12 @@ class Query:
     parameters: Mapping[str, str | list[str] | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """A finished figure and the parts of its file name."""
-
-    figure: Figure
-    name_parts: tuple[str, ...]
-    """Parts of the file name after the chart's name: model, device, runtime, precision."""
-    details: tuple[str, ...] = ()
-    """Further facts, in the same order for every drawing of a chart. Facts that differ are added to the file names of
-    drawings with equal names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotDrawn:
-    """An expected picture that is missing, and why."""
-
-    what: str
-    why: str
-
-
 class ChartPlugin(ABC):
-    """A kind of chart. Importing its module imports neither matplotlib nor seaborn."""
+    """A kind of chart, which says once what it shows: image files, pages and reports draw its figures. Importing its
+    module imports neither matplotlib nor seaborn."""
 
     name: str
-    """Name for `--chart`; equal to the module's name."""
+    """Name for `--chart`."""
     title: str
     needs: str
     """The data it needs, for `--list`."""
@@ -109,12 +94,20 @@ class ChartPlugin(ABC):
         return [drawable(row) for row in warehouse.query(query.sql, query.parameters).dicts()]
 
     @abstractmethod
-    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        """Pictures of the rows, one at a time to keep only one in memory.
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        """Figures of the rows, one at a time to keep only one in memory.
 
-        Incomparable results never share a picture silently: different weights, tasks, machines or settings go to
-        different pictures or are named in the picture.
+        Incomparable results never share a figure silently: different weights, tasks, machines or settings go to
+        different figures or are named in the figure.
         """
+
+
+@cache
+def charts() -> Mapping[str, ChartPlugin]:
+    """All charts by name, sorted: the `PLUGIN` of each module of the folder, or its `PLUGINS`."""
+    modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in plugins.names(PACKAGE)]
+    found = [one for module in modules for one in getattr(module, "PLUGINS", ()) or (module.PLUGIN,)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
 COMMAND = "coalesce(run.tags['ab'], run.session_id) AS command_id"

@@ -7,15 +7,13 @@ import charts keep their own; figures are drawn without pyplot's state.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ImageFormat = Literal["png", "svg", "pdf"]
@@ -39,8 +37,6 @@ class Look:
     grid: str
     colours: tuple[str, ...]
     """Series colours. Adjacent colours differ most, and both themes have similar hues in the same order."""
-    gradient: str
-    """Matplotlib colour map of heat maps."""
 
 
 # Okabe and Ito's palette (2008) without its yellow, which is hard to see on white, and four colours chosen to maximize
@@ -49,14 +45,14 @@ class Look:
 # fmt: off
 LOOKS: Mapping[ThemeName, Look] = {
     "light": Look(
-        background="#FFFFFF", ink="#000000", grey="#666666", grid="#DDDDDD", gradient="viridis_r",
+        background="#FFFFFF", ink="#000000", grey="#666666", grid="#DDDDDD",
         colours=(
             "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#590000", "#0000A6",
             "#A60053", "#9F40FF",
         ),
     ),
     "dark": Look(
-        background="#16191D", ink="#F0F0F0", grey="#A8AEB4", grid="#363B41", gradient="viridis",
+        background="#16191D", ink="#F0F0F0", grey="#A8AEB4", grid="#363B41",
         colours=(
             "#5B8DF2", "#FF9500", "#00D990", "#F2A7EC", "#F2F21E", "#B2FFFF", "#8C8888", "#FF0000", "#4040FF",
             "#A63258", "#804BA6",
@@ -67,6 +63,8 @@ LOOKS: Mapping[ThemeName, Look] = {
 COLOURS = LOOKS["light"].colours
 # Shapes that remain visible when hollow. One more than colours, so pairs repeat only after 132 series.
 MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">", "h", "P", "*", "d")
+GRADIENT = ("#FDE725", "#A0DA39", "#4AC16D", "#1FA187", "#277F8E", "#365C8D", "#46327E", "#440154")
+"""Colours of heat maps (viridis, from light to dark), in both themes: darker is faster."""
 BAND_ALPHA = 0.18
 MARKER_SIZE, MARKER_EDGE = 6.0, 1.4
 """Widths of a marker and its edge, in points."""
@@ -152,9 +150,25 @@ def colour(index: int) -> str:
     return look().colours[index % len(COLOURS)]
 
 
-def text_on(fill: Sequence[float]) -> str:
-    """Black or white, whichever is legible on a fill colour (red, green, blue, alpha; 0 to 1)."""
-    red, green, blue = fill[:3]
+def paint(own: int | str) -> str:
+    """A colour of a figure in the chosen theme: a series, "ink", "grey", "page", or #rrggbb."""
+    if isinstance(own, int):
+        return colour(own)
+    return {"ink": look().ink, "grey": look().grey, "page": look().background}.get(own, own)
+
+
+def heat(share: float) -> str:
+    """The colour of a heat map, from 0 (slowest, light) to 1 (fastest, dark), as #rrggbb."""
+    place = min(max(share, 0.0), 1.0) * (len(GRADIENT) - 1)
+    at = min(int(place), len(GRADIENT) - 2)
+    ends = [[int(one[i : i + 2], 16) for i in (1, 3, 5)] for one in GRADIENT[at : at + 2]]
+    mixed = (round(low + (high - low) * (place - at)) for low, high in zip(*ends, strict=True))
+    return "#" + "".join(f"{part:02X}" for part in mixed)
+
+
+def legible_on(fill: str) -> str:
+    """Black or white, whichever is legible on a colour #rrggbb."""
+    red, green, blue = (int(fill[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45 else "#FFFFFF"
 
 
@@ -163,10 +177,17 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-def line_style(index: int) -> Literal["-", "--", ":", "-."]:
+def dashes(index: int) -> int:
     """Dash pattern of series `index`, from 0: solid, then dashed once colours repeat, and so on."""
-    styles: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
-    return styles[index // len(COLOURS) % len(styles)]
+    return index // len(COLOURS) % len(DASHES)
+
+
+DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+
+
+def dash_pattern(index: int) -> Literal["-", "--", ":", "-."]:
+    """Matplotlib's name of a dash pattern."""
+    return DASHES[index % len(DASHES)]
 
 
 _UNDATED: Mapping[ImageFormat, Mapping[str, str | None]] = {
@@ -189,62 +210,3 @@ def image(figure: Figure, image_format: ImageFormat) -> bytes:
             metadata=dict(_UNDATED[image_format]),
         )
     return buffer.getvalue()
-
-
-def number(value: float) -> str:
-    """A number for an axis or label: 0.25, 4.6, 37, 1,200."""
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
-
-
-def spans_decade(values: Sequence[float]) -> bool:
-    """Whether positive values span a factor of ten or more, which needs a log scale."""
-    positive = [value for value in values if value > 0]
-    return len(positive) == len(values) > 0 and max(positive) >= 10 * min(positive)
-
-
-def grows_by_factors(sizes: Sequence[int]) -> bool:
-    """Whether sizes (sorted, distinct) grow by factors (1, 2, 4) rather than by steps (8, 9, 10).
-
-    Always true if they span a factor of 8, since small sizes would overlap on a linear axis.
-    """
-    if len(sizes) < 2:
-        return False
-    return sizes[-1] >= 8 * sizes[0] or all(after >= 1.5 * before for before, after in pairwise(sizes))
-
-
-def scale_batch_axis(axes: Axes, sizes: Sequence[int], most_ticks: int = 8) -> None:
-    """Ticks at the sizes (sorted, distinct) unless there are too many; a log2 scale if they grow by factors."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    low, high = sizes[0], sizes[-1]
-    by_factors = grows_by_factors(sizes)
-    if by_factors:
-        axes.set_xscale("log", base=2)
-        axes.set_xlim(low / 2**0.35, high * 2**0.35)
-    else:
-        margin = 0.06 * (high - low) or 0.5
-        axes.set_xlim(low - margin, high + margin)
-    many = LogLocator(2, numticks=most_ticks) if by_factors else MaxNLocator(most_ticks, integer=True)
-    axes.xaxis.set_major_locator(FixedLocator(list(sizes)) if len(sizes) <= most_ticks else many)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
-
-
-def scale_value_axis(axes: Axes, values: Sequence[float], direction: Literal["x", "y"] = "y") -> None:
-    """A log scale if the values span a factor of ten, else linear from 0."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis = axes.yaxis if direction == "y" else axes.xaxis
-    set_limits = axes.set_ylim if direction == "y" else axes.set_xlim
-    low, high = min(values), max(values)
-    if spans_decade(values):
-        (axes.set_yscale if direction == "y" else axes.set_xscale)("log")
-        set_limits(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low and direction == "y" else (1,)))
-        axis.set_minor_locator(NullLocator())
-    else:
-        set_limits(0, high * 1.08 or 1)
-        axes.locator_params(axis=direction, steps=[1, 2, 5, 10])  # a tick at 1.25 would be labelled 1.2
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))

@@ -12,7 +12,7 @@ from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from visualize.drawing.rows import Row, is_ok, settings, trust
-from visualize.drawing.style import number
+from visualize.drawing.scales import number
 
 SEPARATOR = " · "
 NO_VALUE = "without this metric"

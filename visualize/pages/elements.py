@@ -70,14 +70,33 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An entry of a chart's legend."""
+
+    label: str
+    colour: str
+    """A class of the style sheet, or #rrggbb."""
+    path: str | None
+    """Outline of the marker; None for a line or a patch."""
+    dashes: str | None
+    """Dash pattern of the line; None for a marker or patch without a line."""
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart with its text and a table of its values."""
+    """A chart with its text and a table of its values; `vega.chart` makes it from a figure."""
 
     title: str
     """A finding, if there is one."""
+    subtitle: str = ""
     caption: str
-    spec: Mapping[str, Any]
-    """Vega-Lite specification."""
+    source: str = ""
+    specs: tuple[Mapping[str, Any], ...]
+    """Vega-Lite specification of each panel."""
+    columns: int = 1
+    legend: tuple[Key, ...] = ()
+    legend_title: str | None = None
     table: Grid
 
 

@@ -58,8 +58,6 @@ class SeriesNotes:
     notes: tuple[Note, ...]
     targets: tuple[tuple[str, str], ...]
     """Possible subjects of a note: (id, text)."""
-    marks: tuple[dict[str, str], ...]
-    """Notes about runs, for the chart: "time" and "note"."""
     triages: tuple[str, ...] = TRIAGES
 
 
@@ -75,11 +73,6 @@ def series_notes(data: Data, history: History, metric: Metric) -> SeriesNotes:
         unraised=sum(not _has_alert(one, rows, metric) for one in _worse(history, metric)),
         notes=tuple(_note(one, places) for one in found),
         targets=((history.series_id, "the whole series"), *_runs(history)),
-        marks=tuple(
-            {"time": places[one.target_id].history_time.isoformat(), "note": one.note}
-            for one in found
-            if one.target_id in places
-        ),
     )
 
 

@@ -28,11 +28,10 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.profile_pictures import Bars, pictures
 from visualize.pages.result_rows import NUMBERS, DoubtNote, noted_doubts, result_table
 from visualize.pages.views.compare import ABResult, compared
-from visualize.report import findings
-from visualize.report.charts import result_charts
+from visualize.pages.views.profiles import profile_charts
+from visualize.report import figures, findings
 from visualize.report.findings import Section
 from visualize.report.rows import MODEL, Row, State, is_ranked, read_profiles, read_results, read_runs
 
@@ -88,10 +87,12 @@ class Group:
     """(setup, status and points; error) of results that were not measured."""
     missing: tuple[str, ...]
     """Reasons for missing values."""
+    front: Chart | None
     charts: tuple[Chart, ...]
+    """Further charts, folded."""
     charts_left_out: int
-    profiles: tuple[tuple[str, tuple[Bars, ...]], ...]
-    """(setup and point, pictures) of profiles of the same model, task and weights on the same devices."""
+    profiles: tuple[tuple[str, tuple[Chart, ...]], ...]
+    """(setup and point, charts) of profiles of the same model, task and weights on the same devices."""
     profiles_left_out: int
 
 
@@ -105,6 +106,8 @@ class Report:
     """Empty in a comparison, which has its own summary."""
     comparison: ABResult | None
     doubts: tuple[DoubtNote, ...]
+    is_imported: bool
+    """Whether all runs are imported, so that nobody looked for disturbances."""
     next_steps: tuple[str, ...]
     overview: Grid | None
     """A row per run; None for a single run."""
@@ -141,6 +144,7 @@ def report_of(
     sides = {} if comparison is None else comparison.sides
     own = custom_metrics(warehouse)
     profiled = read_profiles(warehouse, runs)
+    chart_rows = figures.rows_by_chart(warehouse, ids)
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
     return Report(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
@@ -148,11 +152,14 @@ def report_of(
         summary=() if comparison is not None else findings.summary(rows),
         comparison=None if comparison is None else compared(comparison.comparison, comparison.command),
         doubts=_doubts(rows),
+        is_imported=all(run["origin_format"] is not None for run in runs),
         next_steps=findings.next_steps(rows, ranks=comparison is None),
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
         software=_software(runs),
-        groups=tuple(_group(key, members, numbers, sides, own, profiled) for key, members in grouped(rows, MODEL)),
+        groups=tuple(
+            _group(key, members, numbers, sides, own, profiled, chart_rows) for key, members in grouped(rows, MODEL)
+        ),
         method=METHOD,
         methods=tuple(_method(number, members) for number, members in _by_number(runs, numbers).items()),
     )
@@ -199,11 +206,12 @@ def _group(
     sides: Mapping[str, str],
     own: Mapping[str, Metric],
     profiled: Sequence[Row],
+    chart_rows: Mapping[str, Sequence[Row]],
 ) -> Group:
     about = [str(key["task"]), f"{key['weights']} weights"]
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
-    charts, left_out = result_charts(rows)
+    pictures = figures.drawn(chart_rows, {row["result_id"] for row in rows})
     of_model = [row for row in profiled if all(row[name] == key[name] for name in ("model_id", "task", "weights"))]
     return Group(
         title=visible(str(key["model_id"])),
@@ -211,9 +219,10 @@ def _group(
         grid=_grid(rows, numbers, sides, own),
         failures=_failures(rows),
         missing=_missing(rows),
-        charts=charts,
-        charts_left_out=left_out,
-        profiles=tuple((_profiled(row), pictures(row)) for row in of_model[:MOST_PROFILES]),
+        front=pictures.front,
+        charts=pictures.others,
+        charts_left_out=pictures.left_out,
+        profiles=tuple((_profiled(row), profile_charts(row)) for row in of_model[:MOST_PROFILES]),
         profiles_left_out=max(0, len(of_model) - MOST_PROFILES),
     )
 

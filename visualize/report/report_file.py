@@ -249,8 +249,11 @@ def markdown(report: Report) -> str:
         parts += [_items([*(f"{name}: {error}" for name, error in group.failures), *group.missing])]
     software = ", ".join(f"{name} {version}" for name, version in report.software)
     parts += ["### Hardware and software", *_table(report.machines), markdown_escaped(software)]
-    methods = [f"Method {one.number}\n\n{_items([f'{n}: {v}' for n, v in one.facts])}\n\n{_code(one.command)}"
-               for one in report.methods]  # fmt: skip
+    methods = [
+        f"Method {one.number}\n\n{_items([f'{n}: {v}' for n, v in one.facts])}"
+        + (f"\n\n{_code(one.command)}" if one.command else "")
+        for one in report.methods
+    ]
     parts += ["### Method", markdown_escaped(report.method)]
     parts += ["<details><summary>Commands that measured it</summary>", *methods, "</details>"]
     return "\n\n".join(part for part in parts if part) + "\n"

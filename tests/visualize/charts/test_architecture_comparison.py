@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarking.core.plugins import family_names
-from visualize.drawing.rows import NotDrawn
+from visualize.drawing.figure import NotDrawn
 
 NAME = "architecture_comparison"
 

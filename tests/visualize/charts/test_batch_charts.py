@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from visualize.drawing.rows import NotDrawn
+from visualize.drawing.figure import NotDrawn
+from visualize.drawing.picture import picture
 from visualize.drawing.style import COLOURS
 
 LATENCY, THROUGHPUT, MEMORY = "latency_vs_batch_size", "throughput_vs_batch_size", "memory_vs_batch_size"
@@ -230,8 +231,8 @@ def test_too_many_lines_are_split_into_several_pictures(make_run, outcomes, see)
     axes = {"image_size": (64, 128, 256, 512), "steps": (1, 2, 4)}
     first, *others = outcomes(LATENCY, make_run(family="diffusion", axes=axes))
     assert [one.name_parts[4:] for one in (first, *others)] == [("steps-1",), ("steps-2",), ("steps-4",)]
-    assert see.legend(first.figure) == ["64", "128", "256", "512"]
-    assert see.texts(first.figure)[1].endswith("text-to-image · 1 step")
+    assert see.legend(picture(first)) == ["64", "128", "256", "512"]
+    assert see.texts(picture(first))[1].endswith("text-to-image · 1 step")
 
 
 def test_a_failed_point_adds_no_line_and_no_picture(make_run, figures, see):

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from visualize.drawing.rows import NotDrawn
+from visualize.drawing.figure import NotDrawn
+from visualize.drawing.picture import picture
 
 
 @pytest.fixture
@@ -100,18 +101,17 @@ def calibrated(shared_warehouse):
 
 
 def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, shared_warehouse, see, alter):
-    from benchmarking.core import plugins
-    from visualize.drawing.rows import PACKAGE, Selection
+    from visualize.drawing.rows import Selection, charts
 
     counted = alter.metrics(flops=4e9, bytes_accessed=2e8, achieved_flops_per_sec=5e11)
     run = alter.only(make_run(), lambda point: point.batch_size == 1 and point.sequence_length == 32)
-    chart = plugins.load(PACKAGE, "roofline")
+    chart = charts()["roofline"]
     rows = rows_of("roofline", alter.results(run, counted))
     (outcome,) = chart.draw(rows)
     assert outcome.why == "not calibrated: run_hardware_benchmark --calibrate-device --device cpu --save"
     calibrated(shared_warehouse)
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
-    (axes,) = drawing.figure.axes
+    (axes,) = picture(drawing).axes
     assert see.points(axes, "valid bert-base-uncased · eager · float32") == [(20, 500)]
     (start, ridge, _) = see.points(axes, "roof float32")
     assert ridge == (100, 1000)

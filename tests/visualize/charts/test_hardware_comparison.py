@@ -2,7 +2,7 @@
 
 import pytest
 
-from visualize.drawing.rows import NotDrawn
+from visualize.drawing.figure import NotDrawn
 
 NAME = "hardware_comparison"
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarking.core.records import REQUEST_RATE
 from tests.helpers.load import make_load, make_requests
-from visualize.drawing.rows import NotDrawn
+from visualize.drawing.figure import NotDrawn
 
 QUICK = "Test CPU (server) · quick-engine · float32"
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.core import plugins
 from benchmarking.core.codec import dumps
 from benchmarking.core.profiles import ModuleTime
 from db.profiles import TABLES
 from tests.helpers.records import make_profile
 from visualize.drawing import profiles
-from visualize.drawing.rows import PACKAGE, NotDrawn, Selection
+from visualize.drawing.figure import NotDrawn
+from visualize.drawing.picture import picture
+from visualize.drawing.rows import Selection, charts
 from visualize.visualize_benchmarks import main
 
 
@@ -26,7 +27,7 @@ def drawn_of(shared_warehouse):
             shared_warehouse.query(f"DELETE FROM {table}")
         for profile in given:
             shared_warehouse.ingest_profile(profile)
-        chart = plugins.load(PACKAGE, name)
+        chart = charts()[name]
         rows = chart.rows(shared_warehouse, Selection(**selection))
         return rows, list(chart.draw(rows))
 
@@ -61,9 +62,9 @@ def test_flame_graph_blocks_are_nested_and_as_wide_as_their_total_time(drawn_of,
         "h.0.attn": (3, 0.0, 0.3),
         "aten::addmm": (4, 0.0, 0.25),
     }
-    (axes,) = drawing.figure.axes
+    (axes,) = picture(drawing).axes
     assert {bar.get_label().removeprefix("_") for bar in axes.patches} == set(found)
-    texts = see.texts(drawing.figure)
+    texts = see.texts(picture(drawing))
     assert texts[0] == "bert-base-uncased: attention takes 30% of a call"
     assert any("under torch.profiler" in text for text in texts)
 
@@ -71,16 +72,17 @@ def test_flame_graph_blocks_are_nested_and_as_wide_as_their_total_time(drawn_of,
 def test_the_layer_chart_title_names_the_slowest_layer(drawn_of, see):
     ((row,), (drawing,)) = drawn_of("layer_times", make_profile(4.0))
     assert (
-        see.texts(drawing.figure)[0] == "bert-base-uncased: layer layers.1 takes 1.6 times as long as the median layer"
+        see.texts(picture(drawing))[0]
+        == "bert-base-uncased: layer layers.1 takes 1.6 times as long as the median layer"
     )
-    (axes,) = drawing.figure.axes
+    (axes,) = picture(drawing).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == ["layers.0", "layers.1", "outside layers"]
     assert [text.get_text() for text in axes.texts] == ["1 ms", "4 ms", "1 ms"]
     assert profiles.layers_title({**row, "modules": row["modules"][:1]}).endswith("layer layers.0 takes 1 ms of a call")
     _, (alike,) = drawn_of("layer_times", make_profile())
-    assert see.texts(alike.figure)[0] == "bert-base-uncased: 2 layers take about the same time, 1 to 1 ms each"
+    assert see.texts(picture(alike))[0] == "bert-base-uncased: 2 layers take about the same time, 1 to 1 ms each"
     _, (unlike,) = drawn_of("layer_times", make_profile(1.4))  # 1.17 times the median of the two
-    assert see.texts(unlike.figure)[0] == "bert-base-uncased: 2 layers take 1 to 1.4 ms each"
+    assert see.texts(picture(unlike))[0] == "bert-base-uncased: 2 layers take 1 to 1.4 ms each"
 
 
 def test_the_newest_profile_of_a_series_is_drawn_if_it_has_layers(drawn_of):

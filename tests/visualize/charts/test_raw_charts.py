@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from benchmarking.core import plugins
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.records import Samples
-from visualize.drawing.rows import PACKAGE, NotDrawn, Selection
+from visualize.drawing.figure import NotDrawn
+from visualize.drawing.picture import picture
+from visualize.drawing.rows import Selection, charts
 
 
 def samples(launch, metric, values, phase="measure", started_at="2026-01-02T03:04:06Z"):
@@ -42,10 +43,10 @@ def test_each_launch_has_a_distribution_and_a_strip_of_samples(one_point, figure
 
 
 def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
-    chart = plugins.load(PACKAGE, "sample_distribution")
+    chart = charts()["sample_distribution"]
     (row,) = rows_of("sample_distribution", one_point(samples(0, "latency_wall", (1, 2, 3))))
     (drawing,) = chart.draw([{**row, "samples": [], "sketch": [1.0, 2.0, 9.0]}])
-    ecdf, strip = drawing.figure.axes
+    ecdf, strip = picture(drawing).axes
     assert [x for x, _ in see.points(ecdf, "ecdf 0")] == [1, 2, 9]
     assert [text.get_text() for text in strip.texts] == ["order not stored"]
 
@@ -187,10 +188,10 @@ def test_trend_levels_and_changes_equal_those_of_the_history(months, rows_of):
 
 def test_a_trend_of_another_metric_has_its_title_and_unit(months, outcomes, see):
     (drawing,) = outcomes("temporal_trend", *months, metric="throughput_samples_per_sec")
-    (axes,) = drawing.figure.axes
+    (axes,) = picture(drawing).axes
     assert axes.get_ylabel() == "Throughput (items/s)\nhigher is better"
     assert see.points(axes, "level 0")[0][1] == pytest.approx(1000 / 8.016, rel=0.01)
-    assert see.texts(drawing.figure)[0].startswith("bert-base-uncased: throughput fell by 10.")
+    assert see.texts(picture(drawing))[0].startswith("bert-base-uncased: throughput fell by 10.")
     assert drawing.name_parts == ("bert-base-uncased", "throughput_samples_per_sec")
     (lacking,) = outcomes("temporal_trend", months[0], metric="load_time_s")
     assert (lacking.what, lacking.why) == (
@@ -199,7 +200,7 @@ def test_a_trend_of_another_metric_has_its_title_and_unit(months, outcomes, see)
 
 
 def test_user_notes_are_marked_and_explained(months, rows_of, shared_warehouse, see):
-    chart = plugins.load(PACKAGE, "temporal_trend")
+    chart = charts()["temporal_trend"]
     rows_of("temporal_trend", *months)
     shared_warehouse.query("DELETE FROM annotations")
     shared_warehouse.query(
@@ -208,7 +209,7 @@ def test_user_notes_are_marked_and_explained(months, rows_of, shared_warehouse, 
     )
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     shared_warehouse.query("DELETE FROM annotations")
-    assert see.says(drawing.figure, "Marks: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
+    assert see.says(picture(drawing), "Marks: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
 
 
 def test_a_trend_needs_two_runs_and_follows_the_selection(make_run, months, outcomes, rows_of):

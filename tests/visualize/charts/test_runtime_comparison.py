@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from matplotlib.colors import to_hex
 
-from visualize.drawing.rows import Drawing, NotDrawn
+from visualize.drawing.figure import Figure as Drawing
+from visualize.drawing.figure import NotDrawn
 from visualize.drawing.style import LOOKS, colour
 
 NAME = "runtime_comparison"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from visualize.drawing.configurations import APART
-from visualize.drawing.rows import NotDrawn
+from visualize.drawing.figure import NotDrawn
 
 CPU, CARD = "Test CPU (cpu)", "Card (cuda:0)"
 ONE_COMMAND = {"session_id": "1" * 8 + "-1111-7111-8111-111111111111"}

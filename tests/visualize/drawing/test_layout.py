@@ -7,11 +7,10 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.transforms import Bbox
 
-from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Samples
 from visualize.drawing.layout import label_ends, new_figure, spaced, wrap
-from visualize.drawing.rows import PACKAGE, Drawing
+from visualize.drawing.rows import Drawing
 from visualize.drawing.style import LOOKS, THEMES, chosen, theme
 
 TIME = "2026-01-02T03:04:06Z"
@@ -129,7 +128,7 @@ OF_LOADS = ("load_frontier", "load_latency", "request_timeline")
 """These need profiles or load tests; test_profile_charts.py and test_load_charts.py draw them."""
 OTHERS = tuple(
     name
-    for name in plugins.names(PACKAGE)
+    for name in charts()
     if name
     not in (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED, *OF_A_CELL, *OF_PROFILES, *OF_LOADS)
 )

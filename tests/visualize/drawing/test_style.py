@@ -10,7 +10,6 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
 from visualize.drawing import style
 from visualize.drawing.rows import PACKAGE
@@ -212,7 +211,7 @@ def test_a_png_has_at_least_150_dots_per_inch(images):
 
 def test_imports_are_light_and_drawing_leaves_pyplot_unchanged():
     modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
-    modules += [f"visualize.drawing.{name}" for name in ("layout", "lines", "rows", "style", "words")]
+    modules += [f"visualize.drawing.{name}" for name in ("batch_charts", "figure", "layout", "marks", "rows", "scales", "style", "words")]
     code = (
         f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(*sys.modules)\n"
         "import matplotlib, matplotlib.colors\n"

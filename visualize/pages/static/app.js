@@ -16,10 +16,10 @@
     return found;
   };
 
-  const config = () => {
+  const config = (width) => {
     const text = colour("--text"), faint = colour("--muted"), line = colour("--line");
     const font = getComputedStyle(document.body).fontFamily;
-    const palette = Array.from({ length: 8 }, (_, place) => colour(`--c${place}`));
+    const isNarrow = width < 520;
     return {
       background: "transparent",
       font,
@@ -27,19 +27,17 @@
       axis: {
         labelColor: faint, titleColor: faint, titleFontWeight: "normal", gridColor: line, domainColor: line,
         tickColor: line, labelFontSize: 11, titleFontSize: 11, titlePadding: 8, labelSeparation: 5,
+        labelLimit: isNarrow ? 130 : 300,
       },
-      legend: { labelColor: text, titleColor: faint, titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11 },
-      range: { category: palette },
-      rule: { color: faint },
-      mark: { color: palette[0] },
+      title: { color: text, fontWeight: "normal", fontSize: 12, limit: Math.max(width, 100) },
     };
   };
 
-  const options = () => ({
+  const options = (width) => ({
     ast: true, // interpret expressions, since the page's policy forbids eval
     actions: false,
     renderer: "svg",
-    config: config(),
+    config: config(width),
     defaultStyle: false,
     tooltip: { disableDefaultStyle: true, theme: "page" },
   });
@@ -53,29 +51,34 @@
       : part;
   };
 
-  const draw = async (figure) => {
-    const plot = figure.querySelector(".plot");
-    const spec = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+  const draw = async (panel) => {
+    const plot = panel.querySelector(".plot");
+    const spec = JSON.parse(panel.querySelector('script[type="application/json"]').textContent);
     try {
       await plot.view?.finalize();
-      plot.view = await vegaEmbed(plot, coloured(spec), options());
+      plot.view = await vegaEmbed(plot, coloured(spec), options(plot.clientWidth));
       plot.querySelector("svg").setAttribute("aria-hidden", "true"); // the label and the table describe it
-      figure.dataset.drawn = "yes";
+      panel.dataset.drawn = "yes";
+      const figure = panel.closest("figure");
+      if (!figure.querySelector(".panel:not([data-drawn])")) figure.dataset.drawn = "yes";
     } catch (error) {
       plot.textContent = `This chart cannot be drawn: ${error.message}`;
-      figure.querySelector("details").open = true;
+      panel.closest("figure").querySelector("details").open = true;
       console.error(error);
     }
   };
 
+  const PANELS = "figure.chart .panel";
+  const isShown = (panel) => panel.querySelector(".plot").clientWidth > 0; // folded charts are drawn once unfolded
+
   const prepare = (part) => {
-    if (globalThis.vegaEmbed) part.querySelectorAll("figure.chart:not([data-drawn])").forEach(draw);
+    if (globalThis.vegaEmbed) part.querySelectorAll(PANELS).forEach((one) => isShown(one) && !one.dataset.drawn && draw(one));
     part.querySelectorAll("[data-copy]").forEach((button) => {
       button.hidden = !navigator.clipboard;
     });
   };
 
-  const redraw = () => globalThis.vegaEmbed && document.querySelectorAll("figure.chart").forEach(draw);
+  const redraw = () => globalThis.vegaEmbed && document.querySelectorAll(PANELS).forEach((one) => isShown(one) && draw(one));
 
   // On a phone the navigation is wider than the screen: scroll to the current page.
   const current = document.querySelector("nav [aria-current]");
@@ -158,6 +161,13 @@
     document.addEventListener("htmx:after:swap", () => showMessage(""));
   }
 
+  document.addEventListener("toggle", (event) => event.target.open && prepare(event.target), true);
+  const openTarget = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (target && target.tagName === "DETAILS") target.open = true;
+  };
+  addEventListener("hashchange", openTarget);
+  openTarget();
   prepare(document);
   document.addEventListener("htmx:after:swap", () => prepare(document));
 })();

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.verdicts.words import CHANGED
 from db.analysis.compare.comparison import Comparison, Finding, compare
+from db.analysis.compare.judging import Judgement
 from db.analysis.compare.matching import across_column
 from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
-from visualize.pages import specs
+from visualize.drawing.figure import Colour, Figure, Mark, Panel, Rule, entries
+from visualize.drawing.figure import Line as Series
+from visualize.drawing.scales import Axis, row_axis, ticks
+from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
 from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.site import View
@@ -182,54 +186,59 @@ def _chart(words: ComparisonWords) -> Chart | None:
     found = [one for one in words.findings if one.judgement.change is not None][:MOST_BARS]
     if not found:
         return None
-    rows = [_bar(one, words, place) for place, one in enumerate(found)]
+    names = [" · ".join(row[: words.table.keys]) for row in words.table.rows]
+    shown = [(name, one.judgement) for name, one in zip(names, words.findings, strict=True) if one in found]
+    verdicts = list(dict.fromkeys(one.verdict for _, one in shown))
+    lines = [
+        Series(
+            label=verdict, colour=TONES.get(verdict, "grey"), shape=place, dashes=None, is_across=True, has_bands=False,
+            marks=tuple(
+                Mark(x=100 * one.change, y=at, low=_percent(one.low), high=_percent(one.high), words=name)
+                for at, (name, one) in enumerate(shown)
+                if one.verdict == verdict and one.change is not None
+            ),
+        )
+        for place, verdict in enumerate(verdicts)
+    ]  # fmt: skip
+    values = [0.0, *(value for line in lines for one in line.marks for value in _reach(one))]
+    edge = 0.06 * (max(values) - min(values)) or 1.0
+    low, high = min(values) - edge, max(values) + edge
+    marks_at = tuple((value, f"{value:+g} %" if value else "0 %") for value, _ in ticks(low, high))
+    x = Axis(title="Change from A to B", low=low, high=high, ticks=marks_at)
+    elements = (Rule(at=0.0, along="x", role="no change"), *lines)
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
-    return Chart(
-        title=_chart_title(rows),
-        caption="Change from A to B. Lines are 95 % confidence intervals; points without a line have no verdict."
-        f"{more}",
-        spec=specs.intervals(rows, "point", "low", "change", "high", "verdict", title="change from A to B"),
-        table=Grid(
-            headings=tuple(
-                Heading(text=name, is_number=name not in ("point", "verdict"))
-                for name in ("point", "verdict", "change", "low", "high")
-            ),
-            rows=tuple(
-                (
-                    text_cell(row["point"]),
-                    state_cell(row["verdict"]),
-                    *(text_cell(None if row[name] is None else percent_change(row[name])) for name in BOUNDS),
-                )
-                for row in rows
-            ),
-            caption="The changes",
+    figure = Figure(
+        title=words.summary[:1].upper() + words.summary[1:],
+        notes=(f"Lines are 95 % confidence intervals; points without a line have no verdict.{more}",),
+        panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=elements, height_in=0.5),),
+        legend=entries(lines),
+        columns_of_table=("point", "verdict", "change", "low", "high"),
+        rows=tuple(
+            (name, one.verdict, *(None if value is None else percent_change(value) for value in _bounds(one)))
+            for name, one in shown
         ),
     )
+    return vega.chart(figure)
 
 
-def _chart_title(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The point with the worst change, and the number of other changes."""
-    changed = [row for row in rows if row["verdict"] in CHANGED]
-    if not changed:
-        return f"No change at {'the point' if len(rows) == 1 else f'any of {len(rows)} points'}"
-    worst, *others = changed
-    more = f", {len(others)} other{'s' if len(others) > 1 else ''} changed" if others else ""
-    return f"{worst['point']}: {abs(worst['change']):.1%} {worst['verdict']}{more}"
+TONES: Mapping[str, Colour] = {
+    "slower": 1, "worse": 1, "more": 1, "faster": 2, "better": 2, "less": 2, "inconclusive": 4, "equivalent": "grey",
+}  # fmt: skip
+"""Verdict -> colour of its marks."""
 
 
-BOUNDS = ("change", "low", "high")
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
 
 
-def _bar(finding: Finding, words: ComparisonWords, place: int) -> dict[str, Any]:
-    judgement = finding.judgement
-    name = " · ".join(words.table.rows[place][: words.table.keys])
-    return {
-        "point": name,
-        "verdict": judgement.verdict,
-        "change": judgement.change,
-        "low": judgement.low,
-        "high": judgement.high,
-    }
+def _bounds(judgement: Judgement) -> tuple[float | None, ...]:
+    return (judgement.change, judgement.low, judgement.high)
+
+
+def _reach(one: Mark) -> list[float]:
+    """What the axis must show of a mark: long intervals are cut off at three times the change."""
+    far = 3 * abs(one.x) + 5
+    return [one.x, *(max(-far, min(far, end)) for end in (one.low, one.high) if end is not None)]
 
 
 def _sessions(data: Data, parameters: CompareParameters) -> Grid:

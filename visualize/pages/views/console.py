@@ -14,7 +14,10 @@ from db.query import dictionary
 from db.query.answers import LINES
 from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet
 from db.values import plain, readable
-from visualize.pages import specs
+from visualize.drawing.figure import Block, Element, Figure, Line, Mark, Note, Panel
+from visualize.drawing.scales import Axis as Scale
+from visualize.drawing.scales import close_axis, number, row_axis, seconds_of, ticks, time_axis, value_axis
+from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Heading, Link
 from visualize.pages.site import Download, File, View
 
@@ -159,14 +162,40 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
     if not values or is_too_much:
         return None
     names = ", ".join(columns[place].name for place in over), columns[y].name
-    spec = specs.lines(values, *names, is_time=_is_time(x)) if is_line else specs.plain_bars(values, *names)
+    panel = _line_panel(values, *names, is_time=_is_time(x)) if is_line else _bar_panel(values, *names)
     shown = [*over, y]
-    return Chart(
+    figure = Figure(
         title=f"{names[1]} by {names[0]}",
-        caption=f"The first column of numbers over {'the first column' if over == [0] else 'the columns before it'}.",
-        spec=spec,
-        table=_grid([columns[place] for place in shown], [tuple(row[place] for place in shown) for row in rows]),
+        notes=(f"The first column of numbers over {'the first column' if over == [0] else 'the columns before it'}.",),
+        panels=(panel,),
     )
+    table = _grid([columns[place] for place in shown], [tuple(row[place] for place in shown) for row in rows])
+    return vega.chart(figure, table)
+
+
+def _line_panel(values: Sequence[dict[str, Any]], x: str, y: str, *, is_time: bool) -> Panel:
+    times = [seconds_of(datetime.fromisoformat(one["x"])) if is_time else float(one["x"]) for one in values]
+    marks = tuple(Mark(x=time, y=one["y"]) for time, one in sorted(zip(times, values, strict=True), key=lambda p: p[0]))
+    low, high = min(times), max(times)
+    edge = 0.03 * (high - low) or 1.0
+    plain_axis = Scale(title=x, low=low - edge, high=high + edge, ticks=ticks(low - edge, high + edge))
+    line = Line(label="", marks=marks, colour=0, shape=0, size=4.0)
+    across = time_axis(times, x) if is_time else plain_axis
+    return Panel(x=across, y=close_axis(y, [one["y"] for one in values]), elements=(line,))
+
+
+def _bar_panel(values: Sequence[dict[str, Any]], x: str, y: str) -> Panel:
+    names = [str(one["x"]) for one in values]
+    elements: list[Element] = []
+    for place, one in enumerate(values):
+        ends = sorted((0.0, float(one["y"])))
+        elements += [
+            Block(left=ends[0], right=ends[1], bottom=place - 0.34, top=place + 0.34, role="bar",
+                  words=f"{names[place]}: {one['y']}"),
+            Note(x=max(ends), y=place, text=number(one["y"]), dx=4),
+        ]  # fmt: skip
+    across = value_axis(y, [one["y"] for one in values], room=1.15, may_be_log=False)
+    return Panel(x=across, y=replace(row_axis(names), title=x), elements=tuple(elements), height_in=0.5)
 
 
 def _joined(names: Sequence[Any]) -> str:

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.text import size_text, visible
-from visualize.drawing.rows import COMMAND, distinct_names
-from visualize.pages import specs
+from visualize.drawing import words
+from visualize.drawing.figure import Block, Element, Figure, Note, Panel
+from visualize.drawing.marks import states_legend
+from visualize.drawing.rows import COMMAND, distinct_names, trust
+from visualize.drawing.scales import number, row_axis, value_axis
+from visualize.pages import vega
 from visualize.pages.elements import (
     Chart,
     Choice,
     Grid,
     Heading,
     Link,
-    headings,
-    number_cell,
     point_text,
     text_cell,
     time_text,
@@ -48,7 +50,12 @@ ORDER BY count(DISTINCT (hardware_id, runtime, precision)) DESC, max(started_at)
 """
 """The model with the most setups."""
 OF_MODEL = f"""
-SELECT hardware_comparison.*, {COMMAND} FROM hardware_comparison JOIN benchmark_runs run USING (run_id)
+SELECT hardware_comparison.*, {COMMAND}, (
+    SELECT count(*) FROM hardware_info other
+    WHERE (other.first_seen_at, other.hardware_id) < (hardware.first_seen_at, hardware.hardware_id)
+) AS device_place
+FROM hardware_comparison JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware ON hardware.hardware_id = run.hardware_id
 WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
 """  # noqa: S608 - names of columns only
@@ -147,28 +154,39 @@ def _settings(row: Row) -> str:
 def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
     if not rows:
         return None
-    data = [
-        {"setup": name, "median ms": row["latency_median_ms"], "device": row["device"]}
-        for name, row in zip(names, rows, strict=True)
-    ][:MOST_BARS]
-    return Chart(
-        title=_finding(rows, names, baseline),
-        caption="The newest valid result of each setup, fastest first. Simulated devices come last and never win.",
-        spec=specs.bars(data, "setup", "median ms", "device", title="median latency (ms)"),
-        table=Grid(
-            headings=headings(("setup", "device", "median ms"), ("median ms",)),
-            rows=tuple(
-                (text_cell(one["setup"]), text_cell(one["device"]), number_cell(one["median ms"])) for one in data
+    shown = list(zip(names, rows, strict=True))[:MOST_BARS]
+    elements: list[Element] = []
+    for place, (name, row) in enumerate(shown):
+        value = float(row["latency_median_ms"])
+        elements += [
+            Block(
+                left=0.0, right=value, bottom=place - 0.34, top=place + 0.34, role=f"bar {name}",
+                fill="grey" if row["simulated"] else row["device_place"], state=trust(row),
+                words=f"{name}: {number(value)} ms",
             ),
-            caption="Median latencies",
+            Note(x=value, y=place, text=f"{number(value)} ms", dx=4),
+        ]  # fmt: skip
+    x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.15,
+                   may_be_log=False)  # fmt: skip
+    doubtful = words.doubts([row for _, row in shown])
+    figure = Figure(
+        title=_finding(rows, names, baseline),
+        notes=(
+            "The newest valid result of each setup, fastest first. Simulated devices come last and never win.",
+            *([doubtful] if doubtful else []),
         ),
+        panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=tuple(elements), height_in=0.5),),
+        legend=states_legend([row for _, row in shown], are_blocks=True),
+        columns_of_table=("setup", "device", "median ms", "state"),
+        rows=tuple((name, row["device"], row["latency_median_ms"], row["validity"]) for name, row in shown),
     )
+    return vega.chart(figure)
 
 
 def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
     """The fastest setup, if intervals support it."""
     from visualize.drawing.configurations import speedup
-    from visualize.drawing.rows import clear_winner, drawable, trust
+    from visualize.drawing.rows import clear_winner, drawable
 
     latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
     real = {

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.records import LOOP, SCENARIO
 from benchmarking.core.text import number, visible
 from visualize.drawing import loads, words
-from visualize.drawing.rows import Row, is_ok
+from visualize.drawing.configurations import CONFIGURATION
+from visualize.drawing.figure import Figure
+from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, trust
+from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
-from visualize.pages.load_pictures import GOODPUT, level_charts, request_charts, state
 from visualize.pages.result_rows import OTHERS, DoubtNote, noted_doubts
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.run import RunParameters, find_run
@@ -45,15 +47,25 @@ FROM newest LEFT JOIN levels USING (run_id) JOIN hardware_info hardware USING (h
 ORDER BY started_at DESC, newest.run_id DESC
 """
 """Excludes results of searches for a rate, which are not levels."""
-LEVELS = "SELECT * FROM all_results WHERE run_id = $run ORDER BY sequence_length, new_tokens, concurrency, result_id"
+LEVELS = """
+SELECT * FROM all_results
+WHERE run_id = $run OR (
+    $is_import AND run_id IN (
+        SELECT run_id FROM load_curve
+        WHERE model_id = $model AND curve_id IN (SELECT curve_id FROM load_curve WHERE run_id = $run)
+    )
+)
+QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY run_id <> $run, started_at DESC, result_id DESC) = 1
+ORDER BY sequence_length, new_tokens, concurrency, result_id
+"""
+"""Other tools write a file for each level: the levels of a curve are those of all its imported files."""
+GOODPUT = "goodput_requests_per_sec"
 ALIKE = """
 SELECT run_id, min(started_at) AS started_at FROM load_curve
 WHERE model_id = $model AND run_id <> $run AND curve_id IN (SELECT curve_id FROM load_curve WHERE run_id = $run)
 GROUP BY run_id ORDER BY started_at DESC, run_id LIMIT $most
 """
 MOST_ALIKE = 6
-FEWEST_LEVELS = 2
-"""Minimum levels of a curve."""
 SEARCHED = "highest_request_rate_per_sec"
 """Metric of a search for the highest rate."""
 NUMBERS: Mapping[str, str] = {
@@ -107,7 +119,7 @@ def _cells(row: dict[str, Any]) -> tuple[Cell, ...]:
         text_cell(row["device_name"] or row["device"]),
         text_cell(row["runtime"]),
         text_cell(kind_of(json.loads(row["runtime_mode"]))),
-        text_cell(f"{row['measured'] or 0}/{row['levels'] or 0}", hint="measured / planned"),
+        text_cell(f"{row['measured']}/{row['levels']}" if row["levels"] else None, hint="measured / planned"),
         number_cell(row["most_requests"]),
         number_cell(row["most_tokens"]),
         number_cell(row["most_goodput"], hint="requests per second within every limit"),
@@ -126,7 +138,9 @@ def _knee(row: dict[str, Any]) -> str | None:
 def _state(row: dict[str, Any]) -> Cell:
     if row["status"] != "ok":
         return state_cell(row["status"])
-    found = {"invalid": row["invalid"] or 0, "doubtful": row["doubtful"] or 0}
+    if not row["levels"]:
+        return text_cell("no levels", tone="muted")
+    found = {"invalid": row["invalid"], "doubtful": row["doubtful"]}
     states = ", ".join(f"{count} {word}" for word, count in found.items() if count)
     return text_cell(states or "valid", tone="bad" if found["invalid"] else "warn" if states else "")
 
@@ -156,6 +170,9 @@ class LoadPage:
     """(level, error) of levels that were not measured."""
     doubts: tuple[DoubtNote, ...]
     charts: tuple[Chart, ...]
+    overlaid: tuple[Chart, ...]
+    """All servers, engines and precisions that were tested with this model."""
+    is_import: bool
     drawn: str | None
     """The level whose requests are drawn."""
     requests: tuple[Chart, ...]
@@ -170,11 +187,13 @@ def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
     mode = json.loads(run["runtime_mode"])
     if LOOP not in mode:
         raise NotFoundError(f"run {run['run_id']} is not a load test: see /runs/{run['run_id']}")
-    found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, {"run": run["run_id"]}).dicts()]
-    rows = [{**row, "setup": words.cell(row), "state": state(row)} for row in found]
-    levels = sorted(filter(loads.has_level, rows), key=loads.level)
+    is_import = run["origin_format"] is not None
+    values = {"run": run["run_id"], "model": run["model_id"], "is_import": is_import}
+    found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, values).dicts()]
+    rows = [{**row, "state": "simulated" if row["simulated"] else trust(row)} for row in found]
+    levels = sorted((row for row in rows if not loads.is_search(row)), key=loads.level)
     drawn = _drawn(levels, parameters)
-    requests = () if drawn is None else request_charts(data, drawn)
+    requests = () if drawn is None else _figures(data, "request_timeline", Selection(results=(drawn["result_id"],)))
     return LoadPage(
         title=f"Load on {run['model_id']}, {run['runtime']} on {run['device_name'] or run['device']}",
         run_id=run["run_id"],
@@ -185,7 +204,9 @@ def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
         levels=_levels(levels, run["run_id"], drawn),
         failures=tuple((_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]),
         doubts=noted_doubts(rows, _level),
-        charts=_charts(levels),
+        charts=_charts(data, levels),
+        overlaid=_overlaid(data, run, mode),
+        is_import=is_import,
         drawn=_level(drawn) if drawn is not None and requests else None,
         requests=requests,
         alike=_alike(data, run),
@@ -202,7 +223,7 @@ def kind_of(mode: Mapping[str, Any]) -> str:
 
 def _level(row: Row) -> str:
     """The name of the level, or of the search that the result belongs to."""
-    return loads.level_words(row) if loads.has_level(row) else "the search for the highest rate"
+    return "the search for the highest rate" if loads.is_search(row) else loads.level_words(row)
 
 
 def _drawn(levels: Sequence[Row], parameters: LoadParameters) -> Row | None:
@@ -215,14 +236,25 @@ def _drawn(levels: Sequence[Row], parameters: LoadParameters) -> Row | None:
     return next((row for row in measured if row["is_knee"]), measured[0] if measured else None)
 
 
-def _charts(levels: Sequence[Row]) -> tuple[Chart, ...]:
-    kinds = loads.by_kind(list(filter(is_ok, levels)))
-    return tuple(
-        chart
-        for key, members in kinds
-        if len(members) >= FEWEST_LEVELS
-        for chart in level_charts(key, members, with_kind=len(kinds) > 1)
-    )
+def _figures(data: Data, name: str, selection: Selection) -> tuple[Chart, ...]:
+    chart = charts()[name]
+    return vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
+
+
+def _charts(data: Data, levels: Sequence[Row]) -> tuple[Chart, ...]:
+    """Latency, throughput and interactivity over the levels."""
+    selection = Selection(results=tuple(row["result_id"] for row in levels if is_ok(row)))
+    return tuple(one for name in ("load_latency", "load_frontier") for one in _figures(data, name, selection))
+
+
+def _overlaid(data: Data, run: Row, mode: Mapping[str, Any]) -> tuple[Chart, ...]:
+    """The newest levels of every server of the model in one chart; empty if there is only this one."""
+    chart = charts()["load_latency"]
+    rows = chart.rows(data.warehouse, Selection(model_id=run["model_id"]))
+    alike = [row for row in rows if row["loop"] == mode[LOOP]]
+    if len(grouped(alike, CONFIGURATION)) < 2:
+        return ()
+    return tuple(vega.chart(one) for one in chart.draw(alike) if isinstance(one, Figure) and len(one.legend) > 1)
 
 
 def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.text import number, visible
 from visualize.drawing import profiles
-from visualize.pages.elements import Grid, Link, headings, number_cell, point_text, text_cell, time_text
-from visualize.pages.profile_pictures import Bars, operators_table, pictures
+from visualize.drawing.rows import charts
+from visualize.pages import vega
+from visualize.pages.elements import Chart, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
 from visualize.pages.site import NotFoundError, View
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 MOST = 200
+MOST_OPERATORS = 40
 NEWEST = """
 WITH newest AS (
     SELECT * FROM profiles ORDER BY started_at DESC, profile_id DESC LIMIT $most
@@ -79,10 +81,6 @@ def profiles_page(data: Data, parameters: ProfilesParameters) -> ProfilesPage:
     )
 
 
-def _longest_part(row: Row) -> str | None:
-    return f"{profiles.WORDS.get(row['kind'], row['kind'])}, {row['share']:.0%}" if row["share"] else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileParameters:
     """The profile."""
@@ -97,7 +95,7 @@ class ProfilePage:
     title: str
     profile_id: str
     facts: tuple[tuple[str, str], ...]
-    pictures: tuple[Bars, ...]
+    charts: tuple[Chart, ...]
     operators: Grid
     missing: tuple[tuple[str, str], ...]
     command: str
@@ -113,10 +111,39 @@ def profile_page(data: Data, parameters: ProfileParameters) -> ProfilePage:
         title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
         profile_id=row["profile_id"],
         facts=_facts(row),
-        pictures=pictures(row),
-        operators=operators_table(row),
+        charts=profile_charts(row),
+        operators=_operators(row),
         missing=tuple((name.replace("_", " "), visible(why)) for name, why in sorted(dict(row["missing"]).items())),
         command=row["command"],
+    )
+
+
+def profile_charts(row: Row) -> tuple[Chart, ...]:
+    """The flame graph of a profile, and its layer times if it has layers."""
+    return tuple(one for name in ("flame_graph", "layer_times") for one in vega.charts(charts()[name].draw([row])))
+
+
+def _operators(row: Row) -> Grid:
+    """The longest operators, summed over modules."""
+    spent: dict[str, list[Row]] = {}
+    for operator in row["operators"] or ():
+        spent.setdefault(operator["operator"], []).append(operator)
+    total = profiles.total_ms(row)
+    longest = sorted(spent, key=lambda name: -sum(one["exclusive_ms"] for one in spent[name]))[:MOST_OPERATORS]
+    numbers = ("calls", "own ms", "share")
+    return Grid(
+        headings=tuple(Heading(text=name, is_number=name in numbers) for name in ("operator", *numbers, "limited by")),
+        rows=tuple(
+            (
+                text_cell(name),
+                number_cell(sum(one["calls"] for one in spent[name])),
+                number_cell(own := sum(one["exclusive_ms"] for one in spent[name])),
+                text_cell(f"{own / total:.1%}" if total else None),
+                text_cell(" and ".join(sorted({one["bound"] for one in spent[name] if one["bound"]})) or None),
+            )
+            for name in longest
+        ),
+        caption="Longest operators",
     )
 
 
@@ -171,6 +198,7 @@ VIEWS = (
         parameters=ProfileParameters,
         page=profile_page,
         is_in_navigation=False,
+        has_charts=True,
         in_files=lambda parameters: parameters,
     ),
 )

@@ -17,7 +17,10 @@ from db.analysis.recommend.options import Workload, models, options_by_workload,
 from db.analysis.recommend.recommendation import Option, Quantity, Recommendation, limited_value, recommend
 from db.analysis.recommend.text import RecommendationWords, recommendation_words
 from db.analysis.selection import EVERYTHING, Selection
-from visualize.pages import specs
+from visualize.drawing.figure import Entry, Figure, Mark, entries, pareto
+from visualize.drawing.figure import Line as Series
+from visualize.drawing.fronts import front_panel
+from visualize.pages import vega
 from visualize.pages.elements import Chart, Choice, Grid, Link, grid_of
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.run import RunParameters
@@ -196,27 +199,46 @@ def _grid(words: RecommendationWords, found: Recommendation) -> Grid:
 
 
 def _chart(words: RecommendationWords, found: Recommendation, workload: Workload) -> Chart:
+    """Latency and throughput of each option, with the front of these two quantities; options that miss a limit are
+    crossed out."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    rows = [
-        {
-            "option": ", ".join(row[: words.table.keys + 2]),
-            "device": row[0],
-            "latency": one.option.latency_ms,
-            "throughput": one.option.throughput,
-            "front": "yes" if one.is_on_front else "no",
-            "fits": "yes" if one.fits else "no",
-            "state": "valid" if one.option.validity == "valid" else "doubtful",
-        }
+    options = [
+        (row, one, float(one.option.latency_ms), float(one.option.throughput))
         for row, one in zip(words.table.rows, found.rated, strict=True)
+        if one.option.latency_ms and one.option.throughput
     ]
-    return Chart(
-        title="Latency and throughput of each option",
-        caption="Up and left is better. The dashed line is the Pareto front: every other option is beaten on all "
-        "quantities measured for all options. Crosses miss a limit."
-        + (" Hollow marks are doubtful." if any(row["state"] == "doubtful" for row in rows) else ""),
-        spec=specs.front(rows, x_title="median latency (ms)", y_title=f"throughput ({unit})"),
-        table=grid_of(words.table, "The options in the chart"),
+    devices = list(dict.fromkeys(row[0] for row, *_ in options))
+    lines = [
+        Series(
+            label=device, colour=place, shape=place, dashes=None,
+            marks=tuple(
+                Mark(
+                    x=latency, y=throughput, words=", ".join(row[1 : words.table.keys + 2]),
+                    state="invalid" if not one.fits else "valid" if one.option.validity == "valid" else "doubtful",
+                )
+                for row, one, latency, throughput in options
+                if row[0] == device
+            ),
+        )
+        for place, device in enumerate(devices)
+    ]  # fmt: skip
+    best = pareto([one for one in options if one[1].fits], lambda one: (one[2], one[3]))
+    front = [(latency, throughput, "") for _, _, latency, throughput in best]
+    states = {one.state for line in lines for one in line.marks}
+    figure = Figure(
+        title=words.title[0].upper() + words.title[1:],
+        notes=(
+            "Up and left is better. The stepped line is the front of these two quantities: no option that meets the "
+            "limits has both lower latency and higher throughput.",
+        ),
+        panels=(front_panel(lines, front, "Median latency (ms)", f"Throughput ({unit})", is_cost=True),),
+        legend=(
+            *entries(lines),
+            *([Entry(label="hollow: doubtful", colour="grey", shape=0, state="doubtful")] * ("doubtful" in states)),
+            *([Entry(label="crossed: misses a limit", colour="ink", shape=0, state="invalid")] * ("invalid" in states)),
+        ),
     )
+    return vega.chart(figure, grid_of(words.table, "The options in the chart"))
 
 
 def _choices(

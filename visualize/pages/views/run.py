@@ -1,9 +1,4 @@
-"""The page of a run: results and doubts, samples of one result, environment, and the command to measure again.
-
-Raw samples are drawn with the same library as other charts rather than with uPlot on a canvas (2026-11): canvases are
-not accessible to screen readers or the keyboard, and SVG is as fast for hundreds or thousands of calls. With more
-samples, the lowest and highest of each stretch are drawn, so no disturbance is hidden.
-"""
+"""The page of a run: results and doubts, samples of one result, environment, and the command to measure again."""
 
 from __future__ import annotations
 
@@ -20,14 +15,15 @@ from benchmarking.core.text import number, visible
 from db.analysis.selection import Selection
 from db.run_records import stored_runs
 from visualize.drawing.loads import is_load
-from visualize.pages import specs
+from visualize.drawing.rows import Selection as Selected
+from visualize.drawing.rows import charts
+from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
     Chart,
     Grid,
     Heading,
     Link,
-    number_cell,
     point_text,
     text_cell,
     time_text,
@@ -59,37 +55,12 @@ SAMPLED = """
 SELECT metric, min(unit) AS unit FROM raw_benchmark_data
 WHERE result_id = $result AND phase = 'measure' GROUP BY metric ORDER BY metric <> $first, metric
 """
-QUANTILES = """
-SELECT launch, list_aggregate(samples, 'quantile_cont', list_transform(range(0, 101), lambda x: x / 100)) AS quantiles
-FROM raw_benchmark_data
-WHERE result_id = $result AND phase = 'measure' AND metric = $metric AND len(samples) > 0 ORDER BY launch
-"""
-COARSE = """
-SELECT launch, list(value ORDER BY quantile) AS quantiles FROM raw_quantiles
-WHERE result_id = $result AND phase = 'measure' AND metric = $metric GROUP BY launch ORDER BY launch
-"""
-"""Quantiles of compacted samples."""
-SAMPLES = """
-SELECT launch, sample_index, value FROM raw_samples
-WHERE result_id = $result AND phase = 'measure' AND metric = $metric
-WINDOW stretch AS (PARTITION BY launch, sample_index // $each)
-QUALIFY sample_index IN (arg_min(sample_index, value) OVER stretch, arg_max(sample_index, value) OVER stretch)
-ORDER BY launch, sample_index
-"""
-"""The lowest and highest sample of each stretch of a launch."""
-COUNT = """
-SELECT coalesce(sum(len(samples)), 0) AS samples, count(*) AS launches FROM raw_benchmark_data
-WHERE result_id = $result AND phase = 'measure' AND metric = $metric
-"""
 PROFILED = """
 SELECT * FROM profiles
 WHERE model_id = $model AND weights = $weights AND hardware_id = $hardware AND runtime = $runtime
 ORDER BY started_at DESC, profile_id DESC LIMIT $most
 """
 MOST_PROFILES = 4
-MOST_POINTS = 1500
-"""Approximate maximum of samples in a chart."""
-MOST_LAUNCHES = 12
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
@@ -129,6 +100,7 @@ class RunPage:
     status: str
     error: str | None
     is_simulated: bool
+    is_import: bool
     facts: tuple[tuple[str, str], ...]
     results: Grid
     doubts: tuple[DoubtNote, ...]
@@ -156,20 +128,21 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
     rows = data.warehouse.query(RESULTS, {"run": run_id}).dicts()
     sampled = _sampled(rows, parameters)
     metrics = [] if sampled is None else _raw_metrics(data, sampled, parameters)
-    drawn = next(((name, unit) for name, unit, is_drawn in metrics if is_drawn), None)
+    drawn = next((name for name, _, is_drawn in metrics if is_drawn), None)
     return RunPage(
         title=f"{run['model_id']} on {run['device_name'] or run['device']}",
         run_id=run_id,
         status=run["status"],
         error=run["error"],
         is_simulated=bool(run["is_simulated"]),
+        is_import=run["origin_format"] is not None,
         facts=_facts(run),
         results=_results(rows, parameters, run_id, sampled, _own(data, rows)),
         doubts=noted_doubts(rows),
         failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
         command=run["command"],
         sampled=None if sampled is None else point_text(sampled),
-        samples=() if sampled is None or drawn is None else _charts(data, sampled, *drawn),
+        samples=() if sampled is None or drawn is None else _charts(data, sampled, drawn),
         metrics=tuple((name, _metric_link(run_id, sampled, name), is_drawn) for name, _, is_drawn in metrics),
         load=_load(run),
         profiles=_profiles(data, run),
@@ -290,83 +263,11 @@ def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
     return text_cell(point_text(row), link=link, hint="its samples are drawn below" if is_drawn else "draw its samples")
 
 
-def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...]:
-    values = {"result": result["result_id"], "metric": metric}
-    (counted,) = data.warehouse.query(COUNT, values).dicts()
-    samples = int(counted["samples"])
-    name = "wall time of a call" if metric == METRIC else metric.replace("_", " ")
-    title = f"{name} ({unit})" if unit else name
-    launches = data.warehouse.query(QUANTILES if samples else COARSE, values).dicts()
-    if not launches:
-        return ()
-    charts = [_distribution(launches[:MOST_LAUNCHES], title, samples, len(launches))]
-    if samples:
-        each = 1 if samples <= MOST_POINTS else -(-2 * samples // MOST_POINTS)
-        charts.append(_order(data.warehouse.query(SAMPLES, {**values, "each": each}).dicts(), title, each))
-    return tuple(charts)
-
-
-def _launch(row: Row) -> str:
-    return f"launch {row['launch'] + 1}"
-
-
-def _distribution(launches: Sequence[Row], title: str, samples: int, count: int) -> Chart:
-    rows = [
-        {"launch": _launch(row), "value": value, "share": place / (len(row["quantiles"]) - 1)}
-        for row in launches
-        for place, value in enumerate(row["quantiles"])
-    ]
-    table = Grid(
-        headings=tuple(Heading(text=name, is_number=name != "launch") for name in ("launch", *SHOWN_QUANTILES)),
-        rows=tuple((text_cell(_launch(row)), *_quantile_cells(row["quantiles"])) for row in launches),
-        caption="Quantiles of each launch",
-    )
-    left_out = f"; the first {len(launches)} of {count} launches" if count > len(launches) else ""
-    source = f"{samples:,} samples" if samples else "samples that were compacted to quantiles"
-    return Chart(
-        title=_agreement(launches),
-        caption=f"Share of calls at or below each time, from {source}{left_out}. Separate curves mean that launches "
-        "differ, steps that calls switch between levels.",
-        spec=specs.steps_over(rows, "value", "share", "launch", x_title=title, y_title="share of calls"),
-        table=table,
-    )
-
-
-def _agreement(launches: Sequence[Row]) -> str:
-    """How much the medians of launches differ."""
-    medians = [row["quantiles"][len(row["quantiles"]) // 2] for row in launches]
-    if len(medians) < 2 or min(medians) <= 0:
-        return "Distribution of calls"
-    ratio = max(medians) / min(medians)
-    if ratio >= 2:
-        return f"The medians of {len(medians)} launches differ by a factor of {number(ratio, 3)}"
-    return f"The medians of {len(medians)} launches lie within {max(ratio - 1, 0.001):.1%}"
-
-
-SHOWN_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
-
-
-def _quantile_cells(quantiles: Sequence[float]) -> list[Cell]:
-    return [number_cell(quantiles[round(share * (len(quantiles) - 1))]) for share in SHOWN_QUANTILES.values()]
-
-
-def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
-    rows = [{"launch": _launch(row), "call": row["sample_index"], "value": row["value"]} for row in samples]
-    every = "Each point is a call" if each == 1 else f"The lowest and highest of every {each} calls"
-    return Chart(
-        title="Calls in order",
-        caption=f"{every}. Slopes mean drift, bands levels, single high points disturbances.",
-        spec=specs.points_over(rows, "call", "value", "launch", x_title="call", y_title=title),
-        table=Grid(
-            headings=(
-                Heading(text="launch"),
-                Heading(text="call", is_number=True),
-                Heading(text=title, is_number=True),
-            ),
-            rows=tuple((text_cell(r["launch"]), text_cell(r["call"]), number_cell(r["value"])) for r in rows[:200]),
-            caption="Calls in the chart, at most the first 200",
-        ),
-    )
+def _charts(data: Data, result: Row, metric: str) -> tuple[Chart, ...]:
+    """The samples of a result."""
+    chart = charts()["sample_distribution"]
+    selection = Selected(results=(result["result_id"],), samples=metric)
+    return vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
 
 
 def _environment(run: Row) -> tuple[Facts, ...]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
@@ -21,7 +19,9 @@ from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
 from db.analysis.selection import Selection, judged_metric
 from db.values import percent_change
-from visualize.pages import specs
+from visualize.charts import temporal_trend
+from visualize.drawing.rows import grouped
+from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
     Chart,
@@ -110,7 +110,7 @@ class SeriesDetail:
 
     title: str
     series_id: str
-    chart: Chart
+    charts: tuple[Chart, ...]
     changes: Grid
     left_out: int
     notes: SeriesNotes
@@ -209,61 +209,17 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
 
 
 def _detail(data: Data, history: History, metric: Metric) -> SeriesDetail:
-    found = series_notes(data, history, metric)
-    noted = " Triangles: notes." if found.marks else ""
+    chosen = Selection.parse(f"series={history.series_id}")
+    rows = temporal_trend.PLUGIN.rows_of(data.warehouse, [history], metric, chosen)
+    figures = [temporal_trend.trend_figure(key, [runs]) for key, runs in grouped(rows, ("model_id",))]
     return SeriesDetail(
         title=f"{_name(history)} · {history.point.label}",
         series_id=history.series_id,
-        chart=Chart(
-            title=_finding(history, metric),
-            caption=f"{metric.words} of each run, by commit time, or by run time without a commit. Grey bars: median "
-            f"level between changes; dashed lines: changes.{noted}",
-            spec=specs.trend(_points(history), _levels(history), _changes(history), found.marks, y_title=metric.words),
-            table=_point_table(history, metric),
-        ),
+        charts=tuple(vega.chart(one, _point_table(history, metric)) for one in figures),
         changes=_change_table(history, metric),
         left_out=history.left_out,
-        notes=found,
+        notes=series_notes(data, history, metric),
     )
-
-
-def _finding(history: History, metric: Metric) -> str:
-    if not history.change_points:
-        return f"No change in {len(history.points)} runs" if len(history.points) > 1 else "One run"
-    newest = history.change_points[-1]
-    change = newest.change.relative_change
-    when = f"since {newest.first_changed.history_time:%Y-%m-%d}, {newest.change.state}"
-    return f"{abs(change):.1%} {change_word(change, metric)} {when}"
-
-
-def _points(history: History) -> list[dict[str, Any]]:
-    return [
-        {"time": one.history_time.isoformat(), "value": one.value, "commit": (one.git_commit or "none")[:10]}
-        for one in history.points
-    ]
-
-
-def _levels(history: History) -> list[dict[str, Any]]:
-    """Median levels between changes."""
-    times = [found.first_changed.history_time for found in history.change_points]
-    first, last = history.points[0].history_time, history.points[-1].history_time
-    found = []
-    for place, (start, end) in enumerate(pairwise([first, *times, last])):
-        stretch = [one for one in history.points if start <= one.history_time]
-        values = [one.value for one in stretch if place == len(times) or one.history_time < end]
-        if values:
-            found.append({"start": start.isoformat(), "end": end.isoformat(), "level": median(values)})
-    return found
-
-
-def _changes(history: History) -> list[dict[str, Any]]:
-    return [
-        {
-            "time": found.first_changed.history_time.isoformat(),
-            "change": f"{percent_change(found.change.relative_change)} {found.change.state}",
-        }
-        for found in history.change_points
-    ]
 
 
 def _run_link(run_id: str, result_id: str) -> Link:

@@ -1,0 +1,212 @@
+"""Charts of a quantity against the batch size: one figure per cell, one line per sequence length or other axis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarking.core.axes import AXES
+from visualize.drawing import words
+from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
+from visualize.drawing.marks import Series, ends, legend, marks_of, spread
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    ChartPlugin,
+    Row,
+    axis_values,
+    details,
+    grouped,
+    is_ok,
+    measured_apart,
+    trust,
+    varying,
+)
+from visualize.drawing.scales import size_axis, value_axis
+
+BATCH_LABEL = AXES["batch_size"].title
+ALIKE = ("new_tokens", "concurrency")
+"""The axes that all results of a figure share; the other axes make lines."""
+MOST_LINES = 10
+"""Maximum lines of a figure. With more, the axes with the fewest values make separate figures; a single axis with more
+values is thinned out."""
+WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
+SQL = """
+SELECT {{facts}}, {columns}
+FROM {{tables}}
+WHERE r.result_id IN {{latest}} AND {condition} AND {{selected}}
+ORDER BY {{order}}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: attributes of ChartPlugin have defaults
+class BatchChart(ChartPlugin):
+    """A chart against the batch size."""
+
+    name: str
+    title: str
+    needs: str
+    columns: str
+    """SELECT list of `value`, `low` and `high`, or of what `prepare` reads."""
+    value_title: Callable[[Row], str]
+    """Name and unit of the values of a row."""
+    notes: Callable[[Sequence[Row]], Sequence[str]]
+    """Caption sentences about the interval."""
+    condition: str = "TRUE"
+    quantity: str | None = None
+    """Name of the quantity in titles: "peak memory"."""
+    has_interval: bool = True
+    """Whether the quantity has an interval; if not, titles state plain ratios of readings."""
+    also_by_sequence: bool = False
+    """Whether a second panel shows the results against sequence length."""
+    prepare: Callable[[Sequence[Row]], Sequence[Row]] | None = None
+    """Adds `value`, `low` and `high` to the rows of one device and runtime, if the query cannot."""
+    reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
+    """A horizontal reference line: (label, value)."""
+
+    @property
+    def sql(self) -> str:  # type: ignore[override]
+        return SQL.format(columns=self.columns, condition=self.condition)
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        if self.prepare is not None:
+            of_device = grouped(rows, ("hardware_id", "device", "runtime"))
+            rows = [row for _, members in of_device for row in self.prepare(members)]
+        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *ALIKE)):
+            if not any(map(_is_drawn, members)):
+                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
+                yield NotDrawn(what=what, why=words.nothing_to_draw(members))
+                continue
+            for fixed, part in _parts(members):
+                drawn = [row for row in part if _is_drawn(row)]
+                if drawn:
+                    yield _figure(self, {**members[0], **key}, fixed, part, drawn)
+
+
+def _is_drawn(row: Row) -> bool:
+    return is_ok(row) and row["value"] is not None
+
+
+def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[Row]]]:
+    """Rows of each figure, with its values on the axes that distinguish figures.
+
+    All rows go into one figure unless that has too many lines. Failed points follow drawn points.
+    """
+    drawn = [row for row in members if _is_drawn(row)]
+    lines, apart = list(varying(drawn)), list[str]()
+    while len(lines) > 1 and len({_at(row, lines) for row in drawn}) > MOST_LINES:
+        fewest = min(lines, key=lambda name: len({_at(row, [name]) for row in drawn}))
+        lines.remove(fewest)
+        apart.append(fewest)
+    return [(dict(zip(apart, place, strict=True)), rows) for place, rows in _by_axes(members, apart)]
+
+
+def _by_axes(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[tuple[float | None, ...], list[Row]]]:
+    """Rows grouped and sorted by their values on the axes."""
+    groups = grouped([{**row, **dict(zip(names, _at(row, names), strict=True))} for row in rows], names)
+    return [(tuple(key.values()), members) for key, members in groups]
+
+
+def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
+    return tuple(axis_values(row).get(name) for name in names)
+
+
+def _series(drawn: Sequence[Row], names: Sequence[str]) -> list[Series]:
+    """One line per combination of values on the axes, sorted."""
+    return [
+        Series(label=_label(place, names), rows=tuple(rows), style=style)
+        for style, (place, rows) in enumerate(_by_axes(drawn, names))
+    ]
+
+
+def _label(place: Sequence[float | None], names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return words.count(place[0] if place else None)
+    return ", ".join(words.axis(name, value) for name, value in zip(names, place, strict=True))
+
+
+def _figure(
+    chart: BatchChart, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]
+) -> Figure:
+    alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
+    names = varying(drawn) or alone
+    every = _series(drawn, names)
+    series = [replace(one, style=style) for style, one in enumerate(spread(every, MOST_LINES))]
+    reference = chart.reference(drawn)
+    y = value_axis(chart.value_title(key), [*ends(drawn), *([reference[1]] if reference else [])])
+    lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
+    if reference:
+        lines.append(Rule(at=reference[1], along="y", role=reference[0], label=reference[0]))
+    sizes = sorted({int(row["batch_size"]) for row in drawn})
+    panels = [Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN)]
+    if chart.also_by_sequence and names == ("sequence_length",) and len(series) > 1:
+        panels.append(_by_sequence(drawn, len(series), chart.value_title(key)))
+    same = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
+    held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
+    place = words.unbroken(words.point(held, with_batch=False))
+    left_out = words.left_out(len(every) - len(series), len(every), "lines")
+    title = _title(chart, key, drawn, names)
+    entries = legend(series if names else (), drawn)
+    return Figure(
+        title=title,
+        subtitle=words.subtitle(title, chart.title, words.cell(key), str(key["task"]), place),
+        source=words.provenance(drawn),
+        notes=words.caption(members, drawn, *chart.notes(drawn), lacking=[left_out]),
+        panels=tuple(panels),
+        columns=len(panels),
+        width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
+        legend=(*entries, *_reference_entry(reference)),
+        legend_title=words.axis_title(names[0]) if len(names) == 1 else None,
+        name_parts=(
+            *(str(key[column]) for column in CELL_COLUMNS),
+            *words.point_names(key["new_tokens"], key["concurrency"], fixed),
+        ),
+        details=details(key, CELL_DETAIL_COLUMNS),
+    )
+
+
+def _reference_entry(reference: tuple[str, float] | None) -> tuple[Entry, ...]:
+    return () if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),)
+
+
+def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
+    """The results against sequence length: one line per batch size, labelled at its end."""
+    y = value_axis(title, ends(drawn))
+    series = [
+        Series(label=words.axis("batch_size", key["batch_size"]), rows=tuple(rows), style=first_style + number)
+        for number, (key, rows) in enumerate(grouped(drawn, ("batch_size",)))
+    ]
+    lines = [one.line(marks_of(one.rows, "sequence_length")) for one in series]
+    named = end_notes(y, [(one.marks[-1].x, one.marks[-1].y, one.label) for one in lines], PANEL_HEIGHT_IN)
+    lengths = sorted({row["sequence_length"] for row in drawn})
+    x = size_axis(words.axis_title("sequence_length"), lengths, 6)
+    x = replace(x, high=x.high * (x.high / x.low) ** 0.25 if x.is_log else x.high + 0.25 * (x.high - x.low))
+    return Panel(x=x, y=y, elements=(*lines, *named), height_in=PANEL_HEIGHT_IN)
+
+
+def _title(chart: BatchChart, key: Row, drawn: Sequence[Row], names: Sequence[str]) -> str:
+    """The ratio of the quantity at the largest and smallest batch size (a range over several lines), if valid results
+    of one command support it."""
+    sizes = sorted({row["batch_size"] for row in drawn})
+    pairs = [_ends(rows, sizes, has_interval=chart.has_interval) for _, rows in _by_axes(drawn, names)]
+    if chart.quantity is None or len(sizes) < 2 or None in pairs or measured_apart(drawn) or key["simulated"]:
+        return f"{chart.title}: {key['model_id']}"
+    ratios = [last["value"] / first["value"] for first, last in filter(None, pairs)]
+    least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+    times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
+    same = "the same as" if times == "about" else "that"
+    return f"{key['model_id']}: {chart.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
+
+
+def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> tuple[Row, Row] | None:
+    """The results at the smallest and largest batch size, if both are valid and their intervals do not overlap."""
+    at = {row["batch_size"]: row for row in rows}
+    first, last = at.get(sizes[0]), at.get(sizes[-1])
+    if first is None or last is None or not first["value"] or {trust(first), trust(last)} != {"valid"}:
+        return None
+    if not has_interval:
+        return first, last
+    if None in (first["low"], first["high"], last["low"], last["high"]):
+        return None
+    return (first, last) if first["high"] < last["low"] or last["high"] < first["low"] else None

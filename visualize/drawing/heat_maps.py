@@ -1,0 +1,81 @@
+"""Heat maps: darker is faster in every chart, with a key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarking.core.metrics import Direction
+from visualize.drawing.figure import Block, Entry, Panel
+from visualize.drawing.scales import Axis, name_axis, number, spans_decade
+from visualize.drawing.style import heat, legible_on
+
+CELL_IN, LEAST_CELL_IN, MOST_GRID_IN = 0.42, 0.22, 6.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell of a heat map."""
+
+    value: float | None
+    """None for a point that was not measured."""
+    text: str
+    is_invalid: bool = False
+    """Whether the result is crossed out, and does not affect the colours."""
+    words: str = ""
+    """For tooltips."""
+
+
+def heat_panel(
+    cells: Mapping[tuple[int, int], Cell],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    *,
+    better: Direction,
+    title: str = "",
+    x_title: str = "",
+    y_title: str = "",
+    row_in: float | None = None,
+) -> Panel:
+    """A heat map of cells by (column, row), rows from top to bottom."""
+    values = [one.value for one in cells.values() if one.value is not None and not one.is_invalid]
+    blocks = []
+    for (column, row), one in sorted(cells.items()):
+        share = None if one.value is None or one.is_invalid else _share(one.value, values, better)
+        fill = "page" if share is None else heat(share)
+        blocks.append(
+            Block(
+                left=column - 0.48, right=column + 0.48, bottom=row - 0.46, top=row + 0.46, role=f"cell {column} {row}",
+                fill=fill, state="invalid" if one.is_invalid else "valid", text=one.text,
+                ink="grey" if one.value is None else "ink" if share is None else legible_on(fill), words=one.words,
+            )
+        )  # fmt: skip
+    x = name_axis(columns, x_title)
+    labels = tuple((float(place), name) for place, name in enumerate(rows))
+    y = Axis(
+        title=y_title, low=-0.5, high=len(rows) - 0.5, ticks=labels, from_top=True, names=tuple(rows), has_grid=False
+    )
+    height = row_in or min(max(MOST_GRID_IN / len(rows), LEAST_CELL_IN), CELL_IN)
+    return Panel(x=x, y=y, elements=tuple(blocks), title=title, height_in=max(1.6, 0.8 + height * len(rows)))
+
+
+def _share(value: float, values: Sequence[float], better: Direction) -> float:
+    """From 0 (slowest) to 1 (fastest), on a log scale if the values span a decade."""
+    low, high = min(values), max(values)
+    if high <= low:
+        return 0.5
+    scale = math.log if spans_decade(values) else float
+    share = (scale(value) - scale(low)) / (scale(high) - scale(low))
+    return share if better == "higher" else 1 - share
+
+
+def heat_key(values: Sequence[float], unit: str, *, better: Direction) -> tuple[Entry, ...]:
+    """Legend entries of the slowest and the fastest colour."""
+    if len(set(values)) < 2:
+        return ()
+    slow, fast = (min(values), max(values)) if better == "higher" else (max(values), min(values))
+    return (
+        Entry(label=f"light: slowest, {number(slow)} {unit}", colour=heat(0.0)),
+        Entry(label=f"dark: fastest, {number(fast)} {unit}", colour=heat(1.0)),
+    )

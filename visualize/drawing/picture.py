@@ -1,0 +1,206 @@
+"""Draws a figure with matplotlib, in seaborn's style."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from visualize.drawing.figure import Block, Entry, Figure, Line, Mark, Note, Panel, Rule
+from visualize.drawing.layout import finish, new_figure, wrap
+from visualize.drawing.scales import Axis
+from visualize.drawing.style import (
+    BAND_ALPHA,
+    MARKER_EDGE,
+    MARKER_SIZE,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    dash_pattern,
+    look,
+    marker,
+    paint,
+    theme,
+)
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    from matplotlib.axes import Axes
+
+LABEL_IN = 2.9
+"""Maximum width of a name beside a row."""
+LETTER_IN = 0.078
+"""Width of a letter of small text."""
+
+
+def picture(figure: Figure) -> matplotlib.figure.Figure:
+    """The figure, drawn. Artists are labelled by role and series: "_line 128", "_valid 128", "_band 128"."""
+    columns = min(figure.columns, len(figure.panels))
+    rows = -(-len(figure.panels) // columns)
+    heights = [max(panel.height_in for panel in figure.panels[at * columns : (at + 1) * columns]) for at in range(rows)]
+    ratios = {"height_ratios": heights, "width_ratios": figure.widths or [1.0] * columns}
+    sharing: dict[str, Any] = {"sharex": False, "sharey": False, **ratios}
+    with theme():
+        drawn, all_axes = new_figure(figure.width_in, sum(heights), rows, columns, **sharing)
+        for place, (axes, panel) in enumerate(zip(all_axes, figure.panels, strict=False)):
+            _draw_panel(axes, panel, figure.width_in / columns)
+            below = place + columns
+            if below < len(figure.panels) and figure.panels[below].x == panel.x:
+                axes.tick_params(labelbottom=False)
+                axes.set_xlabel("")
+            if place % columns and figure.panels[place - 1].y == panel.y:
+                axes.tick_params(labelleft=False)
+                axes.set_ylabel("")
+        for axes in all_axes[len(figure.panels) :]:
+            axes.remove()
+        finish(drawn, figure, [_handle(one) for one in figure.legend])
+    return drawn
+
+
+def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
+    _scale(axes, panel.x, "x", width_in)
+    _scale(axes, panel.y, "y", width_in)
+    for element in panel.elements:
+        if isinstance(element, Block):
+            _draw_block(axes, element, panel, width_in)
+        elif isinstance(element, Rule):
+            draw = axes.axvline if element.along == "x" else axes.axhline
+            draw(
+                element.at, color=paint(element.colour), linestyle=dash_pattern(element.dashes),
+                linewidth=element.width, zorder=1, label=f"_{element.role} {element.label}".rstrip(),
+            )  # fmt: skip
+        elif isinstance(element, Line):
+            _draw_line(axes, element)
+        else:
+            _write(axes, element)
+    if panel.title:
+        axes.set_title(wrap(panel.title, TEXT_SIZE, width_in - 0.6), loc="left", x=0)
+    axes.set_xlim(panel.x.low, panel.x.high)
+    bottom, top = (panel.y.high, panel.y.low) if panel.y.from_top else (panel.y.low, panel.y.high)
+    axes.set_ylim(bottom, top)
+
+
+def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
+    """The scale, ticks and title of an axis."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    its = axes.xaxis if direction == "x" else axes.yaxis
+    if axis.is_log:
+        (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
+    room_in = LABEL_IN if direction == "y" else max(0.7, width_in / max(len(axis.names), 1) - 0.15)
+    its.set_major_locator(FixedLocator([at for at, _ in axis.ticks]))
+    its.set_minor_locator(NullLocator())
+    its.set_major_formatter(
+        FixedFormatter([wrap(text, TEXT_SIZE, room_in) if axis.names else text for _, text in axis.ticks])
+    )
+    if not axis.has_grid:
+        axes.grid(axis="x" if direction == "x" else "y", visible=False)
+    if not axis.ticks:
+        axes.tick_params(axis="x" if direction == "x" else "y", length=0)
+    (axes.set_xlabel if direction == "x" else axes.set_ylabel)(axis.title)
+
+
+def _draw_line(axes: Axes, line: Line) -> None:
+    """The line through sound marks, intervals, and marks by how far they are trusted."""
+    own, named = paint(line.colour), line.label
+    if line.dashes is not None and line.joined:
+        steps = {"after": "steps-post", "before": "steps-pre", None: "default"}
+        axes.plot(
+            [one.x for one in line.joined], [one.y for one in line.joined], color=own,
+            linestyle=dash_pattern(line.dashes), linewidth=line.width, alpha=line.opacity,
+            zorder=3 if line.role == "line" else 2, label=f"_{line.role} {named}".rstrip(),
+            drawstyle=steps[line.step],
+        )  # fmt: skip
+    bands, whiskers = line.intervals()
+    for band in bands:
+        low, high = ([getattr(one, end) for one in band] for end in ("low", "high"))
+        area = axes.fill_between([one.x for one in band], low, high, color=own, alpha=BAND_ALPHA, linewidth=0, zorder=2)
+        area.set_label(f"_band {named}")
+    for one in whiskers:
+        _draw_whisker(axes, line, one)
+    if line.shape is not None:
+        _draw_marks(axes, line)
+
+
+def _draw_whisker(axes: Axes, line: Line, one: Mark) -> None:
+    ends = ([one.low, one.high], [one.y] * 2) if line.is_across else ([one.x] * 2, [one.low, one.high])
+    axes.plot(
+        *ends, color=paint(line.colour), marker="|" if line.is_across else "_", markersize=min(9.0, 1.5 * line.size),
+        markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2, label=f"_whisker {line.label}",
+    )  # fmt: skip
+
+
+def _draw_marks(axes: Axes, line: Line) -> None:
+    """Filled if valid, hollow if doubtful, hollow and crossed out if invalid."""
+    assert line.shape is not None
+    own = paint(line.colour)
+    for state in ("valid", "doubtful", "invalid"):
+        chosen = [one for one in line.marks if one.state == state]
+        if not chosen:
+            continue
+        x, y = [one.x for one in chosen], [one.y for one in chosen]
+        is_hollow = state != "valid"
+        axes.scatter(
+            x, y, color=look().background if is_hollow else own, edgecolor=own, s=line.size**2,
+            linewidth=MARKER_EDGE if line.size >= MARKER_SIZE / 2 else 0.6, marker=marker(line.shape),
+            zorder=5 if is_hollow else 4, label=f"_{state} {line.label}".rstrip(),
+        )  # fmt: skip
+        if state == "invalid":
+            axes.scatter(
+                x, y, marker="x", s=(1.7 * line.size) ** 2, color=look().ink, linewidth=1.2, zorder=6,
+                label=f"_crossed {line.label}".rstrip(),
+            )  # fmt: skip
+
+
+def _draw_block(axes: Axes, block: Block, panel: Panel, width_in: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    is_filled = block.state == "valid"
+    size = (block.right - block.left, block.top - block.bottom)
+    edge = look().background if is_filled else paint(block.fill if block.state == "doubtful" else "grey")
+    patch = Rectangle(
+        (block.left, block.bottom), *size, facecolor=paint(block.fill) if is_filled else look().background,
+        edgecolor=edge, linewidth=0.6 if is_filled else 1.2, alpha=block.opacity, zorder=2,
+        label=f"_{block.role}",
+    )  # fmt: skip
+    axes.add_patch(patch)
+    if block.state == "invalid":
+        axes.plot(
+            [block.left, block.right], [block.bottom, block.top], color=look().ink, linewidth=1, zorder=3,
+            label=f"_crossed {block.role}",
+        )  # fmt: skip
+    room = int(size[0] / (panel.x.high - panel.x.low) * (width_in - 1.0) / LETTER_IN)
+    longest = max(map(len, block.text.split("\n")))
+    text = block.text if longest <= room or panel.y.names else f"{block.text[: room - 1]}…" if room > 4 else ""
+    if text:
+        middle = (block.bottom + block.top) / 2
+        inset = 0.003 * (panel.x.high - panel.x.low)
+        x = block.left + inset if block.align == "left" else (block.left + block.right) / 2
+        axes.text(
+            x, middle, text, ha=block.align, va="center", fontsize=SMALL_SIZE, color=paint(block.ink), clip_on=True,
+            zorder=4, linespacing=1.35,
+        )  # fmt: skip
+
+
+def _write(axes: Axes, note: Note) -> None:
+    axes.annotate(
+        note.text, (note.x, note.y), xycoords=("data", "axes fraction") if note.in_share else "data",
+        xytext=(note.dx, note.dy), textcoords="offset points", ha=note.align, va="center", fontsize=SMALL_SIZE,
+        color=paint(note.colour), annotation_clip=False, zorder=6,
+        bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.6, "alpha": 0.75},
+    )  # fmt: skip
+
+
+def _handle(entry: Entry) -> Any:
+    """The artist of a legend entry."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    own = paint(entry.colour)
+    if entry.shape is None and entry.dashes is None:
+        face = own if entry.state == "valid" else look().background
+        return Patch(
+            facecolor=face, edgecolor=own, hatch="///" if entry.state == "invalid" else None, label=entry.label
+        )
+    usual: dict[str, Any] = {"color": own, "label": entry.label, "markeredgewidth": MARKER_EDGE}
+    shape = "none" if entry.shape is None else "x" if entry.state == "invalid" else marker(entry.shape)
+    face = look().background if entry.state == "doubtful" else own
+    style = "none" if entry.dashes is None else dash_pattern(entry.dashes)
+    return Line2D([], [], linestyle=style, marker=shape, markersize=MARKER_SIZE, markerfacecolor=face, **usual)

@@ -1,0 +1,200 @@
+"""Axes: range, ticks and their labels, the same in image files and on pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+
+MOST_TICKS = 7
+LOG_EDGE = 0.06
+"""Room at both ends of a log axis, as a share of its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """An axis from `low` to `high`."""
+
+    title: str = ""
+    """Name, unit and better direction; lines are separated by a line break."""
+    low: float = 0.0
+    high: float = 1.0
+    ticks: tuple[tuple[float, str], ...] = ()
+    is_log: bool = False
+    is_value: bool = False
+    """Whether it has measured values; captions then say where it does not start at zero."""
+    from_top: bool = False
+    names: tuple[str, ...] = ()
+    """Names of the places 0, 1, 2 ... instead of values."""
+    has_grid: bool = True
+
+    def share(self, value: float) -> float:
+        """Where a value lies: 0 at the low end, 1 at the high end."""
+        if self.is_log:
+            value, low, high = (math.log(max(one, 1e-300)) for one in (value, self.low, self.high))
+        else:
+            low, high = self.low, self.high
+        return (value - low) / (high - low) if high > low else 0.0
+
+    def text(self, value: float) -> object:
+        """A value for a table: the name or label of its place, else the number."""
+        if self.names:
+            return self.names[round(value)] if 0 <= round(value) < len(self.names) else value
+        return dict(self.ticks).get(value, value) if not self.is_value else value
+
+
+def number(value: float) -> str:
+    """A number for an axis or label: 0.25, 4.6, 37, 1,200."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
+
+
+def spans_decade(values: Sequence[float]) -> bool:
+    """Whether positive values span a factor of ten or more, which needs a log scale."""
+    positive = [value for value in values if value > 0]
+    return len(positive) == len(values) > 0 and max(positive) >= 10 * min(positive)
+
+
+def grows_by_factors(sizes: Sequence[float]) -> bool:
+    """Whether sizes (sorted, distinct) grow by factors (1, 2, 4) rather than by steps (8, 9, 10).
+
+    Always true if they span a factor of 8, since small sizes would overlap on a linear axis.
+    """
+    if len(sizes) < 2:
+        return False
+    return sizes[-1] >= 8 * sizes[0] or all(after >= 1.5 * before for before, after in pairwise(sizes))
+
+
+def value_axis(title: str, values: Sequence[float], *, room: float = 1.08, may_be_log: bool = True) -> Axis:
+    """A log axis if the values span a factor of ten, else a linear one from 0 to `room` times the largest value."""
+    if not values:
+        return Axis(title=title, is_value=True)
+    low, high = min(values), max(values)
+    if may_be_log and spans_decade(values):
+        edge = (high / low) ** LOG_EDGE
+        low, high = low / edge, high * edge * max(room / 1.08, 1.0)
+        return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
+    low, high = min(low, 0.0), max(high, 0.0) * room or 1.0
+    return Axis(title=title, low=low, high=high, ticks=ticks(low, high), is_value=True)
+
+
+def close_axis(title: str, values: Sequence[float]) -> Axis:
+    """An axis around the values that need not start at 0, which would hide a change of 2 %."""
+    low, high = min(values), max(values)
+    margin = 0.15 * (high - low) or 0.05 * abs(high) or 1.0
+    low, high = (low - margin if low < 0 else max(low - margin, 0.0)), high + 1.6 * margin
+    return Axis(title=title, low=low, high=high, ticks=ticks(low, high), is_value=True)
+
+
+def size_axis(title: str, sizes: Sequence[float], most: int = 8) -> Axis:
+    """Ticks at the sizes (sorted, distinct) unless there are too many; a log2 scale if they grow by factors."""
+    low, high = sizes[0], sizes[-1]
+    at = sizes
+    while len(at) > most:
+        at = at[::2]
+    labels = tuple((size, f"{size:,g}") for size in at)
+    if grows_by_factors(sizes):
+        return Axis(title=title, low=low / 2**0.35, high=high * 2**0.35, ticks=labels, is_log=True)
+    margin = 0.06 * (high - low) or 0.5
+    return Axis(title=title, low=low - margin, high=high + margin, ticks=labels)
+
+
+def share_axis(title: str, high: float = 1.0) -> Axis:
+    """Percentages from 0."""
+    labels = tuple((place / 5, f"{place / 5:.0%}") for place in range(6))
+    return Axis(title=title, low=0.0, high=high, ticks=labels)
+
+
+def name_axis(names: Sequence[str], title: str = "", *, edge: float = 0.5) -> Axis:
+    """Places 0, 1, 2 ... with names."""
+    labels = tuple((float(place), name) for place, name in enumerate(names))
+    return Axis(title=title, low=-edge, high=len(names) - 1 + edge, ticks=labels, names=tuple(names), has_grid=False)
+
+
+def row_axis(names: Sequence[str]) -> Axis:
+    """Rows from top to bottom."""
+    labels = tuple((float(place), name) for place, name in enumerate(names))
+    high = len(names) - 0.4
+    return Axis(low=-0.6, high=high, ticks=labels, from_top=True, names=tuple(names), has_grid=False)
+
+
+def count_axis(title: str, count: int, *, from_top: bool = False) -> Axis:
+    """Whole numbers from 1 to `count`."""
+    step = max(1, _step(count, MOST_TICKS))
+    at = [1, *range(int(step), count + 1, int(step))] if step > 1 else list(range(1, count + 1))
+    labels = tuple((float(place), f"{place:,}") for place in dict.fromkeys(at))
+    return Axis(title=title, low=0.5, high=count + 0.5, ticks=labels, from_top=from_top, has_grid=False)
+
+
+def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float, str], ...]:
+    """Multiples of 1, 2 or 5 times a power of ten within the range."""
+    step = _step(high - low, most)
+    if step <= 0 or not math.isfinite(step):
+        return ()
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return tuple((round(place * step, digits + 1), f"{place * step:,.{digits}f}") for place in places)
+
+
+def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    """1, 2 and 5 times powers of ten; powers only over three decades or more."""
+    factors = (1, 2, 5) if high < 1000 * low else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    each = 1 + max(0, len(powers) - 1) // 9
+    at = [factor * 10.0**power for power in powers if power % each == 0 for factor in factors]
+    return tuple((value, f"{value:,.10g}") for value in at if low <= value <= high)
+
+
+def _step(span: float, most: int) -> float:
+    if span <= 0:
+        return 0.0
+    least = span / most
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+TIME_STEPS = (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, *(86400 * days for days in (1, 2, 5, 10)))
+DAY_S = 86400.0
+
+
+def time_axis(times: Sequence[float], title: str = "") -> Axis:
+    """Times in seconds since 1970 (UTC), with ticks at whole minutes, hours, days, months or years."""
+    first, last = min(times), max(times)
+    margin = (last - first) * 0.04 or DAY_S / 2
+    low, high = first - margin, last + margin
+    if first == last:
+        labels: tuple[tuple[float, str], ...] = ((first, _day(first, "%Y-%m-%d %H:%M")),)
+    elif last - first > 6 * TIME_STEPS[-1]:
+        labels = _months(low, high)
+    else:
+        step = next((one for one in TIME_STEPS if (last - first) / one <= MOST_TICKS - 1), TIME_STEPS[-1])
+        form = "%m-%d" if step >= DAY_S else "%m-%d %H:%M" if last - first > DAY_S else "%H:%M"
+        form = "%H:%M:%S" if step < 60 else form
+        places = range(math.ceil(low / step), math.floor(high / step) + 1)
+        labels = tuple((float(place * step), _day(place * step, form)) for place in places)
+        if labels and form != "%H:%M:%S":  # the first tick says the year or the day
+            labels = ((labels[0][0], _day(labels[0][0], "%Y-%m-%d" if step >= DAY_S else "%m-%d %H:%M")), *labels[1:])
+    return Axis(title=title, low=low, high=high, ticks=labels, has_grid=False)
+
+
+def _months(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    begin, end = (datetime.fromtimestamp(value, UTC) for value in (low, high))
+    count = 12 * (end.year - begin.year) + end.month - begin.month
+    each = next((one for one in (1, 2, 3, 6, 12, 24, 60) if count / one <= MOST_TICKS), 120)
+    first = 12 * begin.year + begin.month - 1
+    starts = (datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in range(first, first + count + 2)
+              if month % each == 0)  # fmt: skip
+    form = "%Y" if each >= 12 else "%Y-%m"
+    return tuple((at, start.strftime(form)) for start in starts if low <= (at := start.timestamp()) <= high)
+
+
+def _day(seconds: float, form: str) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+
+
+def seconds_of(moment: datetime) -> float:
+    """Seconds since 1970 of a time in UTC."""
+    return moment.replace(tzinfo=UTC).timestamp() if moment.tzinfo is None else moment.timestamp()

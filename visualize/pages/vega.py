@@ -1,0 +1,339 @@
+"""Figures as charts of pages and reports: Vega-Lite, drawn by the browser.
+
+Colours are names from the style sheet ("--c0") that `static/app.js` replaces, so charts follow the page's theme; a test
+keeps them equal to those of image files. Field names are fixed words, since Vega would parse "a.b" and "a[0]" as paths,
+and names from the data are values or parameters, never part of an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.text import visible
+from visualize.drawing.figure import Block, Colour, Figure, Line, Mark, Panel
+from visualize.drawing.scales import Axis
+from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
+from visualize.pages.elements import Chart, Grid, Heading, Key, number_cell, state_cell, text_cell
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""Identifies the language version; nothing is fetched from it."""
+CROSS = "M-1,-1L1,1M-1,1L1,-1"
+"""SVG path of a diagonal cross, since Vega's shape "cross" is a plus sign."""
+SHAPES: Mapping[str, str] = {
+    "o": "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z",
+    "s": "M-.9,-.9H.9V.9H-.9Z",
+    "^": "M0,-1L1,.8H-1Z",
+    "D": "M0,-1.1L1.1,0L0,1.1L-1.1,0Z",
+    "v": "M0,1L1,-.8H-1Z",
+    "<": "M-1,0L.8,-1V1Z",
+    "p": "M0,-1L.95,-.31L.59,.81H-.59L-.95,-.31Z",
+    ">": "M1,0L-.8,-1V1Z",
+    "h": "M0,-1L.87,-.5V.5L0,1L-.87,.5V-.5Z",
+    "P": "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
+    "*": "M0,-1L.25,-.33L.95,-.31L.4,.12L.59,.81L0,.42L-.59,.81L-.4,.12L-.95,-.31L-.25,-.33Z",
+    "d": "M0,-1.1L.65,0L0,1.1L-.65,0Z",
+}
+"""Matplotlib's marker -> its outline within a square from -1 to 1."""
+DASHES = ([1, 0], [6, 4], [2, 3], [6, 3, 2, 3])
+PX_PER_IN = 76
+LEAST_ROW_PX = 24
+MOST_ROWS = 400
+"""Maximum rows of the table behind a chart."""
+POINT = 1.33
+"""Pixels of a point."""
+Layers = list[Spec]
+
+
+def chart(figure: Figure, table: Grid | None = None) -> Chart:
+    """The figure as a chart of a page. `table` replaces the table of its marks."""
+    return Chart(
+        title=visible(figure.title),
+        subtitle=visible(figure.subtitle),
+        caption=visible(" ".join(figure.caption)),
+        source=visible(figure.source),
+        specs=tuple(map(spec, figure.panels)),
+        columns=figure.columns,
+        legend_title=figure.legend_title,
+        legend=tuple(
+            Key(
+                label=visible(one.label),
+                colour=_class(one.colour),
+                path=None if one.shape is None else SHAPES[MARKERS[one.shape % len(MARKERS)]],
+                dashes=None if one.dashes is None else " ".join(map(str, DASHES[one.dashes % len(DASHES)])),
+                state=one.state,
+            )
+            for one in figure.legend
+        ),
+        table=_table(figure) if table is None else table,
+    )
+
+
+def charts(figures: Iterable[object]) -> tuple[Chart, ...]:
+    """The figures among what a chart plugin draws."""
+    return tuple(chart(one) for one in figures if isinstance(one, Figure))
+
+
+def spec(panel: Panel) -> Spec:
+    """The Vega-Lite specification of a panel."""
+    scales = _Scales(panel)
+    layers = [
+        *_blocks(panel, scales), *_rules(panel, scales), *_bands(panel, scales), *_lines(panel, scales),
+        *_whiskers(panel, scales), *_marks(panel, scales), *_notes(panel, scales),
+    ]  # fmt: skip
+    height = panel.height_in * PX_PER_IN
+    if panel.y.names:
+        height = max(height, LEAST_ROW_PX * len(panel.y.names))
+    return {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": round(height),
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        **({"title": {"text": visible(panel.title), "anchor": "start"}} if panel.title else {}),
+        "params": scales.params,
+        "layer": layers or [{"data": {"values": []}, "mark": "point"}],
+    }
+
+
+class _Scales:
+    """Encodings that all layers of a panel share."""
+
+    def __init__(self, panel: Panel) -> None:
+        self.params: list[Spec] = []
+        self.x = {"field": "x", "type": "quantitative", **self._axis(panel.x, "x")}
+        self.y = {"field": "y", "type": "quantitative", **self._axis(panel.y, "y")}
+        self.top = "high" if not panel.y.from_top else "low"
+        used: list[Colour] = [one.colour for one in (*panel.lines, *panel.rules, *panel.notes)]
+        used += [colour for one in panel.blocks for colour in (one.fill, one.ink)]
+        names = list(dict.fromkeys(map(_class, used)))
+        scale = {"domain": names, "range": [one if one.startswith("#") else f"--{one}" for one in names]}
+        self.colour = {"field": "colour", "type": "nominal", "scale": scale, "legend": None}
+
+    def _axis(self, axis: Axis, name: str) -> Spec:
+        self.params += [
+            {"name": f"{name}at", "value": [at for at, _ in axis.ticks]},
+            {"name": f"{name}text", "value": [visible(text) for _, text in axis.ticks]},
+        ]
+        scale: Spec = {"domain": [axis.low, axis.high], "nice": False, "zero": False}
+        scale |= {"type": "log"} if axis.is_log else {}
+        flipped = axis.from_top if name == "y" else False
+        scale |= {"reverse": True} if flipped else {}
+        drawn: Spec = {
+            "values": [at for at, _ in axis.ticks],
+            "labelExpr": f"{name}text[indexof({name}at, datum.value)]",
+            "labelOverlap": "greedy" if not axis.names or name == "x" else False,
+            "grid": axis.has_grid,
+        }
+        return {"title": axis.title.split("\n") if axis.title else None, "scale": scale, "axis": drawn}
+
+
+def _class(colour: Colour) -> str:
+    """The name of a colour in the style sheet, or #rrggbb."""
+    return f"c{colour % len(COLOURS)}" if isinstance(colour, int) else colour
+
+
+def _layer(values: Sequence[Spec], mark: Spec, **encoding: Any) -> Layers:
+    """A layer, unless it has no data: Vega warns about empty ones."""
+    return [{"data": {"values": list(values)}, "mark": mark, "encoding": encoding}] if values else []
+
+
+def _lines(panel: Panel, scales: _Scales) -> Layers:
+    layers: Layers = []
+    alike: dict[tuple[Any, ...], list[tuple[int, Line]]] = {}
+    for place, line in enumerate(panel.lines):
+        if line.dashes is not None:
+            alike.setdefault((line.dashes, line.step, line.width, line.opacity), []).append((place, line))
+    for (dashes, step, width, opacity), lines in alike.items():
+        values = [
+            {"x": one.x, "y": one.y, "colour": _class(line.colour), "series": place, "order": order}
+            for place, line in lines
+            for order, one in enumerate(line.joined)
+        ]
+        mark: Spec = {"type": "line", "strokeWidth": width * 1.1, "opacity": opacity, "clip": True}
+        mark |= {"interpolate": f"step-{step}"} if step else {}
+        mark |= {"strokeDash": DASHES[dashes % len(DASHES)]} if dashes else {}
+        layers += _layer(
+            values, mark, x=scales.x, y=scales.y, color=scales.colour, detail={"field": "series"},
+            order={"field": "order", "type": "quantitative"},
+        )  # fmt: skip
+    return layers
+
+
+def _bands(panel: Panel, scales: _Scales) -> Layers:
+    values = [
+        {"x": one.x, "y": one.low, "high": one.high, "colour": _class(line.colour), "series": f"{place}-{number}"}
+        for place, line in enumerate(panel.lines)
+        for number, band in enumerate(line.intervals()[0])
+        for one in band
+    ]
+    mark = {"type": "area", "opacity": BAND_ALPHA, "clip": True}
+    return _layer(
+        values, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour, detail={"field": "series"}
+    )
+
+
+def _whiskers(panel: Panel, scales: _Scales) -> Layers:
+    across: list[Spec] = []
+    upright: list[Spec] = []
+    for line in panel.lines:
+        for one in line.intervals()[1]:
+            place = {"x": one.low, "y": one.y} if line.is_across else {"x": one.x, "y": one.low}
+            chosen = across if line.is_across else upright
+            chosen.append({**place, "high": one.high, "colour": _class(line.colour)})
+    mark = {"type": "rule", "strokeWidth": 1.6, "clip": True}
+    return [
+        *_layer(across, mark, x=scales.x, x2={"field": "high"}, y=scales.y, color=scales.colour),
+        *_layer(upright, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour),
+    ]
+
+
+def _marks(panel: Panel, scales: _Scales) -> Layers:
+    """Filled if valid, hollow if doubtful, hollow and crossed out if invalid."""
+    layers: Layers = []
+    shapes = sorted({line.shape % len(MARKERS) for line in panel.lines if line.shape is not None})
+    scale = {"domain": shapes, "range": [SHAPES[MARKERS[one]] for one in shapes]}
+    shape = {"field": "shape", "type": "nominal", "scale": scale, "legend": None}
+    tooltip = {"field": "words", "type": "nominal"}
+    for size in sorted({line.size for line in panel.lines if line.shape is not None}):
+        area = (size * POINT) ** 2
+        shared: Spec = {
+            "type": "point",
+            "size": area,
+            "strokeWidth": 1.6 if size > 3 else 0.5,
+            "opacity": 1,
+            "clip": True,
+        }
+        for state in ("valid", "doubtful", "invalid"):
+            values = [
+                {
+                    "x": one.x, "y": one.y, "colour": _class(line.colour), "shape": line.shape % len(MARKERS),
+                    "words": visible(_words(line, one, panel)), "state": state,
+                }
+                for line in panel.lines
+                if line.shape is not None and line.size == size
+                for one in line.marks
+                if one.state == state
+            ]  # fmt: skip
+            mark = {**shared, "filled": True} if state == "valid" else {**shared, "fill": "--page"}
+            layers += _layer(values, mark, x=scales.x, y=scales.y, color=scales.colour, shape=shape, tooltip=tooltip)
+            if state == "invalid":
+                cross = {
+                    "type": "point",
+                    "shape": CROSS,
+                    "size": area * 2.2,
+                    "strokeWidth": 1.6,
+                    "color": "--ink",
+                    "opacity": 1,
+                }
+                layers += _layer(values, cross, x=scales.x, y=scales.y, tooltip=tooltip)
+    return layers
+
+
+def _words(line: Line, one: Mark, panel: Panel) -> str:
+    """A mark for its tooltip: series, point, value and interval."""
+    name = panel.x if line.is_across else panel.y
+    value = one.x if line.is_across else one.y
+    unit = name.title.split("\n")[0]
+    parts = [line.label, one.words, f"{unit}: {value:.4g}" if unit else f"{value:.4g}"]
+    parts += [f"{one.low:.4g} to {one.high:.4g}"] if one.has_interval else []
+    parts += [one.state] if one.state != "valid" else []
+    return ", ".join(part for part in parts if part)
+
+
+def _blocks(panel: Panel, scales: _Scales) -> Layers:
+    layers: Layers = []
+    span = panel.x.high - panel.x.low
+    for state in ("valid", "doubtful", "invalid"):
+        for opacity in sorted({one.opacity for one in panel.blocks if one.state == state}):
+            found = [one for one in panel.blocks if one.state == state and one.opacity == opacity]
+            values = [
+                {
+                    "x": one.left, "right": one.right, "y": one.bottom, "top": one.top, "colour": _class(one.fill),
+                    "words": visible(one.words), "state": state,
+                }
+                for one in found
+            ]  # fmt: skip
+            mark: Spec = {"type": "rect", "opacity": opacity, "stroke": "--page", "strokeWidth": 1}
+            if state != "valid":
+                mark = {"type": "rect", "filled": False, "strokeWidth": 1.4}
+            layers += _layer(
+                values, mark, x=scales.x, x2={"field": "right"}, y=scales.y, y2={"field": "top"}, color=scales.colour,
+                tooltip={"field": "words", "type": "nominal"},
+            )  # fmt: skip
+            if state == "invalid":
+                cross = {"type": "rule", "strokeWidth": 1, "color": "--ink"}
+                layers += _layer(values, cross, x=scales.x, x2={"field": "right"}, y=scales.y, y2={"field": "top"})
+    return [*layers, *_block_texts(panel.blocks, scales, span)]
+
+
+def _block_texts(blocks: Sequence[Block], scales: _Scales, span: float) -> Layers:
+    """Texts inside blocks, cut off where the block ends."""
+    layers: Layers = []
+    for align in ("left", "center"):
+        values = [
+            {
+                "x": one.left if align == "left" else (one.left + one.right) / 2, "y": (one.bottom + one.top) / 2,
+                "colour": _class(one.ink), "text": [visible(part) for part in one.text.split("\n")],
+                "room": (one.right - one.left) / span,
+            }
+            for one in blocks
+            if one.text and one.align == align
+        ]  # fmt: skip
+        mark = {
+            "type": "text", "align": align, "baseline": "middle", "fontSize": 11, "dx": 4 if align == "left" else 0,
+            "limit": {"expr": "max(1, datum.room * width - 6)"}, "opacity": {"expr": "datum.room * width < 24 ? 0 : 1"},
+        }  # fmt: skip
+        text = {"field": "text", "type": "nominal"}
+        layers += _layer(values, mark, x=scales.x, y=scales.y, text=text, color=scales.colour)
+    return layers
+
+
+def _rules(panel: Panel, scales: _Scales) -> Layers:
+    layers: Layers = []
+    for one in panel.rules:
+        values = [{one.along: one.at, "colour": _class(one.colour), "words": visible(one.label)}]
+        mark: Spec = {"type": "rule", "strokeWidth": one.width * 1.2, "strokeDash": DASHES[one.dashes % len(DASHES)]}
+        at = {"x": scales.x} if one.along == "x" else {"y": scales.y}
+        layers += _layer(values, mark, **at, color=scales.colour, tooltip={"field": "words", "type": "nominal"})
+    return layers
+
+
+def _notes(panel: Panel, scales: _Scales) -> Layers:
+    layers: Layers = []
+    for one in panel.notes:
+        y = scales.y
+        value: Spec = {"x": one.x, "y": one.y, "colour": _class(one.colour), "text": visible(one.text)}
+        if one.in_share:
+            low, high, share = panel.y.low, panel.y.high, one.y
+            value["y"] = low * (high / low) ** share if panel.y.is_log else low + (high - low) * share
+        mark = {
+            "type": "text", "align": one.align, "baseline": "middle", "fontSize": 11, "dx": round(one.dx * POINT),
+            "dy": round(-one.dy * POINT), "limit": 260,
+        }  # fmt: skip
+        text = {"field": "text", "type": "nominal"}
+        layers += _layer([value], mark, x=scales.x, y=y, text=text, color=scales.colour)
+    return layers
+
+
+def _table(figure: Figure) -> Grid:
+    """The values behind the chart."""
+    names, rows = figure.table()
+    numeric = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(names))]
+    shown = rows[:MOST_ROWS]
+    more = f", the first {MOST_ROWS} of {len(rows)}" if len(rows) > len(shown) else ""
+    return Grid(
+        headings=tuple(
+            Heading(text=visible(name), is_number=is_number) for name, is_number in zip(names, numeric, strict=True)
+        ),
+        rows=tuple(
+            tuple(
+                number_cell(value) if isinstance(value, int | float) and not isinstance(value, bool)
+                else state_cell(str(value)) if name == "state" else text_cell(value)
+                for name, value in zip(names, row, strict=True)
+            )
+            for row in shown
+        ),
+        caption=f"{figure.title}{more}",
+    )  # fmt: skip
