@@ -2,8 +2,7 @@
 
 "invalid" results are not ranked. "throttled" and "noisy" results, whose measurement was disturbed, are marked. "info"
 is for information only, including that a number is imprecise (few samples, a missed target), which its interval already
-shows. A stored doubt keeps its stored severity. Importers may raise kinds that are not in this table; their evidence
-explains them.
+shows. A stored doubt keeps its stored severity. Kinds that only importers raise are in `IMPORTED`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 """From mild to severe."""
 MAX_PLACES = 3
 """Places listed with a kind of doubt; further ones are only counted."""
-UNKNOWN = "See the evidence in the run file."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,9 +516,44 @@ def validity(doubts: Iterable[Doubt]) -> Validity:
     return "valid" if worst == "info" else worst
 
 
+IMPORTED: Mapping[str, str] = MappingProxyType(
+    {
+        "batch_size_differs": "The stated batch size differs from the shape of the input; the stated one is stored.",
+        "batch_size_not_stated": "The file does not state the batch size; it is stored as 1.",
+        "checker_errors": "The submission checker found errors in this result.",
+        "command_failed": "The command failed in some of its runs and may not have done its work.",
+        "concurrency_not_stated": "The file does not state how many requests were in flight; it is stored as 1.",
+        "concurrency_unlimited": "The client did not limit the requests in flight; the concurrency is stored as 1.",
+        "device_clock": "The tool read the device's clock, which leaves out the time of the host.",
+        "estimated_energy": "The tool estimated the energy instead of reading a counter.",
+        "flash_attention_maybe_auto": "Flash attention is stated as on, but the tool may have chosen it by itself.",
+        "guidellm_warning": "GuideLLM itself warned about this result.",
+        "inferred_scenario": "The results were derived from another scenario instead of being measured.",
+        "intended_start_not_stated": "The file states when requests were sent, not when they should have been.",
+        "load_cut_short": "The load did not run to its end.",
+        "mean_of_ratios": "The rate is the mean of the rates of each repetition, which is above the overall rate.",
+        "mislabelled_throughput": "The file names another unit than the tool measures; the unit was corrected.",
+        "mlperf_invalid": "LoadGen declared the result invalid.",
+        "negative_time": "Some times are negative, because the tool subtracted too much.",
+        "not_stated": "The file does not state some settings, so results with different ones may be in one series.",
+        "options_may_differ": "The file has several invocations, whose options may have differed.",
+        "processes_pooled": "The samples of several processes are pooled, so their differences cannot be told apart.",
+        "prompt_cut": "The prompt was shorter than the stated sequence length.",
+        "request_errors": "Some requests failed, and the times cover only the others.",
+        "rounded": "The file states times with few digits, so small differences are lost.",
+        "time_zone_unknown": "The file states no time zone; its times are read as UTC.",
+        "token_divisor": "The tool divided by all tokens, including the first, so the time per token is too small.",
+        "undated": "The file states no date; its modification time is stored, which changes when the file is copied.",
+    }
+)
+"""Kinds that only importers raise -> what they mean. They are not about disturbances, so there is nothing to repeat."""
+
+
 def sentence(kind: str) -> str:
-    """What a kind means and what to do about it; for an unknown kind, where to look."""
-    return KINDS[kind].sentence if kind in KINDS else UNKNOWN
+    """What a kind means and what to do about it; a kind of another version is its name in words."""
+    if kind in KINDS:
+        return KINDS[kind].sentence
+    return IMPORTED.get(kind) or f"{kind[:1].upper()}{kind[1:].replace('_', ' ')}: noted by the program that wrote it."
 
 
 def doubt_notes(cases: Iterable[tuple[str, str]]) -> list[str]:

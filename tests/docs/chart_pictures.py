@@ -18,7 +18,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core import plugins
 from benchmarking.core.records import REQUEST_RATE, Doubt, Precision, Requests, Result, Run
 from db.warehouse import Warehouse
 from tests.docs.page_pictures import small
@@ -26,7 +25,9 @@ from tests.helpers.load import make_load, make_requests
 from tests.helpers.paths import ROOT
 from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
-from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, Selection
+from visualize.drawing.figure import Figure
+from visualize.drawing.picture import picture
+from visualize.drawing.rows import Selection, charts
 from visualize.drawing.style import image
 
 MODEL, GENERATOR, SERVED = "bert-base-uncased", "gpt2", "Qwen3-0.6B"
@@ -85,9 +86,9 @@ def main() -> int:
 def _picture(warehouse: Warehouse, name: str, selection: Selection) -> bytes:
     from PIL import Image
 
-    chart: ChartPlugin = charts()[name]
-    drawing = next(one for one in chart.draw(chart.rows(warehouse, selection)) if isinstance(one, Drawing))
-    drawn = Image.open(io.BytesIO(image(drawing.figure, "png")))
+    chart = charts()[name]
+    drawing = next(one for one in chart.draw(chart.rows(warehouse, selection)) if isinstance(one, Figure))
+    drawn = Image.open(io.BytesIO(image(picture(drawing), "png")))
     made = io.BytesIO()
     drawn.resize((WIDTH_PX, drawn.height * WIDTH_PX // drawn.width), Image.Resampling.LANCZOS).save(made, "PNG")
     return small(made.getvalue())

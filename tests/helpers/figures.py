@@ -52,7 +52,7 @@ class See:
         return [(x, min(y for at, y in corners if at == x), max(y for at, y in corners if at == x)) for x in sizes]
 
     @staticmethod
-    def title(axes: Axes, loc: Literal["left", "center", "right"] = "center") -> str:
+    def title(axes: Axes, loc: Literal["left", "center", "right"] = "left") -> str:
         """What stands above a panel, unwrapped."""
         return axes.get_title(loc).replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 

@@ -15,6 +15,7 @@ from db.warehouse import Warehouse
 from tests.helpers.databases import holding
 from tests.helpers.paths import ROOT
 from visualize import visualize_benchmarks
+from visualize.drawing.rows import charts
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ BASELINE = "unmodified PyTorch at float32"
 NO_BASELINE = f"without a baseline ({BASELINE})"
 UNRANKED = "Crossed out: not ranked, because the output is wrong or the device is simulated."
 COLUMNS, LABEL_IN, PANEL_IN = 3, 2.5, 2.7
-ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.36, 0.28, 12
+ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.36, 0.25, 12
 """Height of a bar with its gap, the lower height of many bars, and the number of bars from which it is used."""
 MOST_BARS, MOST_HEIGHT_IN = 40, 10.0
 """Limits of a picture. The fastest configurations are kept, and batch sizes evenly from smallest to largest."""

@@ -31,7 +31,7 @@ ORDER BY {order}, raw.launch
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
 """Maximum points of a figure, launches of a point, and approximate samples of a launch in its strip."""
-LEAST_SAMPLES = 8
+LEAST_SAMPLES = 6
 """Fewest samples of a launch whose distribution is drawn: the curve of fewer would be a few large steps."""
 MOST_STEPS = 200
 WIDTH_IN, PANEL_IN = 8.4, 2.3

@@ -137,7 +137,7 @@ def _figure(
     y = value_axis(chart.value_title(key), [*ends(drawn), *([reference[1]] if reference else [])])
     lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
     if reference:
-        lines.append(Rule(at=reference[1], along="y", role=reference[0], label=reference[0]))
+        lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))
     sizes = sorted({int(row["batch_size"]) for row in drawn})
     panels = [Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN)]
     if chart.also_by_sequence and names == ("sequence_length",) and len(series) > 1:

@@ -24,7 +24,7 @@ def front_panel(
         label="", role="front", colour="ink", shape=None, step="after" if is_cost else "before", width=1.2,
         marks=tuple(Mark(x=x, y=y) for x, y in places), in_table=False,
     )  # fmt: skip
-    elements: list[Element] = [*lines, *([step] if len(front) > 1 else [])]
+    elements: list[Element] = [*lines, *([step] if front else [])]
     for at in spaced(places, x, y, NAME_WIDTH, NAME_HEIGHT):
         across, up, name = front[at]
         is_left = is_cost and x.share(across) > NAME_WIDTH

@@ -123,7 +123,7 @@ def _draw_whisker(axes: Axes, line: Line, one: Mark) -> None:
     ends = ([one.low, one.high], [one.y] * 2) if line.is_across else ([one.x] * 2, [one.low, one.high])
     axes.plot(
         *ends, color=paint(line.colour), marker="|" if line.is_across else "_", markersize=min(9.0, 1.5 * line.size),
-        markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2, label=f"_whisker {line.label}",
+        markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2, label=f"_{'interval' if line.is_across else 'whisker'} {line.label}",
     )  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def _draw_block(axes: Axes, block: Block, panel: Panel, width_in: float) -> None
         x = block.left + inset if block.align == "left" else (block.left + block.right) / 2
         axes.text(
             x, middle, text, ha=block.align, va="center", fontsize=SMALL_SIZE, color=paint(block.ink), clip_on=True,
-            zorder=4, linespacing=1.35,
+            zorder=4, linespacing=1.35, label=f"_{block.role}",
         )  # fmt: skip
 
 

@@ -36,6 +36,9 @@ class Cell:
     tone: Tone = ""
     hint: str | None = None
     """A tooltip, never the only source of a fact."""
+    tick: str | None = None
+    """Value of a box to tick, in sites with forms."""
+    is_ticked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Parameters of a view as fields of a frozen dataclass, parsed from and written to URLs.
 
-A field is a `str`, an `int`, a `float` from 0, a `bool` or a `Literal` of texts, with `| None` if it may be missing.
+A field is a `str`, an `int`, a `float` from 0, a `bool` or a `Literal` of texts, with `| None` if it may be missing, or
+a `tuple[str, ...]`, which is given once for each text.
 Fields without a default are part of the URL's path, others of its query. Empty values count as missing, since forms
 send them. URLs leave out defaults, so each state has exactly one URL.
 """
@@ -27,6 +28,9 @@ else:
 MAX_LENGTH = 20_000
 """Maximum characters of a value: SQL may be long, and uvicorn accepts 64 kB of headers."""
 MAX_NUMBER = 10**9
+TEXTS = tuple[str, ...]
+MOST_TEXTS = 50
+"""Maximum texts of a field."""
 YES = "1"
 """The value of a checked box."""
 
@@ -39,6 +43,11 @@ def parse(kind: type[P], given: Iterable[tuple[str, str]]) -> P:
         if name not in known:
             choice(name, tuple(known), "parameter")
         if not text.strip():
+            continue
+        if known[name] == TEXTS:
+            values[name] = (*values.get(name, ()), _value(name, text.strip(), str))
+            if len(values[name]) > MOST_TEXTS:
+                raise UsageError(f"{name} is given more than {MOST_TEXTS} times")
             continue
         if name in values:
             raise UsageError(f"{name} is given twice: give it once")
@@ -53,9 +62,10 @@ def query(parameters: DataclassInstance) -> tuple[tuple[str, str], ...]:
     """Query parameters of a URL as texts, without defaults."""
     given = ((field, getattr(parameters, field.name)) for field in fields(parameters))
     return tuple(
-        (field.name, _text(value))
+        (field.name, _text(one))
         for field, value in given
         if not _is_required(field) and value not in (None, field.default)
+        for one in (value if isinstance(value, tuple) else (value,))
     )
 
 

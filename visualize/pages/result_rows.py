@@ -60,17 +60,21 @@ def result_table(
     """Headings and cells of each row, with only the columns that have values. State and doubts are next to the latency,
     since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out."""
     first: dict[str, Callable[[Row], Cell]] = {
-        METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]), INTERVAL: _interval
+        METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]), INTERVAL: interval_of
     }  # fmt: skip
-    numbers = {METRICS[name].heading: _number(name) for name in NUMBERS if _has(rows, name)}
+    numbers = {
+        METRICS[name].heading: rate_of(name) if name in (ITEMS, TOKENS) else _number(name)
+        for name in NUMBERS
+        if _has(rows, name)
+    }
     if any(_has(rows, name) for name in PEAK_MEMORY):
-        numbers["peak MB"] = _peak
+        numbers["peak MB"] = peak_of
     if _has(rows, "output_error"):
-        numbers["error"] = lambda row: text_cell(_error_text(row))
+        numbers["error"] = lambda row: text_cell(error_text(row))
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers[metric.words] = _own(name)
-    columns = {**first, STATE: _state, DOUBTS: _doubts, **numbers, "launches": _launches}
+    columns = {**first, STATE: state_of, DOUBTS: doubts_of, **numbers, "launches": launches_of}
     headings = tuple(Heading(text=name, is_number=name not in (STATE, DOUBTS)) for name in columns)
     return headings, [tuple(cell(row) for cell in columns.values()) for row in rows]
 
@@ -83,11 +87,45 @@ def _number(name: str) -> Callable[[Row], Cell]:
     return lambda row: number_cell(row[name])
 
 
+ITEMS, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
+APART = 1.2
+"""Ratio from which the mean and the median call differ so much that the row says so."""
+RATE_NOTE = (
+    "Throughput counts all calls: it is the work of a call over the mean latency, while p50 is the median call. A star "
+    "marks rates whose mean call differs from the median by more than 20 %, because some calls were much slower."
+)
+
+
+def rate_of(name: str) -> Callable[[Row], Cell]:
+    """A throughput, with a star if it does not follow from the median latency in the same row."""
+
+    def cell(row: Row) -> Cell:
+        mean_ms = _mean_call_ms(row)
+        if mean_ms is None or row[name] is None or 1 / APART <= mean_ms / row[FIRST] <= APART:
+            return number_cell(row[name])
+        hint = f"the mean call took {number(mean_ms)} ms, the median call {number(row[FIRST])} ms"
+        return Cell(text=f"{number(row[name])}*", hint=hint)
+
+    return cell
+
+
+def has_star(row: Row) -> bool:
+    """Whether the row has a rate with a star."""
+    return rate_of(ITEMS)(row).hint is not None
+
+
+def _mean_call_ms(row: Row) -> float | None:
+    """The mean latency that the throughput stands for; None for load tests, in which requests overlap."""
+    rate, axes = row[ITEMS], json.loads(row["axes"])
+    is_load = row["concurrency"] > 1 or "request_rate" in axes or row["throughput_samples_per_sec"] is None
+    return None if is_load or not rate or not row[FIRST] else 1000 * row["batch_size"] / rate
+
+
 def _own(name: str) -> Callable[[Row], Cell]:
     return lambda row: number_cell(row[OTHERS].get(name))
 
 
-def _interval(row: Row) -> Cell:
+def interval_of(row: Row) -> Cell:
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
     if low is None or high is None:
         return number_cell(None)
@@ -95,26 +133,26 @@ def _interval(row: Row) -> Cell:
     return Cell(text=f"{number(low)} .. {number(high)}", hint=hint)
 
 
-def _peak(row: Row) -> Cell:
+def peak_of(row: Row) -> Cell:
     found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
     return number_cell(None) if found is None else Cell(text=f"{row[found]:.0f}", hint=METRICS[found].title)
 
 
-def _error_text(row: Row) -> str | None:
+def error_text(row: Row) -> str | None:
     return None if row["output_error"] is None else relative_error(row["output_error"])
 
 
-def _launches(row: Row) -> Cell:
+def launches_of(row: Row) -> Cell:
     return text_cell(row["launches"], hint=f"{row['iterations']} timed calls in all launches")
 
 
-def _state(row: Row) -> Cell:
+def state_of(row: Row) -> Cell:
     if row["status"] != "ok":
         return state_cell(row["status"].replace("_", " "), hint=row["error"])
     return state_cell(row["validity"] or "ok")
 
 
-def _doubts(row: Row) -> Cell:
+def doubts_of(row: Row) -> Cell:
     kinds = row["doubts"]
     if not kinds:
         return text_cell(None, tone="muted")

@@ -105,7 +105,8 @@ class _Scales:
         self.x = {"field": "x", "type": "quantitative", **self._axis(panel.x, "x")}
         self.y = {"field": "y", "type": "quantitative", **self._axis(panel.y, "y")}
         self.top = "high" if not panel.y.from_top else "low"
-        used: list[Colour] = [one.colour for one in (*panel.lines, *panel.rules, *panel.notes)]
+        used: list[Colour] = [one.colour for one in panel.lines]
+        used += [one.colour for one in panel.rules] + [one.colour for one in panel.notes]
         used += [colour for one in panel.blocks for colour in (one.fill, one.ink)]
         names = list(dict.fromkeys(map(_class, used)))
         scale = {"domain": names, "range": [one if one.startswith("#") else f"--{one}" for one in names]}
@@ -255,7 +256,11 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
                 }
                 for one in found
             ]  # fmt: skip
-            mark: Spec = {"type": "rect", "opacity": opacity, "stroke": "--page", "strokeWidth": 1}
+            is_thin = (
+                panel.height_in * PX_PER_IN / (panel.y.high - panel.y.low) < LEAST_ROW_PX / 2 and not panel.y.names
+            )
+            mark: Spec = {"type": "rect", "opacity": opacity}
+            mark |= {} if is_thin else {"stroke": "--page", "strokeWidth": 1}
             if state != "valid":
                 mark = {"type": "rect", "filled": False, "strokeWidth": 1.4}
             layers += _layer(

@@ -5,6 +5,7 @@ Invalid results and those of emulators are shown but never ranked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -65,6 +66,8 @@ class Summary:
     best_point: str
     worst: float
     worst_point: str
+    doubtful: int
+    """Number of points at which one of the two sides is in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +206,17 @@ def _is_reference(run: Run) -> bool:
 
 def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:
     found: dict[str, list[tuple[float, str]]] = {}
+    doubtful: Counter[str] = Counter()
     for point in points:
+        is_base_doubtful = any(entry.doubts for entry in point.entries if entry.runtime == baseline)
         for entry in point.entries:
             if entry.speedup is not None and entry.runtime != baseline:
                 found.setdefault(entry.runtime, []).append((entry.speedup.ratio, point.point))
-    return tuple(_summary(runtime, ratios) for runtime, ratios in found.items())
+                doubtful[entry.runtime] += is_base_doubtful or bool(entry.doubts)
+    return tuple(_summary(runtime, ratios, doubtful[runtime]) for runtime, ratios in found.items())
 
 
-def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
+def _summary(runtime: str, ratios: Sequence[tuple[float, str]], doubtful: int) -> Summary:
     best, worst = max(ratios, key=lambda one: one[0]), min(ratios, key=lambda one: one[0])
     return Summary(
         runtime=runtime,
@@ -220,6 +226,7 @@ def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
         best_point=best[1],
         worst=worst[0],
         worst_point=worst[1],
+        doubtful=doubtful,
     )
 
 
@@ -349,6 +356,7 @@ _COLUMNS: tuple[Column[_Row], ...] = (
 
 def _summary_text(summary: Summary, baseline: str) -> str:
     points = f"{summary.points} point{'s' * (summary.points > 1)}"
+    points += f", {summary.doubtful} in doubt" if summary.doubtful else ""
     return (
         f"{summary.runtime} over {baseline}: geometric mean {_times(summary.geometric_mean)} ({points}), "
         f"best {_times(summary.best)} at {summary.best_point}, worst {_times(summary.worst)} at {summary.worst_point}"

@@ -18,19 +18,19 @@ def test_models_of_a_task_are_sorted_by_family_then_latency(make_run, figures, s
     latency, memory = figure.axes
     names = [label.get_text().replace("\N{NO-BREAK SPACE}", " ") for label in latency.get_yticklabels()]
     assert names == ["slow-encoder (109 M)", "fast-encoder (109 M)", "fastest (109 M)"], "from the bottom up"
-    assert see.points(latency, "mark slow-encoder") == [(128, 0)]
-    assert see.points(latency, "mark fast-encoder") == [(32, 1)]
-    assert see.points(latency, "mark fastest") == [(16, 2)]
-    assert see.points(memory, "mark fastest") == [(910, 2)]
+    assert see.points(latency, "valid slow-encoder") == [(128, 0)]
+    assert see.points(latency, "valid fast-encoder") == [(32, 1)]
+    assert see.points(latency, "valid fastest") == [(16, 2)]
+    assert see.points(memory, "valid fastest") == [(910, 2)]
     assert see.legend(figure) == ["encoder-only", "state-space"]
     assert see.title(latency, loc="left") == "feature-extraction: batch 1, sequence 128"
 
 
 def test_whiskers_are_intervals(make_run, figures, see):
     (figure,) = figures(NAME, make_run(), make_run(model_id="other"))
-    ((start, end),) = see.artist(figure.axes[0], "interval other").get_segments()
+    start, end = see.points(figure.axes[0], "interval other")
     assert (float(start[0]), float(end[0])) == (31.7, 32.3)
-    assert see.labels(figure.axes[1]) == ["mark bert-base-uncased", "mark other"], "memory has no interval"
+    assert see.labels(figure.axes[1]) == ["valid bert-base-uncased", "valid other"], "memory has no interval"
 
 
 def test_tasks_have_separate_blocks_and_a_warning(make_run, figures, see):
@@ -88,8 +88,8 @@ def test_one_picture_shows_every_family_at_a_measured_point(one_of_each, figures
 
 def test_each_family_has_its_own_look_in_every_picture(one_of_each, figures, see):
     def look(figure, family):
-        (panel,) = [axes for axes in figure.axes[::2] if f"mark a-{family}" in see.labels(axes)]
-        return see.look(panel, f"mark a-{family}")
+        (panel,) = [axes for axes in figure.axes[::2] if f"valid a-{family}" in see.labels(axes)]
+        return see.look(panel, f"valid a-{family}")
 
     (all_of_them,) = figures(NAME, *one_of_each)
     looks = {family: look(all_of_them, family) for family in family_names()}
@@ -124,7 +124,7 @@ def test_doubtful_results_are_hollow_and_failed_results_are_named(make_run, figu
     doubtful = alter.results(make_run(model_id="doubtful"), alter.noisy)
     broken = alter.results(make_run(model_id="broken"), alter.failed)
     (figure,) = figures(NAME, make_run(), doubtful, broken)
-    assert see.face(figure.axes[0], "mark doubtful") == "#ffffff"
+    assert see.face(figure.axes[0], "doubtful doubtful") == "#ffffff"
     assert see.legend(figure) == ["encoder-only", "hollow: doubtful"]
     assert see.says(figure, "Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")
 

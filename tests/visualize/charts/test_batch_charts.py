@@ -167,9 +167,9 @@ def test_memory_on_a_cpu_is_that_of_the_process_with_the_weights_for_reference(m
     (axes,) = figure.axes
     assert axes.get_ylabel() == "Peak resident memory of the process (MB)\nlower is better"
     assert see.points(axes, "line 32") == [(1, 910), (2, 920), (4, 940)]
-    assert list(see.artist(axes, "weights alone, 438 MB").get_ydata()) == [437.9, 437.9]
+    assert list(see.artist(axes, "reference weights alone, 438 MB").get_ydata()) == [437.9, 437.9]
     assert see.legend(figure) == ["32", "weights alone, 438 MB"]
-    assert see.labels(axes) == ["line 32", "valid 32", "weights alone, 438 MB"], (
+    assert see.labels(axes) == ["line 32", "reference weights alone, 438 MB", "valid 32"], (
         "no band: there is no interval of memory"
     )
 
@@ -282,6 +282,6 @@ def test_forty_lengths_are_thinned_to_ten_lines_and_the_caption_counts_the_rest(
     assert len(see.points(figure.axes[1], "line batch 1")) == 40
     assert see.texts(figure)[0] == "bert-base-uncased: the energy per input at batch 2 is about the same as at batch 1"
     (figure,) = figures("hardware_comparison", run)
-    shown = [axes.get_title() for axes in figure.axes if axes.get_visible() and axes.get_title()]
+    shown = [axes.get_title("left") for axes in figure.axes if axes.get_visible() and axes.get_title("left")]
     assert (len(shown), shown[0], shown[-1]) == (9, "sequence\N{NO-BREAK SPACE}16", "sequence\N{NO-BREAK SPACE}640")
     assert see.says(figure, "left out: 31 of 40 panels")

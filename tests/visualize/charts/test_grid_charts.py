@@ -52,7 +52,7 @@ def test_the_heat_map_has_one_value_per_point_and_marks_doubts(make_run, figures
     (axes,) = figure.axes
     cells = {text.get_label(): text.get_text() for text in axes.texts}
     assert cells == {"_cell 0 0": "~125", "_cell 1 0": "125", "_cell 0 1": "31.2", "_cell 1 1": "failed"}
-    assert [line.get_label() for line in axes.lines] == ["_crossed 1 0"]
+    assert [line.get_label() for line in axes.lines] == ["_crossed cell 1 0"]
     coloured = axes.collections[0].get_array()
     assert coloured.filled(-1).flatten().tolist() == [125, -1, 31.25, -1], "invalid values do not affect the scale"
 
@@ -116,4 +116,4 @@ def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, 
     (start, ridge, _) = see.points(axes, "roof float32")
     assert ridge == (100, 1000)
     assert start[1] == pytest.approx(start[0] * 10)
-    assert see.texts(drawing.figure)[0] == ("Roofline: up to 50% of the measured peak (bert-base-uncased)")
+    assert see.texts(picture(drawing))[0] == ("Roofline: up to 50% of the measured peak (bert-base-uncased)")

@@ -9,6 +9,7 @@ import pytest
 from benchmarking.core.records import REQUEST_RATE
 from tests.helpers.load import make_load, make_requests
 from visualize.drawing.figure import NotDrawn
+from visualize.drawing.loads import REQUEST_PARTS
 
 QUICK = "Test CPU (server) · quick-engine · float32"
 
@@ -84,8 +85,8 @@ def test_latency_and_throughput_are_drawn_with_limits_and_the_knee(two_servers, 
     _, quick = two_servers
     (figure,) = figures("load_latency", quick)
     first, each, rates = figure.axes
-    assert see.points(each, f"line {QUICK}") == [(1, 10), (2, 12.5), (4, 16)]
-    assert see.points(rates, f"line {QUICK}") == [(1, 1), (2, 2), (4, 4)]
+    assert see.points(each, f"line {QUICK}") == [(1, 10), (2, 12.5)], "no line through an invalid level"
+    assert see.points(rates, f"crossed {QUICK}") == [(4, 4)]
     assert see.points(rates, "offered") == [(0, 0), (4, 4)]
     assert see.points(rates, f"thin {QUICK}") == [(1, 1), (2, 2), (4, 3.9)]
     assert {x for x, _ in see.points(each, f"knee {QUICK}")} == {2.0}
@@ -100,23 +101,37 @@ def test_a_single_level_is_not_drawn(outcomes):
     assert outcome.why == "only one level was measured"
 
 
-def test_request_bars_show_waiting_first_token_end_and_failure(figures, see, alter):
+def test_request_bars_show_waiting_first_token_end_and_failure(outcomes, alter):
     requests = make_requests(
         intended_ms=(1000.0, 2000.0), sent_ms=(1500.0, 2000.0), first_token_ms=(2500.0, None), end_ms=(4000.0, 2250.0)
     )
     load = alter.results(make_load(rates=(1.0,)), lambda result: replace(result, requests=(requests,)))
-    (figure,) = figures("request_timeline", load)
-    bars, flight = figure.axes
-    parts = {name: see.artist(bars, name).get_segments() for name in ("waiting to be sent", "until first token")}
-    assert [segment.tolist() for segment in parts["waiting to be sent"]] == [[[0, 0], [0.5, 0]]]
-    assert [segment.tolist() for segment in parts["until first token"]] == [
-        [[0.5, 0], [1.5, 0]],
-        [[1, 1], [1.25, 1]],
-    ]
-    assert see.points(bars, "failed") == [(1.25, 1)]
-    assert all(float(place).is_integer() for place in bars.get_yticks())
-    assert see.points(flight, "in flight") == [(0.5, 1), (1, 2), (1.25, 1), (3, 0)]
-    assert see.says(figure, "1 of 2 requests failed (refused)")
+    (figure,) = outcomes("request_timeline", load)
+    bars, flight = figure.panels
+    parts = {name: [(one.left, one.right) for one in bars.blocks if one.role == name] for name in REQUEST_PARTS}
+    assert parts["waiting to be sent"] == [(0, 0.5)]
+    assert parts["until first token"] == [(0.5, 1.5), (1, 1.25)]
+    (failed,) = bars.lines
+    assert [(one.x, one.y, one.state) for one in failed.marks] == [(1.25, 2, "invalid")]
+    assert [(one.x, one.y) for one in flight.lines[0].marks] == [(0.5, 1), (1, 2), (1.25, 1), (3, 0)]
+    assert "1 of 2 requests failed (refused)" in " ".join(figure.caption)
+
+
+def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outcomes, alter):
+    """Such as `--request-rate inf` of vLLM: no number of requests per second was offered, least of all 0."""
+    run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), knee=None)
+    point = run.results[-1].point
+    axes = {name: value for name, value in point.axes.items() if name != REQUEST_RATE}
+    unlimited = replace(run.results[-1], point=replace(point, axes=axes))
+    whole = replace(run, results=(*run.results[:-1], unlimited))
+    (figure,) = outcomes("load_latency", whole)
+    for panel in figure.panels:
+        (line,) = (one for one in panel.lines if one.role == "line")
+        assert [one.x for one in line.marks] == [1.0, 2.0, 2.5]
+        assert panel.x.ticks[-1] == (2.5, "unlimited")
+    assert "unlimited: all requests are sent at once" in " ".join(figure.caption)
+    (front,) = outcomes("load_frontier", whole)
+    assert "unlimited requests/s" in {one.text for one in front.panels[0].notes}
 
 
 def test_load_levels_are_not_drawn_as_grid_points(charts_of):

@@ -4,14 +4,16 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.transforms import Bbox
 
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Samples
-from visualize.drawing.layout import label_ends, new_figure, spaced, wrap
-from visualize.drawing.rows import Drawing
-from visualize.drawing.style import LOOKS, THEMES, chosen, theme
+from visualize.drawing.figure import Figure as Drawing
+from visualize.drawing.figure import end_notes, spaced
+from visualize.drawing.layout import wrap
+from visualize.drawing.picture import picture
+from visualize.drawing.rows import charts
+from visualize.drawing.scales import Axis
 
 TIME = "2026-01-02T03:04:06Z"
 
@@ -43,23 +45,16 @@ def test_the_last_line_is_never_one_short_word():
     assert wrap("one two three four 16", 9, 1.2).split("\n")[-1] == "four 16"
 
 
-@pytest.mark.parametrize("name", THEMES)
-def test_labels_at_line_ends_have_leaders_in_the_colour_of_the_line(name):
-    with chosen(name), theme():
-        _, (axes,) = new_figure(4, 3)
-        axes.set(xlim=(0, 1), ylim=(0, 1))
-        label_ends(axes, [(1, 0.5, "first", "#E69F00"), (1, 0.51, "second", "#56B4E9")])
-    first, second = axes.texts
-    assert {text.get_color() for text in (first, second)} == {LOOKS[name].ink}
-    assert to_hex(first.arrow_patch.get_edgecolor()).upper() == "#E69F00"
-    assert second.xyann[1] - first.xyann[1] > 0, "moved up to avoid overlap"
+def test_names_at_line_ends_are_moved_up_to_avoid_overlap():
+    first, second = end_notes(Axis(), [(1, 0.5, "first"), (1, 0.51, "second")], 3.5)
+    assert (first.text, first.y) == ("first", 0.5)
+    assert second.y - first.y == pytest.approx(0.04)
 
 
 def test_only_the_first_of_overlapping_labels_is_kept():
-    _, (axes,) = new_figure(4, 3)
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    assert spaced(axes, [(0.1, 0.5), (0.11, 0.5), (0.11, 0.9), (0.9, 0.5)], 60) == [0, 2, 3]
-    assert spaced(axes, [], 60) == []
+    places = [(0.1, 0.5), (0.11, 0.5), (0.11, 0.9), (0.9, 0.5)]
+    assert spaced(places, Axis(), Axis(), 0.2, 0.1) == [0, 2, 3]
+    assert spaced([], Axis(), Axis(), 0.2, 0.1) == []
 
 
 def test_a_width_of_zero_gives_one_character_per_line():
@@ -157,10 +152,10 @@ MOST_FIGURES = 2
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_nothing_is_clipped_and_nothing_overlaps(make_run, charts_of, alter, see, situation):
-    runs, charts, selection = SITUATIONS[situation]
+    runs, names, selection = SITUATIONS[situation]
     draw = charts_of(*runs(make_run, alter), **selection)
-    for chart in charts:
-        drawn = [outcome.figure for outcome in draw(chart) if isinstance(outcome, Drawing)]
+    for chart in names:
+        drawn = [picture(outcome) for outcome in draw(chart) if isinstance(outcome, Drawing)]
         assert drawn or chart == "roofline", "roofline needs a calibrated device and has its own test"
         for figure in sorted(drawn, key=lambda figure: -len("".join(see.texts(figure))))[:MOST_FIGURES]:
             assert troubles(figure) == [], chart

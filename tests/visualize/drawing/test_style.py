@@ -8,10 +8,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
+from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
-from visualize.drawing import style
+from visualize.drawing import figure, heat_maps, scales, style
 from visualize.drawing.rows import PACKAGE
 
 
@@ -20,14 +20,14 @@ from visualize.drawing.rows import PACKAGE
     [(0, "0"), (0.25, "0.25"), (0.001234, "0.00123"), (1, "1"), (4.56, "4.6"), (99.95, "100"), (1234.5, "1,234")],
 )
 def test_numbers_are_short(value, text):
-    assert style.number(value) == text
+    assert scales.number(value) == text
 
 
 def test_only_positive_values_span_a_decade():
-    assert style.spans_decade([1.0, 10.0])
-    assert not style.spans_decade([1.0, 9.99])
-    assert not style.spans_decade([0.0, 100.0])
-    assert not style.spans_decade([])
+    assert scales.spans_decade([1.0, 10.0])
+    assert not scales.spans_decade([1.0, 9.99])
+    assert not scales.spans_decade([0.0, 100.0])
+    assert not scales.spans_decade([])
 
 
 @pytest.mark.parametrize(
@@ -35,60 +35,72 @@ def test_only_positive_values_span_a_decade():
     [((1,), False), ((1, 2), True), ((1, 2, 4, 8), True), ((8, 9, 10, 12), False), (tuple(range(1, 9)), True)],
 )
 def test_batch_sizes_that_double_grow_by_factors(sizes, by_factors):
-    assert style.grows_by_factors(sizes) is by_factors
+    assert scales.grows_by_factors(sizes) is by_factors
 
 
-def axes_of_batches(sizes, **options):
-    axes = Figure().subplots()
-    style.scale_batch_axis(axes, sizes, **options)
-    return axes
-
-
-def test_doubling_batch_sizes_have_a_log2_axis_with_a_tick_each():
-    axes = axes_of_batches((1, 2, 4, 8))
-    assert axes.get_xscale() == "log"
-    assert axes.xaxis.get_transform().base == 2
-    assert list(axes.get_xticks()) == [1, 2, 4, 8]
-    assert [axes.xaxis.get_major_formatter()(size) for size in (1, 8, 1024)] == ["1", "8", "1,024"]
+def test_doubling_batch_sizes_have_a_log_axis_with_a_tick_each():
+    axis = scales.size_axis("Batch", (1, 2, 4, 1024))
+    assert axis.is_log
+    assert axis.ticks == ((1, "1"), (2, "2"), (4, "4"), (1024, "1,024"))
 
 
 def test_stepped_batch_sizes_have_a_linear_axis():
-    axes = axes_of_batches((8, 9, 10, 12))
-    assert axes.get_xscale() == "linear"
-    assert list(axes.get_xticks()) == [8, 9, 10, 12]
-    assert axes.get_xlim() == pytest.approx((7.76, 12.24))
+    axis = scales.size_axis("Batch", (8, 9, 10, 12))
+    assert not axis.is_log
+    assert [at for at, _ in axis.ticks] == [8, 9, 10, 12]
+    assert (axis.low, axis.high) == pytest.approx((7.76, 12.24))
 
 
 def test_a_single_batch_size_is_centred():
-    assert axes_of_batches((4,)).get_xlim() == (3.5, 4.5)
+    axis = scales.size_axis("Batch", (4,))
+    assert (axis.low, axis.high) == (3.5, 4.5)
 
 
 def test_many_batch_sizes_share_ticks():
-    ticks = axes_of_batches(tuple(2**power for power in range(12)), most_ticks=6).get_xticks()
-    assert set(ticks) <= {2.0**power for power in range(-8, 24)}
-    assert len([tick for tick in ticks if 1 <= tick <= 2048]) <= 6
+    axis = scales.size_axis("Batch", tuple(2**power for power in range(12)), 6)
+    assert [at for at, _ in axis.ticks] == [1, 4, 16, 64, 256, 1024]
 
 
-def test_values_over_a_decade_have_a_log_axis():
-    axes = Figure().subplots()
-    style.scale_value_axis(axes, [2.0, 50.0])
-    assert axes.get_yscale() == "log"
-    low, high = axes.get_ylim()
-    assert low < 2.0
-    assert high > 50.0
+def test_values_over_a_decade_have_a_log_axis_whose_labels_people_write():
+    axis = scales.value_axis("ms", [2.0, 50.0])
+    assert axis.is_log
+    assert axis.low < 2.0 < 50.0 < axis.high
+    assert [text for _, text in axis.ticks] == ["2", "5", "10", "20", "50"]
+    assert [text for _, text in scales.value_axis("s", [0.0003, 4e6]).ticks][:2] == ["0.01", "1"]
 
 
 def test_values_within_a_decade_have_a_linear_axis_from_zero():
-    axes = Figure().subplots()
-    style.scale_value_axis(axes, [20.0, 50.0], "x")
-    assert axes.get_xscale() == "linear"
-    assert axes.get_xlim() == (0, 54)
+    axis = scales.value_axis("ms", [20.0, 50.0])
+    assert (axis.low, axis.high, axis.is_log) == (0, 54, False)
+    assert [text for _, text in axis.ticks] == ["0", "10", "20", "30", "40", "50"]
+
+
+def test_the_caption_says_where_an_axis_does_not_start_at_zero():
+    def caption(axis):
+        panel = figure.Panel(x=scales.name_axis(("a",)), y=axis, elements=())
+        return figure.Figure(title="t", panels=(panel,)).caption
+
+    assert caption(scales.value_axis("ms", [20.0, 50.0])) == ()
+    assert caption(scales.close_axis("ms", [20.0, 21.0])) == ("The axis does not start at 0.",)
+    assert caption(scales.value_axis("ms", [2.0, 50.0])) == ("Logarithmic axis.",)
+
+
+def test_darker_is_faster_in_every_heat_map():
+    def fills(better):
+        cells = {(0, 0): heat_maps.Cell(value=1.0, text="1"), (1, 0): heat_maps.Cell(value=9.0, text="9")}
+        panel = heat_maps.heat_panel(cells, ("a", "b"), ("c",), better=better)
+        return [sum(int(one.fill[i : i + 2], 16) for i in (1, 3, 5)) for one in panel.blocks]
+
+    low, high = fills("higher")
+    assert low > high
+    low, high = fills("lower")
+    assert low < high
 
 
 def test_colours_markers_and_dashes_distinguish_132_lines():
     looks = {(style.colour(i), style.marker(i)) for i in range(132)}
     assert len(looks) == 132
-    assert [style.line_style(i) for i in (0, 10, 11, 22)] == ["-", "-", "--", ":"]
+    assert [style.dashes(i) for i in (0, 10, 11, 22)] == [0, 0, 1, 2]
 
 
 SIMULATED = {
@@ -211,16 +223,19 @@ def test_a_png_has_at_least_150_dots_per_inch(images):
 
 def test_imports_are_light_and_drawing_leaves_pyplot_unchanged():
     modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
-    modules += [f"visualize.drawing.{name}" for name in ("batch_charts", "figure", "layout", "marks", "rows", "scales", "style", "words")]
+    modules += [
+        f"visualize.drawing.{name}"
+        for name in ("batch_charts", "figure", "layout", "marks", "rows", "scales", "style", "words")
+    ]
     code = (
         f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(*sys.modules)\n"
         "import matplotlib, matplotlib.colors\n"
         "def settings(): return {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
         "before = settings()\n"
-        "from visualize.drawing import layout, style\n"
+        "from visualize.drawing import layout, style\nfrom visualize.drawing import figure as words\n"
         "with style.theme():\n"
         "    figure, _ = layout.new_figure(4, 3)\n"
-        "    layout.finish(figure, layout.FigureText(title='t', subtitle='s'))\n"
+        "    layout.finish(figure, words.Figure(title='t', subtitle='s', panels=()))\n"
         "style.image(figure, 'svg')\n"
         "from matplotlib import pyplot\n"
         "assert pyplot.get_fignums() == []\n"

@@ -20,6 +20,7 @@ class Example:
     count: int | None = None
     page: int = 1
     ticked: bool = False
+    names: tuple[str, ...] = ()
     order: Literal["up", "down"] = "up"
 
 
@@ -34,6 +35,7 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
         count=st.none() | st.integers(1, 10**9),
         page=st.integers(1, 10**9),
         ticked=st.booleans(),
+        names=st.lists(texts.filter(bool), max_size=3).map(tuple),
         order=st.sampled_from(["up", "down"]),
     )
 )

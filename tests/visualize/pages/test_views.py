@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shutil
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet
@@ -24,8 +23,8 @@ from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
 from tests.helpers.records import make_run
-from tests.visualize.pages.conftest import FIRST, LOADED
-from visualize.pages import parameters, specs
+from tests.visualize.pages.conftest import LOADED
+from visualize.pages import parameters
 from visualize.pages.public_copy import public_copy
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
@@ -69,6 +68,19 @@ def test_the_console_reads_only_this_warehouse(data, sql, expected):
     assert expected in page.trouble
 
 
+def ticks_of(chart, name):
+    """Labels of an axis of a chart's first panel: "xtext" or "ytext"."""
+    (labels,) = [one["value"] for one in chart.specs[0]["params"] if one["name"] == name]
+    return labels
+
+
+def marks_of(chart, panel=0, kind="point"):
+    """Data of the marks of a panel, without the crosses of invalid ones."""
+    layers = chart.specs[panel]["layer"]
+    found = [one for one in layers if one["mark"]["type"] == kind and one["mark"].get("shape") is None]
+    return [row for layer in found for row in layer["data"]["values"]]
+
+
 def test_console_bars_never_share_a_name(data):
     by_one = "SELECT runtime, count(*) AS n FROM all_results GROUP BY ALL"
     assert page_of(data, "console", sql=by_one).chart.title == "n by runtime"
@@ -76,7 +88,7 @@ def test_console_bars_never_share_a_name(data):
         data, "console", sql="SELECT * FROM (VALUES ('m', 'a', 1), ('m', 'b', 2)) t(model, runtime, n)"
     ).chart
     assert chart.title == "n by model, runtime"
-    assert [one["x"] for one in chart.spec["data"]["values"]] == ["m \N{MIDDLE DOT} a", "m \N{MIDDLE DOT} b"]
+    assert ticks_of(chart, "ytext") == ["m \N{MIDDLE DOT} a", "m \N{MIDDLE DOT} b"]
     assert page_of(data, "console", sql="SELECT * FROM (VALUES ('m', 1), ('m', 2)) t(model, n)").chart is None
 
 
@@ -162,56 +174,14 @@ def test_a_trend_has_its_change_levels_and_a_link_to_compare(data):
     page = page_of(data, "trends", selection="model=bert-base-uncased", only_changes="1")
     assert page.count == 8
     assert len(page.lines) == 4
-    assert re.fullmatch(r"20\.\d% slower since 2026-09-13, confirmed", page.drawn.chart.title)
-    levels = page.drawn.chart.spec["layer"][1]["data"]["values"]
-    assert levels[1]["level"] / levels[0]["level"] == pytest.approx(1.2, abs=0.01)
+    (chart,) = page.drawn.charts
+    assert re.fullmatch(r"bert-base-uncased: latency per call rose by 20\.\d% on 2026-09-13", chart.title)
+    (lines,) = [layer["data"]["values"] for layer in chart.specs[0]["layer"] if layer["mark"]["type"] == "line"]
+    assert lines[-1]["y"] / lines[0]["y"] == pytest.approx(1.2, abs=0.01)
+    assert "The axis does not start at 0." in chart.caption
     (change,) = page.drawn.changes.rows
     assert change[-1].link.view == "compare"
     assert change[-1].link.parameters.a.startswith("run=")
-
-
-@pytest.mark.parametrize(
-    ("days", "label", "interval", "step"),
-    [
-        (0, "%Y-%m-%d %H:%M", None, None),
-        (0.1, "%H:%M", None, None),
-        (1, "%Y-%m-%d", "day", 1),
-        (12, "%Y-%m-%d", "day", 2),
-        (30, "%Y-%m-%d", "week", 1),
-        (365, "%Y-%m", "month", 1),
-        (800, "%Y-%m", "month", 3),
-        (4000, "%Y", "year", 1),
-    ],
-)
-def test_the_time_axis_of_a_trend_has_ticks_at_whole_days(days, label, interval, step):
-    points = [{"time": (FIRST + timedelta(days=day)).isoformat(), "value": 1, "commit": "a"} for day in (0, days)]
-    axis = specs.trend(points, (), (), (), y_title="ms")["layer"][-1]["encoding"]["x"]["axis"]
-    assert axis["format"] == label
-    assert interval is None or axis["tickCount"] == {"interval": interval, "step": step}
-
-
-def test_thinned_samples_keep_every_disturbance(tmp_path):
-    from db.warehouse import Warehouse
-
-    run = make_run(batch_sizes=(1,), sequence_lengths=(32,), launches=2, iterations=3000)
-    with Warehouse.open(tmp_path / "long.duckdb") as warehouse:
-        warehouse.ingest(run)
-    snapshots = Snapshots(tmp_path / "long.duckdb")
-    with snapshots.reading() as long:
-        chart = page_of(long, "run", run_id=run.run_id).samples[1]
-    snapshots.close()
-    drawn = [(row["launch"], row["value"]) for row in chart.spec["data"]["values"]]
-    assert 1000 < len(drawn) <= 1500
-    for launch in (0, 1):
-        (values,) = [
-            one.values
-            for result in run.results
-            for one in result.samples
-            if (one.launch, one.phase, one.metric) == (launch, "measure", "latency_wall")
-        ]
-        own = [value for name, value in drawn if name == f"launch {launch + 1}"]
-        assert (min(own), max(own)) == (min(values), max(values))
-    assert "The lowest and highest of every 8 calls" in chart.caption
 
 
 def test_a_series_is_selected_by_id_prefix(data):
@@ -241,16 +211,17 @@ def test_each_slider_position_admits_more_options(data):
     assert throughput.positions[0] is None
     assert latency.positions[latency.position - 1] < 40 <= latency.positions[latency.position]
     fitting = [
-        sum(row["fits"] == "yes" for row in front_of(data, latency_ms=str(value))) for value in latency.positions[:-1]
+        sum(row["state"] != "invalid" for row in front_of(data, latency_ms=str(value)))
+        for value in latency.positions[:-1]
     ]
     assert fitting == sorted(fitting)
     assert fitting[0] >= 1
-    assert all(row["fits"] == "yes" for row in front_of(data, latency_ms=str(latency.positions[-2])))
+    assert all(row["state"] != "invalid" for row in front_of(data, latency_ms=str(latency.positions[-2])))
     assert limits["energy_j"].positions == ()
 
 
 def front_of(data, **limits):
-    return page_of(data, "recommend", model="gpt2", **limits).chart.spec["data"]["values"]
+    return marks_of(page_of(data, "recommend", model="gpt2", **limits).chart)
 
 
 def test_a_limit_must_be_a_number(data):
@@ -340,16 +311,17 @@ def test_a_profile_has_titles_pictures_and_tables(data):
     listed = views()["profiles"].page(data, views()["profiles"].parameters())
     (link,) = [row[0].link for row in listed.profiles.rows if row[1].text == "bert-base-uncased"]
     shown = views()["profile"].page(data, link.parameters)
-    flame, layers = shown.pictures
+    flame, layers = shown.charts
     assert flame.title == "bert-base-uncased: attention takes 83% of a call"
     assert layers.title == "bert-base-uncased: layer layers.1 takes 1.6 times as long as the median layer"
-    by_depth = {0: 0.0, 24: 0.0}
-    for bar in flame.bars:
-        by_depth[bar.top] = by_depth.get(bar.top, 0.0) + bar.width
-        assert 0 <= bar.left <= bar.left + bar.width <= 100.001
-    assert by_depth[0] == 100
-    assert by_depth[24] == pytest.approx(100 * 5 / 6, abs=0.01)
-    assert [name.text for name in layers.names][2:4] == ["layers.1", "4 ms"]
+    by_depth: dict[int, float] = {}
+    for block in marks_of(flame, kind="rect"):
+        depth = round((block["y"] + block["top"]) / 2)
+        by_depth[depth] = by_depth.get(depth, 0.0) + block["right"] - block["x"]
+        assert 0 <= block["x"] <= block["right"] <= 1.00001
+    assert by_depth[0] == 1
+    assert by_depth[1] == pytest.approx(5 / 6, abs=0.0001)
+    assert ticks_of(layers, "ytext")[1] == "layers.1"
     assert len(flame.table.rows) == 3
     assert shown.operators.rows[0][0].text == "aten::addmm"
     (run,) = data.warehouse.query(
@@ -370,24 +342,22 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     assert [row[0].text for row in shown.levels.rows] == [
         "1 request/s", "2 requests/s (knee)", "4 requests/s", "8 requests/s",
     ]  # fmt: skip
-    rates, first, each, latency, frontier = shown.charts
-    assert rates.title == "Throughput levels off beyond 2 requests/s, where 2 requests/s succeed"
-    layers = {json.dumps(layer["encoding"].get("y", {}).get("field")): layer for layer in rates.spec["layer"]}
-    assert {'"level"', '"thin"', "null", '"value"'} <= set(layers)  # offered load, goodput, knee, throughput
-    (limit,) = [layer for layer in first.spec["layer"] if layer.get("data")]
-    assert limit["data"]["values"] == [{"value": 500.0}]
-    assert "Dashed: limit of 500 ms." in first.caption
-    assert [one["level"] for one in frontier.spec["data"]["values"]] == [125.0, pytest.approx(1000 / 9), 100.0,
-                                                                       pytest.approx(1000 / 11)]  # fmt: skip
-    assert all(len(chart.table.rows) == 4 for chart in shown.charts)
-    assert each.spec["data"]["values"][3]["state"] == latency.spec["data"]["values"][3]["state"] == "invalid"
+    levels, frontier = shown.charts
+    assert levels.title.endswith(": latency knee at 2 requests/s")
+    assert levels.caption.startswith("Solid: median times, and successful requests per second; dotted: goodput")
+    assert "dashed grey: offered load; dotted vertical: the knee" in levels.caption
+    texts = [row["text"] for layer in levels.specs[0]["layer"] for row in layer["data"]["values"] if "text" in row]
+    assert texts == ["limit 500 ms", "knee"]
+    assert [one["x"] for one in marks_of(frontier)] == [125.0, pytest.approx(1000 / 9), 100.0, pytest.approx(1000 / 11)]
+    for panel in range(3):
+        assert [one["state"] for one in marks_of(levels, panel)] == ["valid"] * 3 + ["invalid"]
     (doubt,) = shown.doubts
     assert (doubt.kind, doubt.points) == ("over_saturated", ("8 requests/s",))
     assert doubt.sentence == KINDS["over_saturated"].sentence
-    bars, flight = shown.requests
-    assert (shown.drawn, flight.title) == ("2 requests/s", "Up to 2 requests in flight")
-    assert "Crosses mark failures: 1 of 2 (refused)." in bars.caption
-    assert [cell.text for cell in bars.table.rows[1]] == ["2", "0.5", "0.52", "-", "0.64", "refused"]
+    (requests,) = shown.requests
+    assert shown.drawn == "2 requests/s"
+    assert "1 of 2 requests failed (refused)" in requests.caption
+    assert [cell.text for cell in requests.table.rows[1]] == ["2", "0.5", "0.52", "-", "0.64", "refused"]
     assert shown.command == page_of(data, "run", run_id=shown.run_id).command
     assert page_of(data, "run", run_id=shown.run_id).load == link
     assert page_of(data, "hardware", model=LOADED).grid is None, "levels are not compared with calls"
@@ -406,15 +376,6 @@ def test_only_load_tests_have_a_load_page(data):
     ).dicts()
     with pytest.raises(NotFoundError, match="no level 'x'"):
         page_of(data, "load", run_id=load["id"], result="x")
-
-
-def test_a_trend_of_one_run_has_no_empty_layer():
-    points = [{"time": "2026-09-01T08:00:00+00:00", "value": 32.0, "commit": "none"}]
-    spec = specs.trend(points, [], [], [], y_title="ms")
-    assert [layer["mark"]["type"] for layer in spec["layer"] if not layer["data"]["values"]] == ["rule"], "levels"
-    drawn = spec["layer"][-1]["encoding"]
-    assert drawn["x"]["axis"] == {"format": "%Y-%m-%d %H:%M", "tickCount": 1}
-    assert drawn["y"]["axis"]["format"] == "~g"
 
 
 OWN = """

@@ -14,7 +14,7 @@ from db.analysis.compare.matching import across_column
 from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
-from visualize.drawing.figure import Colour, Figure, Mark, Panel, Rule, entries
+from visualize.drawing.figure import Colour, Element, Figure, Mark, Panel, Rule, entries
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.scales import Axis, row_axis, ticks
 from visualize.pages import vega
@@ -205,7 +205,7 @@ def _chart(words: ComparisonWords) -> Chart | None:
     low, high = min(values) - edge, max(values) + edge
     marks_at = tuple((value, f"{value:+g} %" if value else "0 %") for value, _ in ticks(low, high))
     x = Axis(title="Change from A to B", low=low, high=high, ticks=marks_at)
-    elements = (Rule(at=0.0, along="x", role="no change"), *lines)
+    elements: tuple[Element, ...] = (Rule(at=0.0, along="x", role="no change"), *lines)
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
     figure = Figure(
         title=words.summary[:1].upper() + words.summary[1:],

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.text import number as exact
 from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
 from visualize.drawing.rows import COMMAND, distinct_names, trust
-from visualize.drawing.scales import number, row_axis, value_axis
+from visualize.drawing.scales import row_axis, value_axis
 from visualize.pages import vega
 from visualize.pages.elements import (
     Chart,
@@ -20,6 +21,7 @@ from visualize.pages.elements import (
     Grid,
     Heading,
     Link,
+    headings,
     point_text,
     text_cell,
     time_text,
@@ -77,21 +79,12 @@ class HardwareParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A machine with one type of device."""
-
-    name: str
-    is_simulated: bool
-    facts: tuple[tuple[str, str], ...]
-    details: tuple[tuple[str, str], ...]
-    results: Link
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HardwarePage:
     """The content of the page, for its template."""
 
-    machines: tuple[Machine, ...]
+    machines: Grid
+    details: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """(machine, its settings) of each machine."""
     models: tuple[str, ...]
     model: str | None
     points: tuple[str, ...]
@@ -114,8 +107,10 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     names = _names(shown)
     real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
     baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
+    found = data.warehouse.query(MACHINES).dicts()
     return HardwarePage(
-        machines=tuple(map(_machine, data.warehouse.query(MACHINES).dicts())),
+        machines=_machines(found),
+        details=tuple((visible(f"{_machine(row)}, {row['hardware_id']}"), _details(row)) for row in found),
         models=models,
         model=model,
         points=points,
@@ -162,9 +157,9 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
             Block(
                 left=0.0, right=value, bottom=place - 0.34, top=place + 0.34, role=f"bar {name}",
                 fill="grey" if row["simulated"] else row["device_place"], state=trust(row),
-                words=f"{name}: {number(value)} ms",
+                words=f"{name}: {exact(value)} ms",
             ),
-            Note(x=value, y=place, text=f"{number(value)} ms", dx=4),
+            Note(x=value, y=place, text=f"{exact(value)} ms", dx=4),
         ]  # fmt: skip
     x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.15,
                    may_be_log=False)  # fmt: skip
@@ -225,26 +220,40 @@ def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str |
     )
 
 
-def _machine(row: Row) -> Machine:
-    facts = {
-        "device": f"{row['device_name'] or row['device_type']}"
-        + (f", {row['device_count']} of them" if row["device_count"] > 1 else ""),
-        "selector": ", ".join(row["selectors"]),
-        "vendor": row["vendor"],
-        "device memory": None if row["memory_bytes"] is None else size_text(row["memory_bytes"]),
-        "CPU": row["cpu_model"],
-        "cores": None if row["cpu_cores"] is None else f"{row['cpu_cores']} ({row['cpu_threads']} threads)",
-        "memory": None if row["system_memory_bytes"] is None else size_text(row["system_memory_bytes"]),
-        "runs": f"{row['runs']:,}, the newest {time_text(row['newest'])} UTC",
-        "id": row["hardware_id"],
-    }
-    details = json.loads(row["hashed_keys"])
-    return Machine(
-        name=visible(row["device_name"] or row["device_type"]),
-        is_simulated=row["simulated"],
-        facts=tuple((name, visible(str(value))) for name, value in facts.items() if value is not None),
-        details=tuple((visible(name), visible(json.dumps(value))) for name, value in sorted(details.items())),
-        results=Link(view="results", parameters=ResultsParameters(hardware=row["hardware_id"])),
+def _machine(row: Row) -> str:
+    """The name of a machine's device, with the number of devices."""
+    many = f" x {row['device_count']}" if row["device_count"] > 1 else ""
+    return f"{row['device_name'] or row['device_type']}{many}"
+
+
+def _machines(found: Sequence[Row]) -> Grid:
+    numbers = ("device memory", "cores / threads", "memory", "runs")
+    return Grid(
+        headings=headings(("machine", "selector", "CPU", *numbers, "newest run (UTC)"), numbers),
+        rows=tuple(
+            (
+                text_cell(
+                    _machine(row) + (" (simulated)" if row["simulated"] else ""),
+                    link=Link(view="results", parameters=ResultsParameters(hardware=row["hardware_id"])),
+                    hint="its results",
+                ),
+                text_cell(", ".join(row["selectors"])),
+                text_cell(row["cpu_model"]),
+                text_cell(None if row["memory_bytes"] is None else size_text(row["memory_bytes"])),
+                text_cell(None if row["cpu_cores"] is None else f"{row['cpu_cores']} / {row['cpu_threads'] or '-'}"),
+                text_cell(None if row["system_memory_bytes"] is None else size_text(row["system_memory_bytes"])),
+                text_cell(f"{row['runs']:,}"),
+                text_cell(time_text(row["newest"])),
+            )
+            for row in found
+        ),
+        caption="Machines and devices",
+    )
+
+
+def _details(row: Row) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (visible(name), visible(json.dumps(value))) for name, value in sorted(json.loads(row["hashed_keys"]).items())
     )
 
 

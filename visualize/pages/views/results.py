@@ -8,11 +8,34 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from db.analysis.selection import Selection
-from visualize.pages.elements import Cell, Choice, Grid, Heading, Link, point_text, text_cell, time_text
-from visualize.pages.result_rows import COLUMNS, own_metrics, result_table
+from visualize.pages.elements import Cell, Choice, Grid, Heading, Link, number_cell, point_text, text_cell, time_text
+from visualize.pages.parameters import query
+from visualize.pages.result_rows import (
+    COLUMNS,
+    FIRST,
+    INTERVAL,
+    INTERVAL_END,
+    ITEMS,
+    NUMBERS,
+    OTHERS,
+    RATE_NOTE,
+    TOKENS,
+    doubts_of,
+    error_text,
+    has_star,
+    interval_of,
+    launches_of,
+    own_metrics,
+    peak_of,
+    rate_of,
+    state_of,
+)
 from visualize.pages.site import Download, File, View
+from visualize.pages.views.compare import CompareParameters
 from visualize.pages.views.run import RunParameters, results_csv
 
 if TYPE_CHECKING:
@@ -21,7 +44,6 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out"]
-Sort = Literal["newest", "fastest", "slowest", "throughput", "model"]
 
 PAGE_ROWS = 50
 SUBJECT = ("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "precision", "simulated")
@@ -38,23 +60,33 @@ FILTERS = """
     AND ($state IS NULL OR coalesce(validity, status) = $state)
     AND ($doubt IS NULL OR list_contains(doubts, $doubt))
 """
-SORTS: Mapping[str, str] = {
-    "newest": "started_at DESC, run_id DESC, sequence_length, new_tokens, axes, batch_size, result_id",
-    "fastest": "simulated, latency_median_ms NULLS LAST, result_id",
-    "slowest": "simulated, latency_median_ms DESC NULLS LAST, result_id",
-    "throughput": "simulated, throughput_samples_per_sec DESC NULLS LAST, result_id",
-    "model": "model_id, device, runtime, precision, sequence_length, batch_size, result_id",
+WORDS_OF_SORTS: Mapping[str, str] = {
+    "newest": "-started",
+    "fastest": "latency_median_ms",
+    "slowest": "-latency_median_ms",
+    "throughput": "-throughput_samples_per_sec",
 }
+"""Earlier names of orders -> column, after "-" if descending."""
+NEWEST = "-started"
+POINT_ORDER = (
+    "sequence_length", "new_tokens", "batch_size", "concurrency", "TRY_CAST(axes->>'request_rate' AS DOUBLE)", "axes",
+)  # fmt: skip
+PEAK = f"coalesce({', '.join(PEAK_MEMORY)})"
 SHOWN = """
 SELECT {columns} FROM (SELECT * FROM {view} WHERE {filters}) ORDER BY {order} LIMIT $most OFFSET $skipped
 """
+TICKED = "SELECT {columns} FROM all_results WHERE result_id IN (SELECT unnest($ids::VARCHAR[]))"
+MOST_TICKED = 12
 COUNT = "SELECT count(*) AS results FROM {view} WHERE {filters}"
 CELLS = """
 SELECT DISTINCT architecture_type AS family, model_id AS model, runtime, device, precision FROM benchmark_runs
 WHERE task <> 'device-calibration'
 """
 SIZES = """
-SELECT list_sort(list(DISTINCT batch_size)) AS batch, list_sort(list(DISTINCT sequence_length)) AS sequence FROM series
+SELECT
+    list_sort(list(DISTINCT batch_size) FILTER (WHERE batch_size IS NOT NULL)) AS batch,
+    list_sort(list(DISTINCT sequence_length) FILTER (WHERE sequence_length IS NOT NULL)) AS sequence
+FROM series
 """
 KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM benchmark_results WHERE doubts <> [] ORDER BY kind"
 CHOSEN_BY: Mapping[str, Callable[[str], ResultsParameters]] = {
@@ -88,7 +120,12 @@ class ResultsParameters:
     """A kind of doubt."""
     all: bool = False
     """Whether to list all results instead of the newest of each series."""
-    sort: Sort = "newest"
+    sort: str = NEWEST
+    """A column, after "-" if descending."""
+    columns: tuple[str, ...] = ()
+    """Shown columns; empty for those that people decide by and that have values."""
+    tick: tuple[str, ...] = ()
+    """Ids of the results to show side by side."""
     page: int = 1
 
 
@@ -120,39 +157,202 @@ class ResultsPage:
     clear: Link
     is_filtered: bool
     choices: tuple[Choice, ...]
+    columns: tuple[tuple[str, str, bool], ...]
+    """(key, heading, whether it is shown) of each column."""
+    state: tuple[tuple[str, str], ...]
+    """Parameters of the page without ticks, for the form of the table."""
+    side_by_side: Grid | None
+    rate_note: str | None
+    """What a star at a throughput means, if there is one."""
+    judged: Link | None
+    """The comparison of the runs of two ticked results."""
 
 
 def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
-    """The page."""
+    """The page. Raises UsageError for an unknown column."""
     values = _filter_values(parameters)
     view = "all_results" if parameters.all else "latest_results"
+    known = _columns(own_metrics(data))
+    sort = WORDS_OF_SORTS.get(parameters.sort, parameters.sort)
+    key, is_down = choice(sort.removeprefix("-"), tuple(known), "sort"), sort.startswith("-")
+    chosen = tuple(choice(name, tuple(known), "column") for name in parameters.columns)
     (counted,) = data.warehouse.query(COUNT.format(view=view, filters=FILTERS), values).dicts()
     count = int(counted["results"])
     skipped = (parameters.page - 1) * PAGE_ROWS
     columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
-    sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=SORTS[parameters.sort])
-    rows = data.warehouse.query(sql, {**values, "most": PAGE_ROWS, "skipped": skipped}).dicts()
+    sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=known[key].order_by(is_down=is_down))
+    more = {"most": PAGE_ROWS, "skipped": skipped, **({"metric": key} if known[key].is_own else {})}
+    rows = data.warehouse.query(sql, {**values, **more}).dicts()
+    shown = chosen or tuple(name for name in USUAL if name in SUBJECTS or any(known[name].has(row) for row in rows))
     filters = _filters(data, parameters)
+    found = data.warehouse.query(TICKED.format(columns=columns), {"ids": list(parameters.tick)}).dicts()
+    ticked = sorted(found, key=lambda row: parameters.tick.index(row["result_id"]))[:MOST_TICKED]
     return ResultsPage(
         filters=filters,
         count=count,
         first=skipped + 1 if rows else 0,
         last=skipped + len(rows),
-        grid=_grid(rows, parameters, own_metrics(data)),
+        grid=_grid(rows, parameters, known, shown, sort),
         previous=_page_link(parameters, parameters.page - 1) if parameters.page > 1 else None,
         following=_page_link(parameters, parameters.page + 1) if skipped + len(rows) < count else None,
-        csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort="newest")),
+        csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort=NEWEST, columns=(), tick=())),
         all=parameters.all,
         hardware=parameters.hardware,
-        clear=Link(view="results", parameters=ResultsParameters(all=parameters.all, sort=parameters.sort)),
+        clear=Link(
+            view="results",
+            parameters=ResultsParameters(all=parameters.all, sort=parameters.sort, columns=parameters.columns),
+        ),
         is_filtered=any(value is not None for value in values.values()),
         choices=_choices(filters, parameters),
+        columns=tuple((name, one.heading, name in shown) for name, one in known.items()),
+        state=query(replace(parameters, tick=())),
+        side_by_side=_side_by_side(ticked, known) if len(ticked) > 1 else None,
+        rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
+        judged=_judged(ticked),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the table."""
+
+    heading: str
+    cell: Callable[[Row], Cell]
+    order: tuple[str, ...]
+    """SQL expressions."""
+    value: Callable[[Row], object] = lambda row: True
+    """The value; the column is hidden by default if no row has one."""
+    is_number: bool = False
+    is_down: bool = False
+    """Whether the first sort is descending, since higher is better or newer."""
+    is_own: bool = False
+
+    def has(self, row: Row) -> bool:
+        """Whether the row has a value."""
+        return self.value(row) is not None
+
+    def order_by(self, *, is_down: bool) -> str:
+        """The ORDER BY list: missing values and, among numbers, simulated results come last."""
+        direction = "DESC NULLS LAST" if is_down else "ASC NULLS LAST"
+        first = ["simulated"] if self.is_number else []
+        tie = ["started_at DESC", "run_id DESC", *(f"{one} NULLS FIRST" for one in POINT_ORDER), "result_id"]
+        return ", ".join([*first, *(f"{one} {direction}" for one in self.order), *tie])
+
+
+SUBJECTS = ("model", "device", "runtime", "precision", "point", "state")
+"""Columns that are shown even without values."""
+USUAL = (
+    *SUBJECTS, FIRST, "latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec",
+    "time_to_first_token_ms", "time_per_output_token_ms", "peak", "output_error", "doubts",
+)  # fmt: skip
+"""The columns of the first screen: the numbers that people decide by."""
+HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
+
+
+def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
+    """All columns by name."""
+
+    def text(name: str) -> Column:
+        return Column(heading=name, cell=lambda row: text_cell(row[name]), order=(name,))
+
+    numbers = dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"])
+    return {
+        "model": Column(heading="model", cell=_model, order=("model_id",)),
+        "device": Column(
+            heading="device", cell=lambda row: text_cell(row["device"], hint=row["device_name"]), order=("device",)
+        ),
+        "runtime": Column(
+            heading="runtime",
+            cell=lambda row: text_cell(row["runtime"] + (" (simulated)" if row["simulated"] else "")),
+            order=("runtime",),
+        ),
+        "precision": text("precision"),
+        "point": Column(heading="point", cell=lambda row: text_cell(point_text(row)), order=POINT_ORDER),
+        "state": Column(heading="state", cell=state_of, order=("coalesce(validity, status)",)),
+        **{name: _number_column(name) for name in numbers},
+        "peak": Column(
+            heading="peak MB", cell=peak_of, order=(PEAK,), is_number=True,
+            value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
+        ),
+        **{name: _own_column(name, metric) for name, metric in own.items() if INTERVAL_END.search(name) is None},
+        "interval": Column(
+            heading=INTERVAL, cell=interval_of, order=("latency_ci_low_ms",), is_number=True,
+            value=lambda row: row["latency_ci_low_ms"],
+        ),
+        "doubts": Column(
+            heading="doubts", cell=doubts_of, order=("len(doubts)",), value=lambda row: row["doubts"] or None,
+        ),
+        "launches": Column(heading="launches", cell=launches_of, order=("launches",), is_number=True),
+        "started": Column(
+            heading="started (UTC)", cell=lambda row: text_cell(time_text(row["started_at"])), order=("started_at",),
+            is_down=True,
+        ),
+    }  # fmt: skip
+
+
+def _own_column(name: str, metric: Metric) -> Column:
+    """A custom metric."""
+    return Column(
+        heading=metric.words, cell=lambda row: number_cell(row[OTHERS].get(name)), order=("other_metrics[$metric]",),
+        value=lambda row: row[OTHERS].get(name), is_number=True, is_down=metric.better == "higher", is_own=True,
+    )  # fmt: skip
+
+
+def _number_column(name: str) -> Column:
+    metric = METRICS[name]
+    cells: Mapping[str, Callable[[Row], Cell]] = {
+        "output_error": lambda row: text_cell(error_text(row)), ITEMS: rate_of(ITEMS), TOKENS: rate_of(TOKENS),
+    }  # fmt: skip
+    cell = cells.get(name, lambda row: number_cell(row[name]))
+    return Column(
+        heading=HEADINGS.get(name, metric.heading or metric.words), cell=cell, order=(name,),
+        value=lambda row: row[name], is_number=True, is_down=metric.better == "higher",
+    )  # fmt: skip
+
+
+def _model(row: Row) -> Cell:
+    link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
+    return text_cell(row["model_id"], link=link, hint=row["architecture_type"])
+
+
+def _side_by_side(ticked: Sequence[Row], known: Mapping[str, Column]) -> Grid:
+    """A column for each ticked result, and a row for each fact that any of them has; numbers with their ratio to the
+    first."""
+    first = ticked[0]
+    lines = []
+    for name, column in known.items():
+        if name == "model" or not any(column.has(row) for row in ticked):
+            continue
+        base = column.value(first)
+        cells = [column.cell(first), *(_with_ratio(column, row, base) for row in ticked[1:])]
+        lines.append((text_cell(column.heading), *cells))
+    names = [_model(row) for row in ticked]
+    return Grid(
+        headings=(Heading(text=""), *(Heading(text=one.text, link=one.link) for one in names)),
+        rows=tuple(lines),
+        caption="Ticked results side by side",
+    )
+
+
+def _with_ratio(column: Column, row: Row, base: object) -> Cell:
+    value, cell = column.value(row), column.cell(row)
+    if not column.is_number or not isinstance(value, int | float) or not isinstance(base, int | float) or not base:
+        return cell
+    return replace(cell, text=f"{cell.text} ({value / base:.3g}\N{MULTIPLICATION SIGN})")
+
+
+def _judged(ticked: Sequence[Row]) -> Link | None:
+    """The judged comparison of two runs."""
+    runs = list(dict.fromkeys(row["run_id"] for row in ticked))
+    if len(ticked) != 2 or len(runs) != 2:
+        return None
+    return Link(view="compare", parameters=CompareParameters(a=f"run={runs[0]}", b=f"run={runs[1]}", across="all"))
 
 
 def _filter_values(parameters: ResultsParameters) -> dict[str, Any]:
     """Values of the filters, for the query."""
-    return {name: value for name, value in asdict(parameters).items() if name not in ("all", "sort", "page")}
+    others = ("all", "sort", "page", "columns", "tick")
+    return {name: value for name, value in asdict(parameters).items() if name not in others}
 
 
 def _page_link(parameters: ResultsParameters, number: int) -> Link:
@@ -208,57 +408,38 @@ def _link(parameters: ResultsParameters) -> Link:
     return Link(view="results", parameters=parameters)
 
 
-HEAD: Mapping[str, Sort | None] = {
-    "model": "model",
-    "device": None,
-    "runtime": None,
-    "precision": None,
-    "point": None,
-}
-SORTED_BY: Mapping[str, Sort] = {"median ms": "fastest", "items/s": "throughput", "started (UTC)": "newest"}
-
-
-def _grid(rows: Sequence[Row], parameters: ResultsParameters, own: Mapping[str, Metric]) -> Grid:
-    headings, cells = result_table(rows, own)
-    first = tuple(Heading(text=name) for name in HEAD)
-    last = (Heading(text="started (UTC)"),)
+def _grid(
+    rows: Sequence[Row],
+    parameters: ResultsParameters,
+    known: Mapping[str, Column],
+    shown: Sequence[str],
+    sort: str,
+) -> Grid:
     return Grid(
-        headings=tuple(_sortable(heading, parameters) for heading in (*first, *headings, *last)),
-        rows=tuple(
-            (*_subject(row), *line, text_cell(time_text(row["started_at"])))
-            for row, line in zip(rows, cells, strict=True)
-        ),
+        headings=(Heading(text=TICK), *(_heading(name, known[name], parameters, sort) for name in shown)),
+        rows=tuple((_tick(row, parameters), *(known[name].cell(row) for name in shown)) for row in rows),
         caption="Results",
     )
 
 
-def _sortable(heading: Heading, parameters: ResultsParameters) -> Heading:
-    sort = SORTED_BY.get(heading.text) or HEAD.get(heading.text)
-    if sort is None:
-        return heading
-    is_descending = sort in ("newest", "throughput")
-    current = parameters.sort
-    if sort == "fastest" and current == "slowest":
-        return replace(heading, link=_sorted(parameters, "fastest"), sorted="descending")
-    if current != sort:
-        return replace(heading, link=_sorted(parameters, sort))
-    other: Sort = "slowest" if sort == "fastest" else sort
-    return replace(heading, link=_sorted(parameters, other), sorted="descending" if is_descending else "ascending")
+TICK = "compare"
 
 
-def _sorted(parameters: ResultsParameters, sort: Sort) -> Link:
-    return Link(view="results", parameters=replace(parameters, sort=sort, page=1))
+def _tick(row: Row, parameters: ResultsParameters) -> Cell:
+    is_ticked = row["result_id"] in parameters.tick
+    return Cell(text="", tick=row["result_id"], is_ticked=is_ticked)
 
 
-def _subject(row: Row) -> tuple[Cell, ...]:
-    link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
-    model = text_cell(row["model_id"], link=link, hint=row["architecture_type"])
-    return (
-        model,
-        text_cell(row["device"], hint=row["device_name"]),
-        text_cell(row["runtime"] + (" (simulated)" if row["simulated"] else "")),
-        text_cell(row["precision"]),
-        text_cell(point_text(row)),
+def _heading(name: str, column: Column, parameters: ResultsParameters, sort: str) -> Heading:
+    """The heading, which sorts by its column, the other way round the second time."""
+    is_current, is_down = sort.removeprefix("-") == name, sort.startswith("-")
+    goes_down = not is_down if is_current else column.is_down
+    target = replace(parameters, sort=f"-{name}" if goes_down else name, page=1, tick=())
+    return Heading(
+        text=column.heading,
+        is_number=column.is_number,
+        link=Link(view="results", parameters=target),
+        sorted=("descending" if is_down else "ascending") if is_current else None,
     )
 
 
@@ -277,7 +458,8 @@ def _in_files(parameters: ResultsParameters) -> ResultsParameters | None:
     """Each value of a single filter, newest first, and all results without a filter."""
     given = {name: value for name, value in _filter_values(parameters).items() if value is not None}
     is_one = len(given) <= 1 and set(given) <= {*CHOSEN_BY, "hardware"} and not (given and parameters.all)
-    return parameters if is_one and parameters.sort == "newest" and parameters.page <= MOST_FILES else None
+    is_plain = parameters.sort == NEWEST and not parameters.columns and not parameters.tick
+    return parameters if is_one and is_plain and parameters.page <= MOST_FILES else None
 
 
 IDS = "SELECT result_id FROM {view} WHERE {filters}"

@@ -28,7 +28,16 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import OTHERS, DoubtNote, noted_doubts, own_metrics, result_table, value_text
+from visualize.pages.result_rows import (
+    OTHERS,
+    RATE_NOTE,
+    DoubtNote,
+    has_star,
+    noted_doubts,
+    own_metrics,
+    result_table,
+    value_text,
+)
 from visualize.pages.site import Download, File, NotFoundError, View
 from visualize.pages.views.profiles import ProfileParameters
 
@@ -103,6 +112,8 @@ class RunPage:
     is_import: bool
     facts: tuple[tuple[str, str], ...]
     results: Grid
+    rate_note: str | None
+    """What a star at a throughput means, if there is one."""
     doubts: tuple[DoubtNote, ...]
     failures: tuple[tuple[str, str], ...]
     """(point, error) of results that were not measured."""
@@ -138,6 +149,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         is_import=run["origin_format"] is not None,
         facts=_facts(run),
         results=_results(rows, parameters, run_id, sampled, _own(data, rows)),
+        rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         doubts=noted_doubts(rows),
         failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
         command=run["command"],

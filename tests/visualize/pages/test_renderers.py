@@ -1,0 +1,104 @@
+"""Image files and pages show the same: words, order, colours and crosses of every chart."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from matplotlib.colors import to_hex
+
+from tests.helpers.load import make_load
+from tests.helpers.records import make_profile, make_run
+from visualize.drawing import style
+from visualize.drawing.figure import Figure
+from visualize.drawing.picture import picture
+from visualize.drawing.rows import Selection, charts
+from visualize.pages import vega
+from visualize.pages.site import STATIC
+
+DRAWN = (
+    *("latency_vs_batch_size", "hardware_comparison", "runtime_comparison", "hardware_speedup", "pareto_front"),
+    *("batch_sequence_heatmap", "runtime_precision", "load_latency", "load_frontier", "flame_graph", "layer_times"),
+    *("sample_distribution", "temporal_trend", "architecture_comparison"),
+)
+
+
+@pytest.fixture(scope="module")
+def figures(shared_warehouse, charts_of, alter):
+    """Figures of charts of all kinds, with valid, doubtful and invalid results."""
+    eager = make_run(batch_sizes=(1, 2, 4))
+    doubtful = alter.results(eager, alter.noisy, where=lambda point: point.batch_size == 2)
+    fast = make_run(runtime="onnxruntime", slowdown=0.5, batch_sizes=(1, 2, 4))
+    wrong = alter.results(fast, alter.invalid, where=lambda point: point.batch_size == 4)
+    older = make_run(started_at="2025-01-01T00:00:00Z", batch_sizes=(1, 2, 4))
+    other = make_run(model_id="other", family="vision")
+    card = alter.on_device(make_run(device="cuda", slowdown=0.2, batch_sizes=(1, 2, 4)), "Card", "cuda:0")
+    charts_of(older, doubtful, wrong, card, other, make_load(rates=(1.0, 2.0, 4.0)))
+    shared_warehouse.ingest_profile(make_profile(4.0))
+    found = {}
+    for name in DRAWN:
+        drawn = charts()[name].draw(charts()[name].rows(shared_warehouse, Selection()))
+        found[name] = [one for one in drawn if isinstance(one, Figure)][:2]
+    return found
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_files_and_pages_have_the_same_words_order_colours_and_crosses(figures, name):
+    assert figures[name], "nothing was drawn"
+    for figure in figures[name]:
+        image, chart = picture(figure), vega.chart(figure)
+        written = [" ".join(text.get_text().split()) for text in image.texts]
+        page = [chart.title, chart.subtitle, *([chart.source] if chart.source else []), *figure.caption]
+        assert written == [" ".join(one.split()) for one in page]
+        assert " ".join(chart.caption.split()) == " ".join(" ".join(figure.caption).split())
+        legends = [text.get_text().replace("\n", " ") for legend in image.legends for text in legend.get_texts()]
+        assert legends == [one.label for one in chart.legend]
+        assert len(chart.specs) == len([axes for axes in image.axes if axes.get_visible()])
+        for axes, spec, panel in zip(image.axes, chart.specs, figure.panels, strict=True):
+            names = {f"_{line.role} {line.label}".rstrip() for line in panel.lines}
+            assert crosses(spec) == sorted(
+                (float(x), float(y))
+                for artist in axes.collections
+                if str(artist.get_label()).startswith("_crossed")
+                for x, y in artist.get_offsets()
+            )
+            assert line_colours(spec) == [
+                to_hex(line.get_color()).upper()
+                for line in axes.lines
+                if line.get_label() in names and len(line.get_xdata()) > 0 and line.get_marker() == "None"
+            ]
+
+
+def crosses(spec):
+    """Positions of the crosses of a panel on a page."""
+    layers = [one for one in spec["layer"] if one["mark"].get("shape") == vega.CROSS]
+    return sorted((row["x"], row["y"]) for layer in layers for row in layer["data"]["values"])
+
+
+def line_colours(spec):
+    """Colours of the lines of a panel on a page, in drawing order."""
+    found = {}
+    for layer in spec["layer"]:
+        if layer["mark"]["type"] == "line":
+            found |= {row["series"]: row["colour"] for row in layer["data"]["values"]}
+    look = style.LOOKS["light"]
+    fixed = {"ink": look.ink, "grey": look.grey}
+    return [fixed.get(name) or look.colours[int(name[1:])] for _, name in sorted(found.items())]
+
+
+@pytest.mark.parametrize("theme", style.THEMES)
+def test_the_style_sheet_has_the_colours_of_image_files(theme):
+    sheet = (STATIC / "style.css").read_text()
+    stated = dict(re.findall(r"--(\w+): light-dark\((.+?)\);", sheet))
+    place = style.THEMES.index(theme)
+    look = style.LOOKS[theme]
+    for name, colour in {
+        **{f"c{i}": one for i, one in enumerate(look.colours)},
+        "grey": look.grey,
+        "ink": look.ink,
+    }.items():
+        assert stated[name].split(", ")[place] == colour, name
+
+
+def test_every_marker_of_image_files_has_an_outline_on_pages():
+    assert set(vega.SHAPES) == set(style.MARKERS)
