@@ -120,10 +120,11 @@ def _draw_line(axes: Axes, line: Line) -> None:
 
 
 def _draw_whisker(axes: Axes, line: Line, one: Mark) -> None:
+    kind = "interval" if line.is_across else "whisker"
     ends = ([one.low, one.high], [one.y] * 2) if line.is_across else ([one.x] * 2, [one.low, one.high])
     axes.plot(
         *ends, color=paint(line.colour), marker="|" if line.is_across else "_", markersize=min(9.0, 1.5 * line.size),
-        markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2, label=f"_{'interval' if line.is_across else 'whisker'} {line.label}",
+        markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2, label=f"_{kind} {line.label}",
     )  # fmt: skip
 
 

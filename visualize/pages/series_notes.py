@@ -70,7 +70,7 @@ def series_notes(data: Data, history: History, metric: Metric) -> SeriesNotes:
     found = list_annotations(data.warehouse, about) if history.points else ()
     return SeriesNotes(
         alerts=tuple(map(_alert, rows)),
-        unraised=sum(not _has_alert(one, rows, metric) for one in _worse(history, metric)),
+        unraised=sum(not _has_alert(one, rows, history, metric) for one in _worse(history, metric)),
         notes=tuple(_note(one, places) for one in found),
         targets=((history.series_id, "the whole series"), *_runs(history)),
     )
@@ -97,13 +97,20 @@ def _worse(history: History, metric: Metric) -> list[ChangePoint]:
     ]
 
 
-def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], metric: Metric) -> bool:
+def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], history: History, metric: Metric) -> bool:
     """Whether an alert refers to the change, by the rule of `raise_alerts`."""
     first, commit = change.first_changed.result_id, change.last_good.git_commit
+    places = {point.result_id: place for place, point in enumerate(history.points)}
+    good, bad = places[change.last_good.result_id], places[first]
     return any(
-        first == row["result_id"]
-        or row["change_point_id"] == change_point_id(metric.column, first)
+        row["change_point_id"] == change_point_id(metric.column, first)
         or (commit is not None and row["first_commit"] == commit)
+        or first in row["parameters"].get("results", ())
+        or (
+            row["result_id"] in places
+            and row["parameters"].get("last_good") in places
+            and max(good, places[row["parameters"]["last_good"]]) <= min(bad, places[row["result_id"]])
+        )
         for row in alerts
     )
 

@@ -36,7 +36,19 @@ FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
 VIEW_MODULES = (
-    *("overview", "results", "run", "compare", "trends", "loads", "profiles", "recommend", "hardware", "live"),
+    *(
+        "overview",
+        "results",
+        "run",
+        "compare",
+        "trends",
+        "charts",
+        "loads",
+        "profiles",
+        "recommend",
+        "hardware",
+        "live",
+    ),
     "console",
 )
 """Modules of the views, in the order of the navigation."""

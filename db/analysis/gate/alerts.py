@@ -28,12 +28,34 @@ OPEN: tuple[Triage, ...] = ("new", "regression")
 """Triages of open alerts, whose results are excluded from the gate's segments."""
 MIN_PREFIX = 4
 """Minimum characters of an alert id prefix."""
-OPEN_ALERTS = """
-SELECT alert_id, series_id, first_commit, result_id, parameters FROM alerts
-WHERE metric = $metric AND detector = $detector AND series_id IN (SELECT unnest($series))
-    AND triage IN (SELECT unnest($open))
-ORDER BY created_at, alert_id
+SAME_CHANGE = """
+WITH place AS (
+    SELECT result_id, row_number() OVER (ORDER BY history_time, started_at, result_id) AS n
+    FROM all_results WHERE series_id = $series_id
+), found AS (
+    SELECT
+        (SELECT n FROM place WHERE result_id = $last_good) AS good,
+        (SELECT n FROM place WHERE result_id = $result_id) AS bad
+)
+SELECT alert.alert_id, alert.parameters
+FROM found, alerts alert
+LEFT JOIN change_points change USING (change_point_id)
+LEFT JOIN place bad ON bad.result_id = coalesce(alert.result_id, change.result_id)
+LEFT JOIN place good ON good.result_id = alert.parameters->>'$.last_good'
+WHERE alert.metric = $metric AND alert.triage IN (SELECT unnest($triages))
+    AND (alert.relative_change IS NULL OR sign(alert.relative_change) = sign($relative_change))
+    AND (
+        alert.change_point_id = $change_point_id
+        OR (alert.series_id = $series_id AND (
+            list_contains(CAST(alert.parameters->'$.results' AS VARCHAR[]), $result_id)
+            OR alert.first_commit = $first_commit
+            OR greatest(good.n, found.good) <= least(bad.n, found.bad)
+        ))
+    )
+ORDER BY alert.created_at, alert.alert_id LIMIT 1
 """
+"""The alert about a change. One change has one alert, whoever finds it: alerts with the same series, metric and
+direction are about the same change if the runs between which it lies (last good, first bad) overlap."""
 INSERT = """
 INSERT INTO alerts BY NAME SELECT
     $alert_id AS alert_id, $series_id AS series_id, $metric AS metric, $first_commit AS first_commit,
@@ -78,7 +100,7 @@ class StoredAlerts:
 def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters) -> StoredAlerts:
     """Raise an alert for each regression that has no open alert yet.
 
-    An alert is about the same regression if series, metric and last good commit (without commits, the run) are equal;
+    One change has one alert (`SAME_CHANGE`), whether the gate or the history found it first;
     the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
     regressed = [(finding, _gate_alert(finding, parameters)) for finding in findings if finding.verdict == "regressed"]
@@ -86,7 +108,7 @@ def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: 
     def store(connection: Connection) -> StoredAlerts:
         alert_ids = []
         for finding, row in regressed:
-            alert = _matching_alert(_open_alerts(connection, finding), finding)
+            alert = _same_change(connection, row, OPEN)
             if alert is None:
                 connection.execute(INSERT, row)
             else:
@@ -142,26 +164,12 @@ def _alert_id(warehouse: Warehouse, prefix: str) -> str:
     raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
 
 
-def _open_alerts(connection: Any, finding: Finding) -> list[dict[str, Any]]:
-    """The open alerts of the finding's series and metric, oldest first."""
-    candidate = finding.candidate
-    filters = {"metric": candidate.metric.column, "detector": DETECTOR, "series": [candidate.series_id]}
-    rows = connection.execute(OPEN_ALERTS, {**filters, "open": list(OPEN)}).fetchall()
-    names = ("alert_id", "series_id", "first_commit", "result_id", "parameters")
-    return [dict(zip(names, (*row[:-1], json.loads(row[-1])), strict=True)) for row in rows]
-
-
-def _matching_alert(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
-    """The alert about the same regression as the finding, if any."""
-    last_good = finding.candidate.segment[-1]
-    for alert in alerts:
-        if finding.candidate.result_id in alert["parameters"]["results"]:
-            return alert
-        if last_good.git_commit is not None and alert["first_commit"] == last_good.git_commit:
-            return alert
-        if alert["parameters"]["last_good"] == last_good.result_id:
-            return alert
-    return None
+def _same_change(connection: Any, row: Mapping[str, Any], triages: Sequence[str]) -> dict[str, Any] | None:
+    """The alert with one of these triages about the change of a new alert's row, if any."""
+    columns = ("series_id", "metric", "relative_change", "result_id", "change_point_id", "first_commit")
+    values = {**{name: row[name] for name in columns}, "last_good": json.loads(row["parameters"])["last_good"]}
+    found = connection.execute(SAME_CHANGE, {**values, "triages": list(triages)}).fetchone()
+    return None if found is None else {"alert_id": str(found[0]), "parameters": json.loads(found[1])}
 
 
 def _gate_alert(finding: Finding, parameters: Parameters) -> dict[str, Any]:
@@ -217,15 +225,6 @@ def _result_ids(finding: Finding) -> list[str]:
     return [result_id for result_id in ids if result_id is not None]
 
 
-ALERT_OF_CHANGE = """
-SELECT alert_id FROM alerts
-WHERE metric = $metric AND (
-    change_point_id = $change_point_id
-    OR (series_id = $series_id AND (result_id = $result_id OR first_commit = $first_commit))
-)
-ORDER BY created_at, alert_id LIMIT 1
-"""
-"""The alert about the change, with any triage: a change triaged as noise is not raised again."""
 LINK_CHANGE = (
     "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
 )
@@ -238,12 +237,12 @@ def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> Sto
     def store(connection: Connection) -> StoredAlerts:
         alert_ids = []
         for row in rows:
-            key = ("metric", "change_point_id", "series_id", "result_id", "first_commit")
-            matches = connection.execute(ALERT_OF_CHANGE, {name: row[name] for name in key}).fetchall()
-            if matches:
-                alert_id = str(matches[0][0])
-                connection.execute(LINK_CHANGE, {"alert_id": alert_id, "change_point_id": row["change_point_id"]})
-                alert_ids.append(alert_id)
+            alert = _same_change(connection, row, TRIAGES)  # a change triaged as noise is not raised again
+            if alert is not None:
+                connection.execute(
+                    LINK_CHANGE, {"alert_id": alert["alert_id"], "change_point_id": row["change_point_id"]}
+                )
+                alert_ids.append(alert["alert_id"])
             else:
                 connection.execute(INSERT, row)
                 alert_ids.append(row["alert_id"])

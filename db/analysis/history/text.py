@@ -142,7 +142,7 @@ def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
         *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
         Column(heading="point", text=lambda one: one.point.label),
         Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
-        Column(heading="commits", text=_commit_range),
+        Column(heading="between", text=_commit_range),
         Column(heading="state", text=_state, is_state=True),
         Column(heading="now", text=_change_now),
     ]
@@ -154,7 +154,10 @@ def _state(one: Regression) -> str:
 
 
 def _commit_range(one: Regression) -> str:
-    """ "1a2b3c4d5e..6f7a8b9c0d", a range for git log."""
+    """ "1a2b3c4d5e..6f7a8b9c0d", a range for git log; the times of the two runs if none of them has a commit."""
+    if one.last_good_commit is None and one.first_bad_commit is None:
+        start = NOTHING if one.last_good_time is None else f"{one.last_good_time:%Y-%m-%d %H:%M}"
+        return f"{start} .. {one.history_time:%Y-%m-%d %H:%M}"
     return "..".join((commit or NOTHING)[:COMMIT_LETTERS] for commit in (one.last_good_commit, one.first_bad_commit))
 
 
@@ -166,10 +169,11 @@ def _change_now(one: Regression) -> str:
 
 
 def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
-    lines = [
-        f"{len(regressions)} regression{'s' * (len(regressions) != 1)}; the cause lies after the first commit, up to "
-        "and including the second"
-    ]
+    has_commits = any(one.last_good_commit or one.first_bad_commit for one in regressions)
+    ends = (
+        "first commit, up to and including the second" if has_commits else "first run, up to and including the second"
+    )
+    lines = [f"{len(regressions)} regression{'s' * (len(regressions) != 1)}; the cause lies after the {ends}"]
     if any(one.state == "suspected" for one in regressions):
         lines.append(SUSPECTED)
     shifts = {one.session_id: one.common_shift for one in regressions if one.common_shift is not None}

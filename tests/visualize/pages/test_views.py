@@ -292,7 +292,7 @@ def test_custom_metrics_are_columns_and_can_be_compared_and_followed(data, datab
     results = page_of(data, "results", runtime="eager", model="bert-base-uncased")
     place = [heading.text for heading in results.grid.headings].index("pages (pages/s)")
     assert sum(row[place].text != "-" for row in results.grid.rows) == 4
-    run = page_of(data, "run", run_id=results.grid.rows[0][0].link.parameters.run_id)
+    run = page_of(data, "run", run_id=results.grid.rows[0][1].link.parameters.run_id)
     assert "pages (pages/s)" in [heading.text for heading in run.results.headings]
     compared = page_of(data, "compare", **eager)
     assert compared.metrics["pages_per_sec"] == "pages (pages/s)"
@@ -344,7 +344,7 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     ]  # fmt: skip
     levels, frontier = shown.charts
     assert levels.title.endswith(": latency knee at 2 requests/s")
-    assert levels.caption.startswith("Solid: median times, and successful requests per second; dotted: goodput")
+    assert levels.caption.startswith("Solid: median times, and successful requests per second; dotted: 99th percentiles and goodput (")
     assert "dashed grey: offered load; dotted vertical: the knee" in levels.caption
     texts = [row["text"] for layer in levels.specs[0]["layer"] for row in layer["data"]["values"] if "text" in row]
     assert texts == ["limit 500 ms", "knee"]

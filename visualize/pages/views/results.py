@@ -183,7 +183,7 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=known[key].order_by(is_down=is_down))
     more = {"most": PAGE_ROWS, "skipped": skipped, **({"metric": key} if known[key].is_own else {})}
     rows = data.warehouse.query(sql, {**values, **more}).dicts()
-    shown = chosen or tuple(name for name in USUAL if name in SUBJECTS or any(known[name].has(row) for row in rows))
+    shown = chosen or _usual(known, rows)
     filters = _filters(data, parameters)
     found = data.warehouse.query(TICKED.format(columns=columns), {"ids": list(parameters.tick)}).dicts()
     ticked = sorted(found, key=lambda row: parameters.tick.index(row["result_id"]))[:MOST_TICKED]
@@ -247,6 +247,13 @@ USUAL = (
 )  # fmt: skip
 """The columns of the first screen: the numbers that people decide by."""
 HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
+
+
+def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
+    """The columns that people decide by and that have values, with the custom metrics of these rows."""
+    own = [name for name, column in known.items() if column.is_own]
+    usual = [*USUAL[:-1], *own, USUAL[-1]]
+    return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
 
 
 def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:

@@ -1,0 +1,123 @@
+"""The page Charts: every chart plugin, drawn for a model or a selection of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from benchmarking.core.command_line import choice
+from db.analysis.selection import Selection
+from visualize.drawing.figure import Figure, NotDrawn
+from visualize.drawing.rows import Selection as Selected
+from visualize.drawing.rows import charts
+from visualize.pages import vega
+from visualize.pages.elements import Chart
+from visualize.pages.result_rows import metric_choices, metric_of
+from visualize.pages.site import View
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+FIRST = "latency_vs_batch_size"
+MODELS = """
+SELECT model_id FROM series_heads GROUP BY model_id ORDER BY max(latest_started_at) DESC, model_id
+"""
+MOST_FIGURES = 8
+MOST_RESULTS = 20_000
+"""Maximum results that a selection may have."""
+CHOSEN = "SELECT result_id FROM all_results WHERE {condition} LIMIT {most}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartsParameters:
+    """The chart, and the results to draw."""
+
+    chart: str = FIRST
+    model: str | None = None
+    """None for the model with the newest results; "*" for all models."""
+    selection: str | None = None
+    """A selection such as "device=cpu,precision=float32"."""
+    metric: str | None = None
+    """For charts of any metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartsPage:
+    """The content of the page, for its template."""
+
+    names: Mapping[str, str]
+    """Chart -> title."""
+    models: tuple[str, ...]
+    model: str | None
+    needs: str
+    metrics: Mapping[str, str] | None
+    """Metric -> title, for a chart of any metric."""
+    charts: tuple[Chart, ...]
+    left_out: bool
+    missing: tuple[str, ...]
+    """Figures that were not drawn, and why."""
+    command: str
+
+
+def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
+    """The page. Raises UsageError for an unknown chart, selection or metric."""
+    known = charts()
+    chart = known[choice(parameters.chart, tuple(known), "chart")]
+    models = tuple(row["model_id"] for row in data.once("chart models", lambda: data.warehouse.query(MODELS).dicts()))
+    model = parameters.model or (models[0] if models else None)
+    if parameters.metric is not None:
+        metric_of(data, parameters.metric)
+    results = None if parameters.selection is None else _chosen(data, parameters.selection)
+    selection = Selected(
+        model_id=None if model == ALL or chart.scope == "models" else model,
+        results=results,
+        profiles=None,
+        metric=parameters.metric,
+    )
+    outcomes = list(islice(chart.draw(chart.rows(data.warehouse, selection)), 4 * MOST_FIGURES))
+    figures = [one for one in outcomes if isinstance(one, Figure)]
+    missing = [f"{one.what}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)]
+    return ChartsPage(
+        names={name: one.title for name, one in known.items()},
+        models=models,
+        model=model,
+        needs=chart.needs,
+        metrics=metric_choices(data) if chart.has_metric else None,
+        charts=tuple(map(vega.chart, figures[:MOST_FIGURES])),
+        left_out=len(figures) > MOST_FIGURES,
+        missing=tuple(dict.fromkeys(missing))[:MOST_FIGURES],
+        command=_command(parameters, None if model == ALL else model),
+    )
+
+
+ALL = "*"
+
+
+def _chosen(data: Data, text: str) -> tuple[str, ...]:
+    selected = Selection.parse(text).resolved(data.path)
+    sql = CHOSEN.format(condition=selected.condition, most=MOST_RESULTS)
+    return tuple(row["result_id"] for row in data.warehouse.query(sql, selected.values).dicts())
+
+
+def _command(parameters: ChartsParameters, model: str | None) -> str:
+    """The command that writes the same chart as image files."""
+    import shlex
+
+    given = ["visualize_benchmarks", *([parameters.selection] if parameters.selection else [])]
+    given += ["--chart", parameters.chart]
+    given += ["--model-id", model] if model else []
+    return shlex.join(given + (["--metric", parameters.metric] if parameters.metric else []))
+
+
+VIEWS = (
+    View(
+        name="charts",
+        path="/charts",
+        title="Charts",
+        parameters=ChartsParameters,
+        page=page,
+        has_charts=True,
+    ),
+)
