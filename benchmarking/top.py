@@ -1,7 +1,6 @@
-"""Watches the sweeps running on this machine: progress, time left, latest results, and device use.
+"""Watches the sweeps running on this machine: progress, time left, latest results, and what disturbed them.
 
-On a terminal the display refreshes until Ctrl-C; elsewhere a line is printed for each change. A separate process
-samples devices once a second, and only while this command runs, so an unwatched sweep is not disturbed.
+On a terminal the display refreshes until Ctrl-C; elsewhere a line is printed for each change.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -21,24 +20,19 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking.core.command_line import Parser, note, positive_seconds, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import (
-    READINGS,
     CellProgress,
     CurrentPoint,
-    DeviceReadings,
     LiveSnapshot,
     LiveStatus,
     PointResult,
-    ReadingHistory,
     WatchedCommand,
+    snapshot,
 )
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
-from benchmarking.core.text import bars_for, duration, number, sparkline, time_text, visible, wrapped
+from benchmarking.core.text import duration, number, time_text, visible, wrapped
 from benchmarking.sweep.show.progress import machines_text
-
-if TYPE_CHECKING:
-    from benchmarking.sweep.show.watching import Watch
 
 Item = TypeVar("Item")
 
@@ -53,16 +47,12 @@ exit codes: 0 shown, or Ctrl-C; 1 unusable folder of live statuses; 2 usage;
 3 no sweep is running (with --once or --json)
 """
 INTERVAL_S = 1.0
-FIRST_SAMPLES_S = 5.0
-"""Maximum wait of --once and --json for two samples of each device, which a utilization needs."""
-POLL_S = 0.1
 BAR_WIDTH = 30
 FULL, REST = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\S.*: \d+ points?\b.*$": "bold"}
 """Regular expression -> style of the matching text on a terminal."""
-HISTORY_WIDTH = 24
-SECONDS_PER_BAR = 5
 MAX_RESULTS = 6
+USE = "utilization_mean_percent"
 HOW_TO_START = (
     "No sweep of this user is running on this machine. Start one, for example in another terminal:\n"
     "  run_hardware_benchmark --model-id bert-base-uncased --save"
@@ -76,21 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    from benchmarking.sweep.show.watching import Watch
-
-    watch = Watch(sample_interval=INTERVAL_S)
     try:
         if arguments.once or arguments.json:
-            return _show_once(watch, as_json=arguments.json)
+            return _show_once(as_json=arguments.json)
         if can_rewrite(sys.stdout):
-            _redraw(watch, arguments.interval)
+            _redraw(arguments.interval)
         else:
-            _print_changes(watch, arguments.interval)
+            _print_changes(arguments.interval)
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted):
             raise
-    finally:
-        watch.close()
     return EXIT_OK
 
 
@@ -108,36 +93,21 @@ def _parser() -> Parser:
         metavar="SECONDS",
         help="seconds between two updates (default: %(default)g)",
     )
-    parser.add_argument("--once", action="store_true", help="print the state once, after about a second of sampling")
-    parser.add_argument("--json", action="store_true", help="print the state once as JSON, with all samples")
+    parser.add_argument("--once", action="store_true", help="print the state once")
+    parser.add_argument("--json", action="store_true", help="print the state once as JSON")
     return parser
 
 
-def _show_once(watch: Watch, *, as_json: bool) -> int:
-    snapshot = _with_samples(watch)
+def _show_once(*, as_json: bool) -> int:
+    found = snapshot()
     if as_json:
-        print(json.dumps(to_json(snapshot), indent=1))
+        print(json.dumps(to_json(found), indent=1))
     else:
-        print(display_text(snapshot, _plain_page()))
-    return EXIT_OK if snapshot.running else EXIT_NOT_ENOUGH_DATA
+        print(display_text(found, _plain_page()))
+    return EXIT_OK if found.running else EXIT_NOT_ENOUGH_DATA
 
 
-def _with_samples(watch: Watch) -> LiveSnapshot:
-    """The state once every device has two samples, or a reason for having none."""
-    deadline_s = time.monotonic() + FIRST_SAMPLES_S
-    while True:
-        snapshot = watch.snapshot()
-        meters = [meter for one in snapshot.running for meter in one.meters]
-        if all(map(_is_ready, meters)) or time.monotonic() > deadline_s:
-            return snapshot
-        time.sleep(POLL_S)
-
-
-def _is_ready(meter: DeviceReadings) -> bool:
-    return meter.trouble is not None or max((len(history.values) for history in meter.histories), default=0) > 1
-
-
-def _redraw(watch: Watch, interval_s: float) -> None:
+def _redraw(interval_s: float) -> None:
     """Refresh the display on the terminal until KeyboardInterrupt."""
     from rich.console import Console
     from rich.live import Live
@@ -147,38 +117,38 @@ def _redraw(watch: Watch, interval_s: float) -> None:
     console = Console(file=unguarded(sys.stdout), force_terminal=True, no_color=is_plain, highlight=False)
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         while True:
-            text = Text(display_text(watch.snapshot(), _plain_page()), no_wrap=True, overflow="crop")
+            text = Text(display_text(snapshot(), _plain_page()), no_wrap=True, overflow="crop")
             for pattern, style in STYLES.items():
                 text.highlight_regex(pattern, style)
             live.update(text, refresh=True)
             time.sleep(interval_s)
 
 
-def _print_changes(watch: Watch, interval_s: float) -> None:
+def _print_changes(interval_s: float) -> None:
     """Print a line per sweep whenever its progress changes, until KeyboardInterrupt."""
     printed: dict[str, str] = {}
     has_noted = False
     while True:
-        snapshot = watch.snapshot()
-        for one in (*snapshot.ended, *snapshot.running):
+        found = snapshot()
+        for one in (*found.ended, *found.running):
             line = f"{time_text(one.status.updated_s)}  {visible(one.status.words)}  {_progress_words(one)}"
             is_old = one.state != "running" and one.status.key not in printed
             if not is_old and printed.get(one.status.key) != line:
                 print(line, flush=True)
                 printed[one.status.key] = line
-        if not snapshot.running and not has_noted:
+        if not found.running and not has_noted:
             note(f"{NAME}: {HOW_TO_START.splitlines()[0]}")
-        has_noted = not snapshot.running
+        has_noted = not found.running
         time.sleep(interval_s)
 
 
-def display_text(snapshot: LiveSnapshot, page: Page) -> str:
+def display_text(found: LiveSnapshot, page: Page) -> str:
     """The whole display as text for this page. Text from files is escaped."""
-    parts = [_sweep(one, page, snapshot.at_s) for one in snapshot.running] or [HOW_TO_START]
-    if snapshot.ended:
-        ended = [wrapped(_ended_words(one, snapshot.at_s), page.text_width) for one in snapshot.ended]
+    parts = [_sweep(one, page, found.at_s) for one in found.running] or [HOW_TO_START]
+    if found.ended:
+        ended = [wrapped(_ended_words(one, found.at_s), page.text_width) for one in found.ended]
         parts.append("\n".join(["ended:", *ended]))
-    parts += [wrapped(f"not shown: {line}", page.text_width) for line in snapshot.ignored]
+    parts += [wrapped(f"not shown: {line}", page.text_width) for line in found.ignored]
     return "\n\n".join(parts)
 
 
@@ -194,7 +164,6 @@ def _sweep(one: WatchedCommand, page: Page, now_s: float) -> str:
     tables = [
         machines_text(status.machines, page),
         _table(CELLS, status.cells, page) if len(status.cells) > 1 else "",
-        _meters(one.meters, page),
         _table(_results(now_s), status.results[:MAX_RESULTS], page),
     ]
     return "\n\n".join(["\n".join(lines), *filter(None, tables)])
@@ -254,14 +223,6 @@ def _ended_words(one: WatchedCommand, now_s: float) -> str:
     return words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingRow:
-    """A row of the table of devices."""
-
-    device: str
-    history: ReadingHistory
-
-
 CELLS = (
     Column[CellProgress](heading="run", text=lambda cell: cell.name, is_key=True),
     Column[CellProgress](heading="points", text=lambda cell: f"{cell.done}/{cell.total}", is_number=True),
@@ -276,6 +237,7 @@ def _results(now_s: float) -> tuple[Column[PointResult], ...]:
         Column(heading="launch", text=lambda one: str(one.launch), is_number=True, spare=3),
         Column(heading="median ms", text=lambda one: _number(one.median_ms), is_number=True),
         Column(heading="calls", text=lambda one: str(one.calls or "") or None, is_number=True, spare=4),
+        Column(heading="utilization %", text=lambda one: _number(one.use.get(USE)), is_number=True, spare=1),
         Column(heading="state", text=_state, is_state=True),
         Column(heading="ago", text=lambda one: duration(max(0.0, now_s - one.at_s))),
     )
@@ -298,41 +260,6 @@ def _table(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page) -
     table = table_of(columns, items, page)
     head = wrapped(", ".join(table.shared), page.text_width)
     return "\n".join(filter(None, (head, table_text(table, page))))
-
-
-def _meters(meters: Sequence[DeviceReadings], page: Page) -> str:
-    """The use of each device, and the readings that are not available."""
-    rows = [ReadingRow(device=meter.selector, history=history) for meter in meters for history in meter.histories]
-    bars = bars_for(sys.stdout.encoding)
-    columns = (
-        Column[ReadingRow](heading="device", text=lambda one: one.device, is_key=True),
-        Column[ReadingRow](heading="reading", text=lambda one: one.history.reading.title, is_key=True),
-        Column[ReadingRow](heading="now", text=lambda one: number(one.history.values[-1], 3), is_number=True),
-        Column[ReadingRow](heading="", text=lambda one: one.history.reading.unit),
-        Column[ReadingRow](
-            heading="least", text=lambda one: number(min(one.history.values), 3), is_number=True, spare=1
-        ),
-        Column[ReadingRow](
-            heading="most", text=lambda one: number(max(one.history.values), 3), is_number=True, spare=1
-        ),
-        Column[ReadingRow](heading="history", text=lambda one: _history_bars(one.history, bars), spare=2),
-    )
-    notes = [wrapped(note, page.text_width) for meter in meters if (note := _meter_note(meter))]
-    return "\n".join(filter(None, (_table(columns, rows, page), *notes)))
-
-
-def _history_bars(history: ReadingHistory, bars: str) -> str:
-    newest = history.values[-HISTORY_WIDTH * SECONDS_PER_BAR :]
-    return sparkline(newest, HISTORY_WIDTH, bars, scale=history.reading.scale)
-
-
-def _meter_note(meter: DeviceReadings) -> str:
-    if meter.trouble is not None:
-        return f"{meter.selector}: not sampled: {meter.trouble}"
-    if not meter.histories:
-        return f"{meter.selector}: waiting for the first sample"
-    titles = [READINGS[name].title for name in meter.missing]
-    return f"{meter.selector}: not available on this machine: {', '.join(titles)}" if titles else ""
 
 
 def _plain_page() -> Page:

@@ -159,69 +159,12 @@ class LiveStatus:
         return "crashed" if self.state == "running" and not self.owner.is_alive() else self.state
 
 
-# The state shown to watchers: statuses, and device use, which is sampled only while someone watches.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How a reading of a device is shown."""
-
-    title: str
-    unit: str
-    factor: float = 1.0
-    """Factor from the reading's unit to the displayed unit."""
-    scale: tuple[float, float] | None = None
-    """Range of its chart in the displayed unit; None for the range of the values."""
-
-
-READINGS: Mapping[str, Reading] = {
-    "utilization_percent": Reading(title="utilization", unit="%", scale=(0.0, 100.0)),
-    "power_w": Reading(title="power", unit="W"),
-    "temperature_c": Reading(title="temperature", unit="°C"),
-    "clock_hz": Reading(title="clock", unit="MHz", factor=1e-6),
-    "memory_clock_hz": Reading(title="memory clock", unit="MHz", factor=1e-6),
-    "device_used_bytes": Reading(title="memory in use", unit="MB", factor=1e-6),
-    "resident_bytes": Reading(title="memory of its processes", unit="MB", factor=1e-6),
-    "machine_percent": Reading(title="utilization, all programs", unit="%", scale=(0.0, 100.0)),
-    "machine_used_bytes": Reading(title="memory, all programs", unit="MB", factor=1e-6),
-}
-"""The readings of monitors, in display order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingHistory:
-    """A reading over time, in the unit of `Reading`."""
-
-    name: str
-    values: tuple[float, ...]
-    ages_s: tuple[float, ...]
-    """Age of each value in seconds, descending."""
-
-    @property
-    def reading(self) -> Reading:
-        return READINGS[self.name]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceReadings:
-    """The sampled use of a device of a running command."""
-
-    selector: str
-    name: str
-    histories: tuple[ReadingHistory, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)
-    """Name of a reading -> why it has no value."""
-    trouble: str | None = None
-    """Why nothing is sampled; None if sampling works or is about to start."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedCommand:
-    """A command and its devices."""
+    """A command, and whether it is still running."""
 
     status: LiveStatus
     state: State
-    meters: tuple[DeviceReadings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +186,18 @@ class StatusListing:
     statuses: tuple[LiveStatus, ...]
     """The newest first."""
     ignored: tuple[str, ...]
+
+
+def snapshot() -> LiveSnapshot:
+    """The current state of this user's commands. Raises StorageError if the folder of the statuses cannot be used."""
+    found = read_all()
+    watched = [WatchedCommand(status=status, state=status.state_now()) for status in found.statuses]
+    return LiveSnapshot(
+        at_s=time.time(),
+        running=tuple(one for one in watched if one.state == "running"),
+        ended=tuple(one for one in watched if one.state != "running"),
+        ignored=found.ignored,
+    )
 
 
 class StatusFile:

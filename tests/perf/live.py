@@ -1,7 +1,6 @@
 """Prints what the live status of a sweep costs, and what watching it costs: `python -m tests.perf.live`.
 
 - CPU time of a rewrite of the status (the supervisor's, between two calls), and its size
-- CPU time of the process that samples the processor for who watches, per second
 - with `--calls`: the median and p95 of calls on all processors while nobody and while `benchhouse top` watches, in
   turns. Run it on an idle machine.
 """
@@ -16,9 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-import psutil
-
-from benchmarking import CPUMonitor, TimingResult
+from benchmarking import TimingResult
 from benchmarking.core.live_status import FOLDER_VARIABLE
 from benchmarking.core.provenance import uuid7
 from benchmarking.measure.context import Live
@@ -30,7 +27,6 @@ from benchmarking.sweep.show.live import LiveObserver
 from benchmarking.sweep.show.progress import Progress
 
 REWRITES = 300
-SAMPLED_S = 10.0
 ROUNDS, ROUND_S = 5, 10.0
 
 
@@ -55,18 +51,6 @@ def rewrites(folder: Path) -> str:
         spent.append(time.process_time() - begin)
     (file,) = Path(os.environ[FOLDER_VARIABLE]).glob("*.json")
     return f"a rewrite: {median(spent) * 1e3:.2f} ms of CPU, {file.stat().st_size / 1e3:.1f} kB, at most one a second"
-
-
-def sampling() -> str:
-    """CPU time of the sampling process, after its start."""
-    with CPUMonitor(sample_interval=1.0, with_children=True):
-        (child,) = psutil.Process().children()
-        time.sleep(1.5)
-        before = sum(child.cpu_times()[:2])
-        time.sleep(SAMPLED_S)
-        spent_s = sum(child.cpu_times()[:2]) - before
-        memory = child.memory_info().rss / 1e6
-    return f"sampling once a second: {spent_s / SAMPLED_S * 1e3:.1f} ms of CPU a second, a process of {memory:.0f} MB"
 
 
 def calls(seconds: float) -> TimingResult:
@@ -107,7 +91,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER_VARIABLE] = f"{folder}/live"
         print(rewrites(Path(folder)))
-        print(sampling())
         if "--calls" in sys.argv:
             print("\n".join(disturbances()))
 

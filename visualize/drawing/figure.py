@@ -231,6 +231,18 @@ class Figure:
                     row += (panel.y.text(one.y) if panel.y.names else one.y,)
                     row += (one.low, one.high) if has_interval else ()
                     rows.append((*row, one.state))
+        if not rows:  # a heat map
+            head = ("panel", "row", "column", "value")
+            rows = [
+                (
+                    panel.title,
+                    panel.y.text((one.bottom + one.top) / 2),
+                    panel.x.text((one.left + one.right) / 2),
+                    one.text,
+                )
+                for panel in self.panels
+                for one in panel.blocks
+            ]
         keep = [at for at, name in enumerate(head) if any(row[at] not in (None, "") for row in rows)]
         return tuple(head[at] for at in keep), [tuple(row[at] for at in keep) for row in rows]
 

@@ -57,7 +57,7 @@ def heat_panel(
         title=y_title, low=-0.5, high=len(rows) - 0.5, ticks=labels, from_top=True, names=tuple(rows), has_grid=False
     )
     height = row_in or min(max(MOST_GRID_IN / len(rows), LEAST_CELL_IN), CELL_IN)
-    return Panel(x=x, y=y, elements=tuple(blocks), title=title, height_in=max(1.6, 0.8 + height * len(rows)))
+    return Panel(x=x, y=y, elements=tuple(blocks), title=title, height_in=max(2.2, 1.1 + height * len(rows)))
 
 
 def _share(value: float, values: Sequence[float], better: Direction) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from visualize.drawing.figure import Block, Entry, Figure, Line, Mark, Note, Panel, Rule
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 LABEL_IN = 2.9
 """Maximum width of a name beside a row."""
+LINE_IN = 0.165
+"""Height of a line of a name."""
 LETTER_IN = 0.078
 """Width of a letter of small text."""
 
@@ -34,7 +37,10 @@ def picture(figure: Figure) -> matplotlib.figure.Figure:
     """The figure, drawn. Artists are labelled by role and series: "_line 128", "_valid 128", "_band 128"."""
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
-    heights = [max(panel.height_in for panel in figure.panels[at * columns : (at + 1) * columns]) for at in range(rows)]
+    heights = [
+        max(_height_in(panel, is_last=at + columns >= len(figure.panels)) for at, panel in row)
+        for row in _rows(figure.panels, columns)
+    ]
     ratios = {"height_ratios": heights, "width_ratios": figure.widths or [1.0] * columns}
     sharing: dict[str, Any] = {"sharex": False, "sharey": False, **ratios}
     with theme():
@@ -52,6 +58,20 @@ def picture(figure: Figure) -> matplotlib.figure.Figure:
             axes.remove()
         finish(drawn, figure, [_handle(one) for one in figure.legend])
     return drawn
+
+
+def _rows(panels: Sequence[Panel], columns: int) -> list[list[tuple[int, Panel]]]:
+    numbered = list(enumerate(panels))
+    return [numbered[at : at + columns] for at in range(0, len(numbered), columns)]
+
+
+def _height_in(panel: Panel, *, is_last: bool) -> float:
+    """Height of a panel; rows with names are as high as the longest name requires."""
+    if not panel.y.names:
+        return panel.height_in
+    lines = max(wrap(name, TEXT_SIZE, LABEL_IN).count("\n") + 1 for name in panel.y.names)
+    around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
+    return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + 0.1) + around)
 
 
 def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:

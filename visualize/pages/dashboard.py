@@ -52,20 +52,18 @@ def _run(argv: Sequence[str]) -> int:
     token = _token(arguments)
     access = _access(arguments, token)
 
-    from benchmarking.sweep.show.watching import Watch
+    from benchmarking.core.live_status import snapshot
     from visualize.pages.server import application
     from visualize.pages.snapshot import Snapshots
 
     listening = _listening(arguments.host, arguments.port)
     snapshots = Snapshots(arguments.db_path)
-    watch = Watch()
     try:
         port = listening.getsockname()[1]
         print(_address(arguments.host, port, token), flush=True)
         note(f"{NAME}: {arguments.db_path}, until Ctrl-C")
-        _serve(application(snapshots, access, watch.snapshot), listening)
+        _serve(application(snapshots, access, snapshot), listening)
     finally:
-        watch.close()
         snapshots.close()
         listening.close()
     return EXIT_OK

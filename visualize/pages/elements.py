@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
-from benchmarking.core.text import duration, number, visible
+from benchmarking.core.text import number, visible
 from db.values import heading
 
 if TYPE_CHECKING:
@@ -134,78 +134,6 @@ def spark(values: Sequence[float], unit: str) -> Spark | None:
     ]
     words = f"{len(values)} runs, from {number(values[0])} to {number(values[-1])} {unit}".rstrip()
     return Spark(points=" ".join(f"{x:g},{y:g}" for x, y in places), end=places[-1], words=words)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """A reading over the last minutes, in a box of STRIP_WIDTH x STRIP_HEIGHT, with a table of its values."""
-
-    title: str
-    now: str
-    """Newest value with its unit."""
-    low: str
-    """Lower end of the scale."""
-    high: str
-    begin: str
-    """Start of the time axis: "2 min ago"."""
-    points: str
-    """Points of an SVG polyline."""
-    area: str
-    """SVG path of the area below the line."""
-    words: str
-    """For screen readers."""
-    table: Grid
-
-
-STRIP_WIDTH, STRIP_HEIGHT = 300.0, 60.0
-LEAST_SPAN_S = 30.0
-"""Minimum length of the time axis, so the first samples do not fill the box."""
-
-
-def strip(
-    title: str,
-    unit: str,
-    ages_s: Sequence[float],
-    values: Sequence[float],
-    *,
-    scale: tuple[float, float] | None,
-    table: Grid,
-) -> Strip | None:
-    """The strip of a reading from its values and their ages in seconds; None without values."""
-    if not values:
-        return None
-    span_s = max(ages_s[0], LEAST_SPAN_S)
-    low, high = scale or _around(min(values), max(values))
-    places = [
-        (
-            round(STRIP_WIDTH * (1 - age / span_s), 1),
-            round(STRIP_HEIGHT * (1 - (min(max(value, low), high) - low) / (high - low)), 1),
-        )
-        for age, value in zip(ages_s, values, strict=True)
-    ]
-    line = " ".join(f"{x:g},{y:g}" for x, y in places)
-    first, last = places[0][0], places[-1][0]
-    now = f"{number(values[-1], 3)} {unit}"
-    begin = f"{duration(span_s)} ago"
-    least, most = number(min(values), 3), number(max(values), 3)
-    return Strip(
-        title=title,
-        now=now,
-        low=number(low, 3),
-        high=f"{number(high, 3)} {unit}",
-        begin=begin,
-        points=line,
-        area=f"M{first:g},{STRIP_HEIGHT:g} L{line.replace(' ', ' L')} L{last:g},{STRIP_HEIGHT:g} Z",
-        words=f"{title}: {now}; from {least} to {most} {unit} since {begin}; values in the table below",
-        table=table,
-    )
-
-
-def _around(low: float, high: float) -> tuple[float, float]:
-    """A padded scale on which small variation looks flat."""
-    middle, half = (low + high) / 2, (high - low) / 2
-    half = max(half * 1.1, abs(middle) * LEAST_RANGE / 2) or 1.0
-    return max(0.0, middle - half) if low >= 0 else middle - half, middle + half
 
 
 def text_cell(value: object, *, link: Link | None = None, tone: Tone = "", hint: str | None = None) -> Cell:

@@ -2,7 +2,8 @@
 
 Every command shows its progress through `observed`: on stderr and in the status file. Like the progress display, the
 file is rewritten only when a worker sends a message, never on a timer, and at most once a second while a point is
-measured. Devices are not sampled here but by watchers (`watching`), so an unwatched sweep is not disturbed.
+measured. Nothing samples the devices for it: how busy they were, and what disturbed a point, comes with
+its result.
 """
 
 from __future__ import annotations

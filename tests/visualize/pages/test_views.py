@@ -344,7 +344,9 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     ]  # fmt: skip
     levels, frontier = shown.charts
     assert levels.title.endswith(": latency knee at 2 requests/s")
-    assert levels.caption.startswith("Solid: median times, and successful requests per second; dotted: 99th percentiles and goodput (")
+    assert levels.caption.startswith(
+        "Solid: median times, and successful requests per second; dotted: 99th percentiles and goodput ("
+    )
     assert "dashed grey: offered load; dotted vertical: the knee" in levels.caption
     texts = [row["text"] for layer in levels.specs[0]["layer"] for row in layer["data"]["values"] if "text" in row]
     assert texts == ["limit 500 ms", "knee"]

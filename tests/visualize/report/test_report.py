@@ -415,7 +415,7 @@ def opened(browser, address):
         "[...document.querySelectorAll('.plot')].every(it => !it.clientWidth || it.parentElement.dataset.drawn)"
     )
     assert page.locator("figure.chart[data-drawn]").count() >= 3
-    page.locator("figure.chart svg .mark-symbol.role-mark path").last.hover()
+    page.locator("figure.chart svg .mark-symbol.role-mark path >> visible=true").first.hover()
     assert "batch" in page.locator("#vg-tooltip-element").inner_text()
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

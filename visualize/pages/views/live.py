@@ -1,4 +1,4 @@
-"""The page Live: sweeps running on this machine, with progress, latest results and device utilization.
+"""The page Live: sweeps running on this machine, with progress, latest results and what disturbed them.
 
 Browsers poll the page, so it does not read the warehouse.
 """
@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarking.core.live_status import (
-    READINGS,
     CurrentPoint,
-    DeviceReadings,
     LiveStatus,
     MachineProgress,
     PointResult,
-    ReadingHistory,
     WatchedCommand,
 )
 from benchmarking.core.text import duration, number, visible
-from visualize.pages.elements import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
+from visualize.pages.elements import Grid, Heading, number_cell, state_cell, text_cell
 from visualize.pages.site import NotFoundError, View
 
 if TYPE_CHECKING:
@@ -29,27 +26,11 @@ if TYPE_CHECKING:
 
 POLL_S = 2
 """Polling interval of browsers, in seconds."""
-MOST_ROWS = 30
-"""Approximate rows of the table behind a chart: evenly spaced samples, newest last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveParameters:
     """No parameters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceStrips:
-    """A device with its readings over time."""
-
-    key: str
-    selector: str
-    name: str
-    strips: tuple[Strip, ...]
-    missing: tuple[tuple[str, str], ...]
-    """(reading, reason) of readings without values."""
-    trouble: str | None
-    """Why there are no samples; None if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +57,6 @@ class SweepStatus:
     machines: Grid
     """Workers of a cluster; empty for a sweep of this machine."""
     results: Grid
-    devices: tuple[DeviceStrips, ...]
     resume: str | None
     """The command that resumes a crashed sweep."""
 
@@ -127,7 +107,6 @@ def _sweep(one: WatchedCommand, now_s: float) -> SweepStatus:
         cells_left_out=status.cells_left_out,
         machines=_machines(status.machines),
         results=_results(status.results, now_s),
-        devices=tuple(_device(status.key, readings) for readings in one.meters),
         resume=None if status.resume_command is None else visible(status.resume_command),
     )
 
@@ -239,36 +218,6 @@ def _state(one: PointResult) -> str:
     if one.status != "ok":
         return f"{one.status.replace('_', ' ')}: {one.error or 'no reason'}"
     return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
-
-
-def _device(key: str, readings: DeviceReadings) -> DeviceStrips:
-    own = f"{key}-{readings.selector}"
-    return DeviceStrips(
-        key="".join(letter if letter.isalnum() else "-" for letter in own),
-        selector=visible(readings.selector),
-        name=visible(readings.name),
-        strips=tuple(found for history in readings.histories if (found := _strip(history)) is not None),
-        missing=tuple((READINGS[name].title, visible(why)) for name, why in readings.missing.items()),
-        trouble=None if readings.trouble is None else visible(readings.trouble),
-    )
-
-
-def _strip(history: ReadingHistory) -> Strip | None:
-    reading = history.reading
-    step = max(1, len(history.values) // MOST_ROWS)
-    rows = list(zip(history.ages_s, history.values, strict=True))[::-1][::step][::-1]
-    return strip(
-        reading.title,
-        reading.unit,
-        history.ages_s,
-        history.values,
-        scale=reading.scale,
-        table=Grid(
-            headings=(Heading(text="seconds ago", is_number=True), Heading(text=reading.unit, is_number=True)),
-            rows=tuple((text_cell(f"{age:.0f}"), number_cell(value)) for age, value in rows),
-            caption=reading.title,
-        ),
-    )
 
 
 VIEWS = (

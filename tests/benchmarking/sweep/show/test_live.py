@@ -1,23 +1,18 @@
-"""Live status of real sweeps on the null device, and monitoring by watchers."""
+"""Live status of real sweeps on the null device."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
-from contextlib import suppress
 
-import psutil
 import pytest
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, read_all
-from benchmarking.measure.monitor import MODULE
+from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, read_all, snapshot
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.show import progress
 from benchmarking.sweep.show.live import observed
-from benchmarking.sweep.show.watching import Watch
-from tests.helpers.sweeps import running_sweep, wait_for, write_status
+from tests.helpers.sweeps import running_sweep, wait_for
 
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--runtime", "null", "--sequence-lengths", "32"]
 SWEEP += ["--batch-sizes", "1,2", "--iterations", "5", "--launches", "1", "--quiet"]
@@ -86,42 +81,14 @@ def test_a_status_records_how_its_sweep_ended(folder, null_track, error, state, 
 
 
 def test_running_sweeps_show_progress_and_killed_ones_are_crashed(folder):
-    watch = Watch(sample_interval=0.1)
     with running_sweep(folder, "--save", "--db-path", "x.duckdb", call_ms=50, calls=200) as process:
-        snapshot = wait_for(lambda: (now := watch.snapshot()).running and now.running[0].status.current and now)
-        (one,) = snapshot.running
+        found = wait_for(lambda: (now := snapshot()).running and now.running[0].status.current and now)
+        (one,) = found.running
         assert one.status.owner.pid == process.pid
         assert one.status.folder == str(folder / "benchmark_results")
-        (meter,) = wait_for(lambda: (ms := watch.snapshot().running[0].meters) and len(ms[0].histories) > 2 and ms)
-        names = {history.name for history in meter.histories}
-        assert {"utilization_percent", "resident_bytes", "machine_percent"} <= names
-        memory_mb = next(history.values[-1] for history in meter.histories if history.name == "resident_bytes")
-        whole = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
-        assert memory_mb == pytest.approx(sum(one.memory_info().rss for one in whole) / 1e6, rel=0.3)
         calls = one.status.current.calls
-        wait_for(lambda: (now := watch.snapshot().running[0].status.current) and now.calls > calls)
+        wait_for(lambda: (now := snapshot().running[0].status.current) and now.calls > calls)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    snapshot = watch.snapshot()
-    assert snapshot.running == ()
-    assert [one.state for one in snapshot.ended] == ["crashed"]
-    wait_for(lambda: not monitors())
-
-
-def monitors():
-    found = []
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):  # it is about to end
-            found += [child] if MODULE in child.cmdline() else []
-    return found
-
-
-def test_sampling_starts_with_the_first_look_and_ends_when_idle(folder):
-    write_status()
-    watch = Watch(sample_interval=0.05, idle_s=0.5)
-    assert monitors() == []
-    watch.snapshot()
-    wait_for(lambda: watch.snapshot().running[0].meters[0].histories)
-    assert len(monitors()) == 1
-    time.sleep(0.6)
-    wait_for(lambda: not monitors())
+    assert snapshot().running == ()
+    assert [one.state for one in snapshot().ended] == ["crashed"]
