@@ -98,7 +98,7 @@ class Comparison:
     provenance: Mapping[str, tuple[object, object]] = field(default_factory=dict)
     """Commit, host and versions, where they differ in the same way in all pairs."""
     sentence: str = ""
-    """All verdicts in a sentence about A and B: `verdict_sentence`."""
+    """All verdicts in a sentence about the two sides: `verdict_sentence`."""
     moved_together: str | None = None
     """Description of a common shift of nearly all points, which suggests the machine rather than the code; or None."""
 
@@ -185,9 +185,20 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
         only_after=tuple(map(_single, matched.only_after)),
         counts=Counter(one.verdict for one in judgements),
         provenance=_provenance(matched.pairs),
-        sentence=verdict_sentence("A", "B", judgements, metric),
+        sentence=verdict_sentence(*_side_names(findings), judgements, metric),
         moved_together=_common_shift(findings, metric),
     )
+
+
+def _side_names(findings: Sequence[Finding]) -> tuple[str, str]:
+    """The sides by what distinguishes them, if that is one thing for all points ("eager", "onnxruntime"), else A and B."""
+    subjects = [one.subject for one in findings]
+    apart = {name for subject in subjects for name, (before, after) in subject.items() if before != after}
+    pairs = {subject[name] for subject in subjects for name in apart}
+    if len(apart) != 1 or len(pairs) != 1:
+        return "A", "B"
+    ((before, after),) = pairs
+    return ("A", "B") if before is None or after is None else (before, after)
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:

@@ -46,7 +46,7 @@ MIN_LAUNCHES = 3
 """Minimum launches of a session, so that one disturbed launch cannot become the session's value."""
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
-AB_HINT = "`benchhouse ab` decides"
+AB_HINT = "benchhouse ab decides"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

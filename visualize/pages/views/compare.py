@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
-from benchmarking.core.verdicts.words import CHANGED
+from benchmarking.core.verdicts.words import Judgement
 from db.analysis.compare.comparison import Comparison, Finding, compare
-from db.analysis.compare.judging import Judgement
 from db.analysis.compare.matching import across_column
 from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
@@ -81,6 +80,7 @@ class ABResult:
     """A comparison as tables, a chart and text."""
 
     summary: str
+    """The verdicts in a sentence."""
     head: tuple[str, ...]
     grid: Grid
     chart: Chart | None
@@ -132,11 +132,11 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
     """A comparison as tables, a chart and text; `command` prints it."""
     words = comparison_words(comparison, only_changes=only_changes)
     return ABResult(
-        summary=words.summary,
+        summary=comparison.sentence if comparison.findings else words.summary,
         head=words.head,
         grid=_grid(words),
-        chart=_chart(words),
-        notes=words.notes,
+        chart=_chart(words, comparison.sentence),
+        notes=tuple(note for note in words.notes if note != comparison.sentence),
         is_empty=comparison.is_empty,
         command=command,
     )
@@ -181,7 +181,7 @@ def _unit(words: ComparisonWords) -> str:
     return next(name for name in words.table.headings if name.startswith("A "))[2:]
 
 
-def _chart(words: ComparisonWords) -> Chart | None:
+def _chart(words: ComparisonWords, sentence: str) -> Chart | None:
     """Changes with their intervals; None without changes."""
     found = [one for one in words.findings if one.judgement.change is not None][:MOST_BARS]
     if not found:
@@ -208,7 +208,7 @@ def _chart(words: ComparisonWords) -> Chart | None:
     elements: tuple[Element, ...] = (Rule(at=0.0, along="x", role="no change"), *lines)
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
     figure = Figure(
-        title=words.summary[:1].upper() + words.summary[1:],
+        title=sentence,
         notes=(f"Lines are 95 % confidence intervals; points without a line have no verdict.{more}",),
         panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=elements, height_in=0.5),),
         legend=entries(lines),
@@ -222,7 +222,7 @@ def _chart(words: ComparisonWords) -> Chart | None:
 
 
 TONES: Mapping[str, Colour] = {
-    "slower": 1, "worse": 1, "more": 1, "faster": 2, "better": 2, "less": 2, "inconclusive": 4, "equivalent": "grey",
+    "slower": 1, "worse": 1, "more": 1, "faster": 2, "better": 2, "less": 2, "trend": 4, "equivalent": "grey",
 }  # fmt: skip
 """Verdict -> colour of its marks."""
 

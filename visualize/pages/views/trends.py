@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import number
-from benchmarking.core.verdicts.words import change_word
 from db.analysis.annotations import annotate
 from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
 from db.analysis.history.changes import update_changes

@@ -336,7 +336,7 @@ def test_a_difference_without_interleaving_or_history_is_described(store, sides)
     assert (finding.judgement.verdict, finding.judgement.low, finding.judgement.is_worse) == ("not judged", None, None)
     assert finding.judgement.reason == (
         "differs by +10.0% between these sessions: they did not run in turns, and a series has fewer than 5 other "
-        "sessions; `benchhouse ab` decides"
+        "sessions; benchhouse ab decides"
     )
     assert found.is_empty
     assert found.counts == {"not judged": 1}

@@ -117,7 +117,7 @@ def test_sides_neither_interleaved_nor_with_a_history_are_described():
     judged = alone(before=(session(10.0, 0),), after=(session(11.0, 1),))
     assert (judged.verdict, judged.change, judged.low, judged.q_value) == ("not judged", pytest.approx(0.1), None, None)
     assert "differs by +10.0% between these sessions" in judged.reason
-    assert "`benchhouse ab` decides" in judged.reason
+    assert "benchhouse ab decides" in judged.reason
 
 
 @pytest.mark.parametrize("launches", [1, 2])
