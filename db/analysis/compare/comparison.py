@@ -191,9 +191,9 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
 
 
 def _side_names(findings: Sequence[Finding]) -> tuple[str, str]:
-    """The sides by what distinguishes them, if that is one thing for all points ("eager", "onnxruntime"), else A and B."""
+    """The sides by what distinguishes them, if that is one thing for all points ("eager", "onnxruntime"); else A, B."""
     subjects = [one.subject for one in findings]
-    apart = {name for subject in subjects for name, (before, after) in subject.items() if before != after}
+    apart = {name for subject in subjects for name, (one, other) in subject.items() if one != other}
     pairs = {subject[name] for subject in subjects for name in apart}
     if len(apart) != 1 or len(pairs) != 1:
         return "A", "B"

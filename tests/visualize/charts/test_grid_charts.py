@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from matplotlib.colors import to_hex
 
 from visualize.drawing.figure import NotDrawn
 from visualize.drawing.picture import picture
+from visualize.drawing.style import GRADIENT
 
 
 @pytest.fixture
@@ -53,8 +55,9 @@ def test_the_heat_map_has_one_value_per_point_and_marks_doubts(make_run, figures
     cells = {text.get_label(): text.get_text() for text in axes.texts}
     assert cells == {"_cell 0 0": "~125", "_cell 1 0": "125", "_cell 0 1": "31.2", "_cell 1 1": "failed"}
     assert [line.get_label() for line in axes.lines] == ["_crossed cell 1 0"]
-    coloured = axes.collections[0].get_array()
-    assert coloured.filled(-1).flatten().tolist() == [125, -1, 31.25, -1], "invalid values do not affect the scale"
+    fills = {patch.get_label(): to_hex(patch.get_facecolor()).upper() for patch in axes.patches}
+    assert (fills["_cell 0 0"], fills["_cell 0 1"]) == (GRADIENT[-1], GRADIENT[0]), "darker is faster"
+    assert fills["_cell 1 0"] == fills["_cell 1 1"] == "#FFFFFF", "invalid values do not affect the scale"
 
 
 def test_the_heat_map_title_names_the_best_point_if_its_interval_overlaps_no_other(make_run, figures, see, alter):

@@ -181,7 +181,7 @@ def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     before, after = (see.points(axes, f"level {number}") for number in (0, 1))
     assert before[0][1] == pytest.approx(8.016, abs=0.01)
     assert after[0][1] == pytest.approx(8.016 * 1.12, rel=0.002)
-    change = see.artist(axes, "change").get_xdata()[0]
+    (change,) = [line.get_xdata()[0] for line in axes.lines if str(line.get_label()).startswith("_change")]
     assert change == pytest.approx(after[0][0])
     assert see.says(figure, "Marks: 1: torch 2.13.0 to 2.14.0.")
     title = see.texts(figure)[0]
