@@ -71,7 +71,7 @@ def _height_in(panel: Panel, *, is_last: bool) -> float:
         return panel.height_in
     lines = max(wrap(name, TEXT_SIZE, LABEL_IN).count("\n") + 1 for name in panel.y.names)
     around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
-    return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + 0.06) + around)
+    return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + (0.12 if lines > 1 else 0.06)) + around)
 
 
 def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
@@ -91,7 +91,7 @@ def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
         else:
             _write(axes, element)
     if panel.title:
-        axes.set_title(wrap(panel.title, TEXT_SIZE, width_in - 0.6), loc="left", x=0)
+        axes.set_title(wrap(panel.title, TEXT_SIZE, width_in - 1.3), loc="left", x=0)
     axes.set_xlim(panel.x.low, panel.x.high)
     bottom, top = (panel.y.high, panel.y.low) if panel.y.from_top else (panel.y.low, panel.y.high)
     axes.set_ylim(bottom, top)

@@ -295,12 +295,28 @@ def _why_not_comparable(before: Representative, after: Representative) -> str | 
 
 
 def _differing(keys: Mapping[str, tuple[object, object]]) -> str:
-    """Each differing key with both values: "hardware cpu_model: X / Y"."""
-    return "; ".join(f"{name}: {_text(one)} / {_text(other)}" for name, (one, other) in keys.items())
+    """Each difference in words: "hardware cpu_model: X / Y"."""
+    return "; ".join(f"{name}: {one} / {other}" for name, (one, other) in in_words(keys).items())
 
 
-def _text(value: object) -> str:
-    return "none" if value is None else str(value)
+HASHES = ("config_hash", "hardware_id", "model_revision")
+"""Keys whose values mean nothing to people."""
+DIGITS = 8
+
+
+def in_words(keys: Mapping[str, tuple[object, object]]) -> dict[str, tuple[str, str]]:
+    """Differing keys for people: settings by their own name, and hashes shortened, or left out if the name of the model
+    differs too."""
+    shown = {name: values for name, values in keys.items() if not (name == "config_hash" and "model_id" in keys)}
+    names = {"model_id": "model", "config_hash": "configuration of the model", "num_threads": "threads"}
+    return {
+        names.get(name, name.removeprefix("runtime_mode ")): (_text(name, one), _text(name, other))
+        for name, (one, other) in shown.items()
+    }
+
+
+def _text(name: str, value: object) -> str:
+    return "none" if value is None else str(value)[: DIGITS if name in HASHES else None]
 
 
 def _finding(before: Representative, after: Representative, judgement: Judgement, details: Details) -> Finding:

@@ -37,7 +37,7 @@ KEYS_OF_COLUMN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "runtime": ("runtime", "runtime_mode *"),
         "runtime_mode": ("runtime_mode *",),
         "precision": ("precision", "runtime_mode quantization"),
-        "model_id": MODEL_KEYS,
+        "model_id": (*MODEL_KEYS, "runtime_mode quantization"),
         "architecture_type": MODEL_KEYS,
         "model_revision": ("model_revision",),
         "weights": ("weights", "model_revision"),

@@ -12,7 +12,7 @@ from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_tex
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
-from db.analysis.compare.comparison import Comparison, Finding, Side, Single
+from db.analysis.compare.comparison import Comparison, Finding, Side, Single, in_words
 from db.analysis.compare.judging import CONFIDENCE, MAX_Q
 from db.values import doubt_word, heading, optional_number, percent_change
 
@@ -78,10 +78,8 @@ def _head(comparison: Comparison) -> list[str]:
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
     differs = {**_common_differences(comparison), **comparison.provenance}
-    lines += (
-        ["differs: " + "; ".join(f"{name}: {_pair_text(*values)}" for name, values in differs.items())]
-        if differs
-        else []
+    lines += ["differs: " + "; ".join(f"{name}: {_pair_text(*values)}" for name, values in differs.items())] * bool(
+        differs
     )
     return [line for line in lines if line]
 
@@ -220,16 +218,14 @@ def _subjects(comparison: Comparison) -> dict[str, list[str]]:
     return {name: [_pair_text(*one.subject[name]) for one in comparison.findings] for name in names}
 
 
-def _common_differences(comparison: Comparison) -> dict[str, tuple[object, object]]:
+def _common_differences(comparison: Comparison) -> dict[str, tuple[str, str]]:
     """The keys that differ in the same way in all compared findings, except those that have a column."""
     differs = [one.differs for one in comparison.findings if one.judgement.change is not None]
     shown = comparison.findings[0].subject if comparison.findings else {}
     first = differs[0] if differs else {}
-    return {
-        name: values
-        for name, values in first.items()
-        if name not in shown and all(other.get(name) == values for other in differs)
-    }
+    same = {name: values for name, values in first.items() if all(other.get(name) == values for other in differs)}
+    columns = {in_words({name: ("", "")}).popitem()[0] for name in same if name in shown}
+    return {name: values for name, values in in_words(same).items() if name not in columns}
 
 
 def _pair_text(one: object, other: object) -> str:
