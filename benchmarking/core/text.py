@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from textwrap import wrap
 
 TINY, HUGE = 1e-9, 1e15
@@ -16,6 +17,10 @@ SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Characters at the start of text that spreadsheets execute, possibly after dropping a tab or line end."""
 MARKUP = re.compile(r"([\\`*_\[\]|~])")
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = "_.-~=+*#"
+MIN_RANGE = 0.1
+"""Variation, relative to the median, below which a sparkline is drawn nearly flat."""
 DELETE = "\x7f"
 """The last control character of ASCII."""
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -157,3 +162,41 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, ri
     lines = [[markdown_escaped(heading) for heading in headings], list(rule)]
     lines += [[markdown_escaped(cell) for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def sparkline(
+    values: Sequence[float], width: int, bars: str = BARS, *, scale: tuple[float, float] | None = None
+) -> str:
+    """One bar per value; for more than `width` values, one bar per median of `width` equal parts.
+
+    `scale` is the values of the lowest and the highest bar; None for the range of the values.
+    """
+    from statistics import median
+
+    parts = _parts(values, width)
+    if not parts:
+        return ""
+    low, high = scale or (min(parts), max(parts))
+    missing = 0.0 if scale else MIN_RANGE * abs(median(parts)) - (high - low)
+    if missing > 0:
+        low, high = low - missing / 2, high + missing / 2
+    span = (high - low) or 1.0
+    return "".join(bars[min(len(bars) - 1, max(0, int(len(bars) * (value - low) / span)))] for value in parts)
+
+
+def bars_for(encoding: str | None) -> str:
+    """The bars that the encoding can represent."""
+    try:
+        BARS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII_BARS
+    return BARS
+
+
+def _parts(values: Sequence[float], width: int) -> list[float]:
+    from statistics import median
+
+    if len(values) <= width:
+        return list(values)
+    bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
+    return [median(values[start:end]) for start, end in pairwise(bounds)]
