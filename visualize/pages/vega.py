@@ -117,8 +117,8 @@ class _Scales:
             {"name": f"{name}at", "value": [at for at, _ in axis.ticks]},
             {"name": f"{name}text", "value": [visible(text) for _, text in axis.ticks]},
         ]
-        scale: Spec = {"domain": [axis.low, axis.high], "nice": False, "zero": False}
-        scale |= {"type": "log"} if axis.is_log else {}
+        scale: Spec = {"domain": [axis.low, axis.high], "nice": False}
+        scale |= {"type": "log"} if axis.is_log else {"zero": False}
         flipped = axis.from_top if name == "y" else False
         scale |= {"reverse": True} if flipped else {}
         drawn: Spec = {

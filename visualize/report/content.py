@@ -28,7 +28,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import NUMBERS, DoubtNote, noted_doubts, result_table
+from visualize.pages.result_rows import NUMBERS, RATE_NOTE, DoubtNote, has_star, noted_doubts, result_table
 from visualize.pages.views.compare import ABResult, compared
 from visualize.pages.views.profiles import profile_charts
 from visualize.report import figures, findings
@@ -218,7 +218,7 @@ def _group(
         about=visible(", ".join(about)),
         grid=_grid(rows, numbers, sides, own),
         failures=_failures(rows),
-        missing=_missing(rows),
+        missing=(*_missing(rows), *([RATE_NOTE] if any(map(has_star, rows)) else [])),
         front=pictures.front,
         charts=pictures.others,
         charts_left_out=pictures.left_out,

@@ -41,13 +41,13 @@ SELECT alert.alert_id, alert.parameters
 FROM found, alerts alert
 LEFT JOIN change_points change USING (change_point_id)
 LEFT JOIN place bad ON bad.result_id = coalesce(alert.result_id, change.result_id)
-LEFT JOIN place good ON good.result_id = alert.parameters->>'$.last_good'
+LEFT JOIN place good ON good.result_id = (alert.parameters->>'$.last_good')
 WHERE alert.metric = $metric AND alert.triage IN (SELECT unnest($triages))
     AND (alert.relative_change IS NULL OR sign(alert.relative_change) = sign($relative_change))
     AND (
         alert.change_point_id = $change_point_id
         OR (alert.series_id = $series_id AND (
-            list_contains(CAST(alert.parameters->'$.results' AS VARCHAR[]), $result_id)
+            list_contains(CAST((alert.parameters->'$.results') AS VARCHAR[]), $result_id)
             OR alert.first_commit = $first_commit
             OR greatest(good.n, found.good) <= least(bad.n, found.bad)
         ))

@@ -415,3 +415,61 @@ def test_a_custom_metric_that_became_worse_is_on_the_overview_and_can_raise_an_a
         here, there = ([[cell.text for cell in row] for row in getattr(one, table).rows] for one in (overview, copied))
         published_words = {"score (points)": "host (points)"}  # without the name of the host
         assert there == [[published_words.get(text, text) for text in row] for row in here], table
+
+
+def test_each_column_of_the_results_sorts_and_missing_values_come_last(data):
+    first = page_of(data, "results", columns="model")
+    for heading in page_of(data, "results").grid.headings[1:]:
+        assert heading.link is not None, heading.text
+    for name, _, _ in first.columns:
+        for sort in (name, f"-{name}"):
+            assert page_of(data, "results", sort=sort).count == first.count, sort
+    rows = page_of(data, "results", sort="latency_median_ms", columns="latency_median_ms", all="1").grid.rows
+    values = [float(row[1].text.replace(",", "")) for row in rows if row[1].text != "-"]
+    assert values == sorted(values)
+    assert (
+        page_of(data, "results", sort="fastest").grid.rows
+        == page_of(data, "results", sort="latency_median_ms").grid.rows
+    )
+    with pytest.raises(UsageError, match="unknown sort 'speed'"):
+        page_of(data, "results", sort="speed")
+
+
+def test_ticked_results_are_side_by_side_with_ratios_to_the_first(data):
+    rows = page_of(data, "results", model="bert-base-uncased", batch="1", sequence="32").grid.rows
+    ids = tuple(row[0].tick for row in rows[:2])
+    view = views()["results"]
+    shown = view.page(data, parameters.parse(view.parameters, [("tick", one) for one in ids]))
+    lines = {row[0].text: row[1:] for row in shown.side_by_side.rows}
+    first, second = (cell.text for cell in lines["p50 ms"])
+    ratio = float(second.split()[0]) / float(first)
+    assert second.endswith(f"({ratio:.3g}\N{MULTIPLICATION SIGN})")
+    assert page_of(data, "results").side_by_side is None
+
+
+def test_a_rate_that_does_not_follow_from_the_median_is_marked(data):
+    from visualize.pages.result_rows import rate_of
+
+    row = {
+        "throughput_samples_per_sec": 118.7,
+        "latency_median_ms": 1.038,
+        "batch_size": 1,
+        "concurrency": 1,
+        "axes": "{}",
+    }
+    cell = rate_of("throughput_samples_per_sec")(row)
+    assert (cell.text, cell.hint) == ("118.7*", "the mean call took 8.425 ms, the median call 1.038 ms")
+    assert rate_of("throughput_samples_per_sec")({**row, "throughput_samples_per_sec": 963.0}).text == "963"
+    assert rate_of("throughput_samples_per_sec")({**row, "concurrency": 8}).text == "118.7", "requests overlap"
+
+
+def test_every_chart_is_drawn_on_the_page_of_charts(data):
+    from visualize.drawing.rows import charts
+
+    for name in charts():
+        page = page_of(data, "charts", chart=name, model="*")
+        assert page.charts or page.missing or page.needs, name
+    assert page_of(data, "charts").charts[0].specs
+    assert page_of(data, "charts", selection="runtime=onnxruntime").charts
+    with pytest.raises(UsageError, match="unknown chart"):
+        page_of(data, "charts", chart="pie")

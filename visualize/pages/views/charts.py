@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 FIRST = "latency_vs_batch_size"
 MODELS = """
-SELECT model_id FROM series_heads GROUP BY model_id ORDER BY max(latest_started_at) DESC, model_id
+SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
+GROUP BY heads.model_id
+ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL) DESC, count(*) DESC, heads.model_id
 """
 MOST_FIGURES = 8
 MOST_RESULTS = 20_000
@@ -36,7 +38,7 @@ class ChartsParameters:
 
     chart: str = FIRST
     model: str | None = None
-    """None for the model with the newest results; "*" for all models."""
+    """None for the model with the most series of calls; "*" for all models."""
     selection: str | None = None
     """A selection such as "device=cpu,precision=float32"."""
     metric: str | None = None

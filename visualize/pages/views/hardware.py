@@ -26,7 +26,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import result_table
+from visualize.pages.result_rows import RATE_NOTE, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters
@@ -93,6 +93,8 @@ class HardwarePage:
     baseline: str | None
     chart: Chart | None
     grid: Grid | None
+    rate_note: str | None
+    """What a star at a throughput means, if there is a table."""
     choices: tuple[Choice, ...]
 
 
@@ -119,6 +121,7 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
         baseline=baseline,
         chart=_chart(shown, names, baseline),
         grid=_grid(data, shown, names, baseline),
+        rate_note=RATE_NOTE if shown else None,
         choices=_choices(models, model, points, point),
     )
 

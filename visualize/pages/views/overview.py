@@ -29,7 +29,8 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.site import View
-from visualize.pages.views.loads import newest_loads
+from visualize.pages.views.loads import LoadParameters, newest_loads
+from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters
 from visualize.pages.views.trends import TrendsParameters, newest_series
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 LATEST_RUNS = 12
 LATEST_LOADS = 4
+LATEST_IMPORTS = 6
 SERIES = 24
 FINDINGS = 8
 TOTALS = """
@@ -65,6 +67,14 @@ SELECT
     coalesce(results, 0) AS results, coalesce(measured, 0) AS measured, coalesce(doubtful, 0) AS doubtful
 FROM newest LEFT JOIN counts USING (run_id)
 ORDER BY started_at DESC, run_id DESC
+"""
+IMPORTS = """
+SELECT
+    coalesce(parse_filename(source), origin_format) AS file, origin_format, max(ingested_at) AS imported,
+    string_agg(DISTINCT model_id, ', ' ORDER BY model_id) AS models, count(DISTINCT run_id) AS runs,
+    min(run_id) AS run_id, any_value(runtime_mode->>'loop') AS loop
+FROM benchmark_runs WHERE origin_format IS NOT NULL
+GROUP BY source, origin_format ORDER BY imported DESC, file LIMIT $most
 """
 CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
 
@@ -98,6 +108,8 @@ class OverviewPage:
     regressions: Grid
     cards: tuple[Card, ...]
     loads: Grid
+    imports: Grid
+    """The newest files of other tools."""
     metric: str
 
     @property
@@ -115,6 +127,7 @@ def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
         regressions=_regressions(data),
         cards=_cards(data),
         loads=newest_loads(data, LATEST_LOADS),
+        imports=_imports(data),
         metric=JUDGED[DEFAULT_METRIC].words,
     )
 
@@ -151,6 +164,38 @@ def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
         text_cell(commit[:10] if commit else None),
     )
+
+
+def _imports(data: Data) -> Grid:
+    rows = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
+    names = ("imported (UTC)", "file", "written by", "models", "runs")
+    return Grid(
+        headings=headings(names, ("runs",)),
+        rows=tuple(
+            (
+                text_cell(time_text(row["imported"])),
+                text_cell(row["file"], link=_import_link(row)),
+                text_cell(
+                    row["origin_format"],
+                    link=Link(view="results", parameters=ResultsParameters(source=row["origin_format"])),
+                    hint="all results of this format",
+                ),
+                text_cell(row["models"]),
+                text_cell(row["runs"]),
+            )
+            for row in rows
+        ),
+        caption="The newest imported files",
+    )
+
+
+def _import_link(row: Mapping[str, Any]) -> Link:
+    """The page of a load, of its run, or of the results of several runs."""
+    if row["loop"] is not None:
+        return Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))
+    if row["runs"] == 1:
+        return run_link(row["run_id"])
+    return Link(view="results", parameters=ResultsParameters(source=row["origin_format"]))
 
 
 def _alerts(data: Data) -> Grid:

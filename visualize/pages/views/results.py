@@ -57,6 +57,9 @@ FILTERS = """
     AND ($precision IS NULL OR precision = $precision)
     AND ($batch IS NULL OR batch_size = $batch)
     AND ($sequence IS NULL OR sequence_length = $sequence)
+    AND ($source IS NULL OR run_id IN (
+        SELECT run_id FROM benchmark_runs WHERE coalesce(origin_format, 'benchhouse') = $source
+    ))
     AND ($state IS NULL OR coalesce(validity, status) = $state)
     AND ($doubt IS NULL OR list_contains(doubts, $doubt))
 """
@@ -79,7 +82,9 @@ TICKED = "SELECT {columns} FROM all_results WHERE result_id IN (SELECT unnest($i
 MOST_TICKED = 12
 COUNT = "SELECT count(*) AS results FROM {view} WHERE {filters}"
 CELLS = """
-SELECT DISTINCT architecture_type AS family, model_id AS model, runtime, device, precision FROM benchmark_runs
+SELECT DISTINCT architecture_type AS family, model_id AS model, runtime, device, precision,
+    coalesce(origin_format, 'benchhouse') AS source
+FROM benchmark_runs
 WHERE task <> 'device-calibration'
 """
 SIZES = """
@@ -94,6 +99,7 @@ CHOSEN_BY: Mapping[str, Callable[[str], ResultsParameters]] = {
     "model": lambda value: ResultsParameters(model=value),
     "runtime": lambda value: ResultsParameters(runtime=value),
     "device": lambda value: ResultsParameters(device=value),
+    "source": lambda value: ResultsParameters(source=value),
 }
 """Filters with a page for each value in a static site."""
 MOST_FILES = 20
@@ -114,6 +120,8 @@ class ResultsParameters:
     precision: str | None = None
     batch: int | None = None
     sequence: int | None = None
+    source: str | None = None
+    """The format of imported results, or "benchhouse" for our own."""
     state: State | None = None
     """Validity of a measured result, else its status."""
     doubt: str | None = None
@@ -369,7 +377,14 @@ def _page_link(parameters: ResultsParameters, number: int) -> Link:
 def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
     cells, found_sizes, found_kinds = (data.once(sql, partial(_all_rows, data, sql)) for sql in (CELLS, SIZES, KINDS))
     (sizes,) = found_sizes
-    titles = {"family": "Family", "model": "Model", "runtime": "Runtime", "device": "Device", "precision": "Precision"}
+    titles = {
+        "family": "Family",
+        "model": "Model",
+        "runtime": "Runtime",
+        "device": "Device",
+        "precision": "Precision",
+        "source": "Source",
+    }
     found = {name: sorted({row[name] for row in cells if row[name] is not None}) for name in titles}
     kinds = [row["kind"] for row in found_kinds]
     sizes = {name: [str(value) for value in sizes[name] or ()] for name in ("batch", "sequence")}
@@ -380,7 +395,10 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
         "state": ("State", STATES),
         "doubt": ("Doubt", kinds),
     }
-    return tuple(_filter(name, *one, getattr(parameters, name)) for name, one in lists.items())
+    chosen = {name: getattr(parameters, name) for name in lists}
+    return tuple(
+        _filter(name, *one, chosen[name]) for name, one in lists.items() if len(one[1]) > 1 or chosen[name] is not None
+    )
 
 
 def _all_rows(data: Data, sql: str) -> list[dict[str, Any]]:
