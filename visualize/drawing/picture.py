@@ -69,7 +69,7 @@ def _height_in(panel: Panel, *, is_last: bool) -> float:
     """Height of a panel; rows with names are as high as the longest name requires."""
     if not panel.y.names:
         return panel.height_in
-    lines = max(wrap(name, TEXT_SIZE, LABEL_IN).count("\n") + 1 for name in panel.y.names)
+    lines = max(_wrapped(name, LABEL_IN).count("\n") + 1 for name in panel.y.names)
     around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
     return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + (0.12 if lines > 1 else 0.06)) + around)
 
@@ -107,14 +107,17 @@ def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
     room_in = LABEL_IN if direction == "y" else max(0.7, width_in / max(len(axis.names), 1) - 0.15)
     its.set_major_locator(FixedLocator([at for at, _ in axis.ticks]))
     its.set_minor_locator(NullLocator())
-    its.set_major_formatter(
-        FixedFormatter([wrap(text, TEXT_SIZE, room_in) if axis.names else text for _, text in axis.ticks])
-    )
+    its.set_major_formatter(FixedFormatter([_wrapped(text, room_in) if axis.names else text for _, text in axis.ticks]))
     if not axis.has_grid:
         axes.grid(axis="x" if direction == "x" else "y", visible=False)
     if not axis.ticks:
         axes.tick_params(axis="x" if direction == "x" else "y", length=0)
     (axes.set_xlabel if direction == "x" else axes.set_ylabel)(axis.title)
+
+
+def _wrapped(name: str, width_in: float) -> str:
+    """A name in lines that fit; its own line breaks stay."""
+    return "\n".join(wrap(part, TEXT_SIZE, width_in) for part in name.split("\n"))
 
 
 def _draw_line(axes: Axes, line: Line) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.text import visible
+from benchmarking.core.text import visible, visible_lines
 from visualize.drawing.figure import Block, Colour, Figure, Line, Mark, Panel
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
@@ -115,7 +115,7 @@ class _Scales:
     def _axis(self, axis: Axis, name: str) -> Spec:
         self.params += [
             {"name": f"{name}at", "value": [at for at, _ in axis.ticks]},
-            {"name": f"{name}text", "value": [visible(text) for _, text in axis.ticks]},
+            {"name": f"{name}text", "value": [visible_lines(text) for _, text in axis.ticks]},
         ]
         scale: Spec = {"domain": [axis.low, axis.high], "nice": False}
         scale |= {"type": "log"} if axis.is_log else {"zero": False}
@@ -123,7 +123,7 @@ class _Scales:
         scale |= {"reverse": True} if flipped else {}
         drawn: Spec = {
             "values": [at for at, _ in axis.ticks],
-            "labelExpr": f"{name}text[indexof({name}at, datum.value)]",
+            "labelExpr": f"split({name}text[indexof({name}at, datum.value)], '\\n')",
             "labelOverlap": "greedy" if not axis.names or name == "x" else False,
             "grid": axis.has_grid,
         }
