@@ -2,7 +2,8 @@
 
 The output folder contains one file per graph with a separate weights file, and bundle.json, which describes the inputs
 of the graphs and how they are called together (encoder and decoder, or prefill and decode steps). It also contains the
-model's configuration and tokenizer, so other commands accept it: --model-id FOLDER --runtime onnxruntime.
+model's configuration and tokenizer, so other commands accept it: --model-id FOLDER --runtime onnxruntime. With
+--output-name NAME.onnx a model of one graph becomes that file alone, in ./models if there is such a folder.
 """
 
 from __future__ import annotations
@@ -11,34 +12,43 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
+from benchmarking.core.other_words import in_our_words
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point, Workload
-from benchmarking.core.settings import add_settings
 from benchmarking.core.tables import Table, table_text
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
 from benchmarking.devices.support.kinds import processor
-from benchmarking.graphs.export_folder import FORMATS, Export, FinishedExport, check_request, export_to_folder
+from benchmarking.graphs.export_folder import FORMATS, Export, FinishedExport, check_request, export_to_folder, pack
 from benchmarking.graphs.export_folder import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
+from benchmarking.workloads.support.hub import HUB_CACHE
 from benchmarking.workloads.support.resolve import resolve
 
 NAME = "export_to_onnx"
+WORDS = {"--opset-version": "--opset"}
+"""Flags of ML Systems Bench's script of this name -> ours."""
+MODELS = "models"
+ENDING = ".onnx"
 EXAMPLES = """\
 examples:
-  export_to_onnx bert-base-uncased --output-name bert --max-length 128
+  export_to_onnx bert-base-uncased --output-name bert.onnx --opset 14 --max-length 128
   export_to_onnx gpt2 --output-dir gpt2-int8 --precision int8
   export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """
@@ -53,15 +63,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    flags.use_cache_dir(arguments.cache_dir)
-    export = _export(arguments)
-    check_request(export)
-    if arguments.output_dir is None and not arguments.quiet:
-        note(f"folder: {export.folder}")
-    finished = export_to_folder(export, notes(quiet=arguments.quiet))
+    arguments = _parser().parse_args(in_our_words(argv, WORDS))
+    flags.use_cache_dir(arguments.build_cache)
+    file = _file(arguments)
+    hub_cache = nullcontext() if arguments.cache_dir is None else environment_variable(HUB_CACHE, arguments.cache_dir)
+    with temporary_folder(NAME) as temporary, hub_cache:
+        export = _export(arguments)
+        if file is not None:
+            export = replace(export, folder=temporary / MODELS)
+        check_request(export)
+        if arguments.output_dir is None and not arguments.quiet:
+            note(f"file: {file}" if file is not None else f"folder: {export.folder}")
+        finished = export_to_folder(export, notes(quiet=arguments.quiet))
+        if file is not None:
+            finished = replace(finished, files=pack(export.folder, file))
+            export = replace(export, folder=file.parent)
     print(_json(export, finished) if arguments.json else _text(finished, stdout_page()))
     return EXIT_OK
+
+
+def _file(arguments: argparse.Namespace) -> Path | None:
+    """The file of --output-name NAME.onnx; None for a folder. Raises UsageError if it exists."""
+    name: str | None = arguments.output_name
+    if name is None or not name.endswith(ENDING) or name == ENDING:
+        return None
+    if arguments.format != "onnx":
+        raise UsageError(f"--output-name {name} is an ONNX file: remove --format {arguments.format}, or give a folder")
+    _check_name(name)
+    parent: str = arguments.output_dir or (MODELS if Path(MODELS).is_dir() else ".")
+    path = Path(parent) / name
+    if path.exists():
+        raise UsageError(f"--output-name {name}: {path} exists: choose another name, or delete it")
+    return path
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,7 +113,11 @@ def _parser() -> argparse.ArgumentParser:
         help="new or empty folder for the files; with --output-name its parent (default: a folder named after model, "
         "precision and format)",
     )
-    files.add_argument("--output-name", metavar="NAME", help="name of the folder (default: see --output-dir)")
+    files.add_argument(
+        "--output-name",
+        metavar="NAME",
+        help="name of the folder, or NAME.onnx for a single file (default: see --output-dir)",
+    )
     files.add_argument("--format", choices=FORMATS, default="onnx", help="file format (default: %(default)s)")
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
     files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
@@ -91,7 +128,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"sequence length in tokens of the check (default: {DEFAULT_LENGTH})",
     )
-    add_settings(parser.add_argument_group("builds"), MEASURING, "cache_dir")
+    caches = parser.add_argument_group("caches")
+    caches.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help=f"folder that models are downloaded to (default: ${HUB_CACHE}, else Hugging Face's cache)",
+    )
+    caches.add_argument(
+        "-d",
+        "--build-cache",
+        metavar="DIR",
+        help=f"folder of cached exports (default: ${CACHE_VARIABLE}, else the user's cache folder)",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="files and error on stdout as JSON (default: a table)")
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -137,13 +185,18 @@ def _folder(arguments: argparse.Namespace, workload: Workload) -> Path:
     name, parent = arguments.output_name, arguments.output_dir
     if name is None and parent is not None:
         return Path(parent)
-    if name is not None and (Path(name).name != name or name in ("", ".", "..")):
-        raise UsageError(
-            f"--output-name takes a name, not a path: got {name!r}: set the parent folder with --output-dir"
-        )
+    if name is not None:
+        _check_name(name)
     model = Path(workload.model_id.rstrip("/")).name
     precision = "" if arguments.precision == "float32" else f"-{arguments.precision}"
     return Path(parent or ".") / (name or f"{model}{precision}-{arguments.format}")
+
+
+def _check_name(name: str) -> None:
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise UsageError(
+            f"--output-name takes a name, not a path: got {name!r}: set the parent folder with --output-dir"
+        )
 
 
 def _point(workload: Workload, max_length: int | None) -> Point:

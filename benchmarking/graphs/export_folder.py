@@ -30,6 +30,9 @@ PRECISIONS: Mapping[Format, tuple[Precision, ...]] = {
 }
 """Precisions of the files by format. OpenVINO makes lower ones when it loads a model."""
 
+MAX_INSIDE_BYTES = 2_000_000_000
+"""Largest model in a single file; protocol buffers end at 2 GiB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
@@ -79,6 +82,31 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
     paths = sorted(export.folder.iterdir(), key=lambda path: (path.name == MANIFEST, path.name))
     files = {path.name: path.stat().st_size for path in paths}
     return FinishedExport(files=files, agreement=agreement)
+
+
+def pack(folder: Path, file: Path) -> dict[str, int]:
+    """Write the only graph of an exported folder to a single file, with its weights inside, or in `<file>.data` if
+    they are too large for that. Returns bytes by file name. Raises UsageError for several graphs, StorageError."""
+    import onnx
+
+    graphs = read_bundle(folder).graphs
+    if len(graphs) > 1:
+        raise UsageError(
+            f"--output-name {file.name}: the model has {len(graphs)} graphs ({', '.join(graphs)}): give a folder's name"
+        )
+    (graph,) = graphs.values()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(f".{file.name}", file.parent) as temporary:
+            model = onnx.load(str(folder / graph.file))
+            is_large = model.ByteSize() > MAX_INSIDE_BYTES
+            onnx.save(model, str(temporary / file.name), save_as_external_data=is_large, location=f"{file.name}.data")
+            names = sorted((path.name for path in temporary.iterdir()), key=len, reverse=True)
+            for name in names:
+                (temporary / name).replace(file.parent / name)
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror or error}; choose another place") from error
+    return {name: (file.parent / name).stat().st_size for name in reversed(names)}
 
 
 @contextmanager

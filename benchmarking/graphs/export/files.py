@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Axes = Mapping[str, Mapping[int, str]]
 """Names of free axes, by input and axis number."""
+OLDEST_OPSET = 17
+"""The oldest version of operators that the exporters write or convert to: older ones have no LayerNormalization."""
 SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -47,16 +49,20 @@ def installed_exporter(wanted: str) -> str:
 
 
 def export_graph_file(traced: Traced, path: Path, exporter: str, opset: int) -> None:
-    """Trace and convert a graph, with weights in `<file>.data`. Raises BenchhouseError with the exporter's error."""
+    """Trace and convert a graph, with weights in `<file>.data`; to old operators by torch's older exporter. Raises
+    BenchhouseError with the exporter's error."""
     convert = _export_by_transformers if exporter == TRANSFORMERS_EXPORTER else _export_by_torch
+    if opset < OLDEST_OPSET:
+        convert, exporter = _export_by_torchscript, "torch's TorchScript exporter"
     with quiet() as printed:
         try:
             convert(traced, path, opset)
         except Exception as error:
             log.debug("%s", printed.getvalue())
             why = _root_cause(error)
+            newer = f"; operators from version {OLDEST_OPSET} have another exporter" if opset < OLDEST_OPSET else ""
             raise BenchhouseError(
-                f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}"
+                f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}{newer}"
             ) from error
 
 
@@ -108,6 +114,36 @@ def _export_by_torch(traced: Traced, path: Path, opset: int) -> None:
         )
     assert program is not None  # None only from the older exporter
     program.save(str(path), external_data=True)
+
+
+def _export_by_torchscript(traced: Traced, path: Path, opset: int) -> None:
+    import onnx
+    import torch
+
+    class InOrder(torch.nn.Module):
+        """The module with its inputs and outputs in order, as tracing expects."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = traced.module
+
+        def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(self.module(**dict(zip(traced.inputs, values, strict=True))).values())
+
+    with torch.no_grad():
+        outputs = list(traced.module(**traced.inputs))
+        torch.onnx.export(
+            InOrder().eval(),  # the exporter restores the mode of all modules to that of the outermost
+            tuple(traced.inputs.values()),
+            str(path),
+            input_names=list(traced.inputs),
+            output_names=outputs,
+            dynamic_axes={name: dict(axes) for name, axes in traced.axes.items()},
+            opset_version=opset,
+            dynamo=False,
+        )
+    model = onnx.load(str(path))
+    onnx.save(model, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
 
 
 def _with_named_parameters(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:

@@ -30,6 +30,8 @@ from benchmarking.workloads.support.processing import HUB_FILES, has_processors
 NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
 MAX_NAME_LENGTH = 96
 
+HUB_CACHE = "HF_HUB_CACHE"
+"""The environment variable with the folder of the hub's cache."""
 LOOK_UP_LIMIT_S = 20.0
 """Time limit for the imports, the cache, and the hub's response about one small file."""
 
@@ -197,7 +199,7 @@ class CachedModel:
 
 def hub_cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of the hub's cache: $HF_HUB_CACHE, else hub in $HF_HOME, else in the user's cache."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+    for name in (HUB_CACHE, "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
             return Path(environment[name]).expanduser()
     if environment.get("HF_HOME"):
