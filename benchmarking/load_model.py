@@ -223,6 +223,8 @@ def load_of(
 
 def _longest_s(level: Level, timeout_s: float) -> float:
     """The longest time that a level can take: a request that exceeds its time limit is not started any more."""
+    if level.is_at_once:
+        return level.requests * timeout_s
     if level.rate is not None:
         return 2 * level.requests / level.rate + timeout_s
     return level.duration_s + timeout_s if level.number is None else level.number * timeout_s

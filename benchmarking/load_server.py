@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -55,8 +56,15 @@ from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, facts_of, is_search, offered, search, with_knee
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import parse_limits
-from benchmarking.load.server import ServerLoad, check_listening, own_processors, server_processors, tokenizer
-from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic
+from benchmarking.load.server import (
+    ServerLoad,
+    check_listening,
+    own_processors,
+    processors_of,
+    server_processes,
+    tokenizer,
+)
+from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Arrivals, Lengths, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
@@ -205,7 +213,7 @@ def _server_load(
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
-    own = own_processors()
+    own, server_pids = own_processors(), server_processes(target)
     return ServerLoad(
         target=target,
         engine=arguments.engine,
@@ -217,15 +225,23 @@ def _server_load(
         warmup=arguments.warmup_requests,
         capacity_per_s=_capacity(arguments, sorted(set(before) - set(own or [])), say),
         own_cpus=own,
-        server_cpus=server_processors(target),
+        server_cpus=processors_of(server_pids),
+        server_pids=server_pids,
         say=say,
         tokenizer=None if arguments.tokenizer is None else tokenizer(arguments.tokenizer),
         is_anonymous=arguments.anonymous,
     )
 
 
+def request_rates(text: str) -> tuple[float, ...]:
+    """Rates such as 1,2.5, or inf for all requests at once."""
+    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text)
+
+
 def _levels(arguments: argparse.Namespace) -> list[Level]:
     shared = {"number": arguments.num_requests, "duration_s": arguments.duration}
+    if arguments.request_rate == (math.inf,) and arguments.num_requests is None:
+        raise UsageError("--request-rate inf requires --num-requests: the requests that start at once")
     if arguments.request_rate:
         return [Level(rate=float(rate), **shared) for rate in arguments.request_rate]
     if arguments.trace is not None:
@@ -247,7 +263,7 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
         if getattr(arguments, name) != default and arguments.arrivals != arrivals:
             raise UsageError(f"--{name} requires --arrivals {arrivals}")
     traffic = Traffic(
-        arrivals="trace" if arguments.trace is not None else arguments.arrivals,
+        arrivals=_arrivals(arguments),
         variation=arguments.variation,
         burst=arguments.burst,
         lengths_in=Lengths(arguments.input_length),
@@ -260,6 +276,13 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
     )
     next(traffic.requests())  # reports an unreadable file before anything is sent
     return traffic
+
+
+def _arrivals(arguments: argparse.Namespace) -> Arrivals:
+    if arguments.request_rate == (math.inf,):
+        return "at_once"
+    arrivals: Arrivals = "trace" if arguments.trace is not None else arguments.arrivals
+    return arrivals
 
 
 def _target(arguments: argparse.Namespace) -> Target:
@@ -341,6 +364,7 @@ def _level_text(result: Result) -> str:
         return "highest rate"
     rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
     level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
+    level = "all at once" if facts_of(result).get("is_at_once") else level
     level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
     marks = [word for key, word in (("is_knee", "knee"), ("is_highest_rate", "highest")) if facts_of(result).get(key)]
     return f"{level} ({', '.join(marks)})" if marks else level
@@ -454,7 +478,10 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=positive_ints, metavar="N,...", help="closed loop: requests in flight (default: 1)"
     )
     which.add_argument(
-        "--request-rate", type=positive_numbers, metavar="R,...", help="open loop: mean requests per second"
+        "--request-rate",
+        type=request_rates,
+        metavar="R,...",
+        help="open loop: mean requests per second; inf starts all --num-requests at once",
     )
     group.add_argument(
         "--find-rate",

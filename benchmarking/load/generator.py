@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,12 +77,19 @@ class Level:
         return self.rate is not None
 
     @property
+    def is_at_once(self) -> bool:
+        """Whether all requests start at the same time."""
+        return self.rate is not None and math.isinf(self.rate)
+
+    @property
     def requests(self) -> int:
         """Number of requests that start in an open loop."""
         return self.number or max(1, round((self.rate or 0.0) * self.duration_s))
 
     @property
     def words(self) -> str:
+        if self.is_at_once:
+            return f"{self.number} requests at once"
         return f"{self.rate:g} requests/s" if self.rate is not None else f"{self.concurrency} in flight"
 
 

@@ -273,7 +273,9 @@ def points_of(template: Point, requests: Sequence[PlannedRequest]) -> tuple[tupl
 
 def level_point(point: Point, level: Level) -> Point:
     """The point of a call, with the offered rate of an open loop."""
-    return point if level.rate is None else replace(point, axes={**point.axes, REQUEST_RATE: float(level.rate)})
+    if level.rate is None or level.is_at_once:
+        return point
+    return replace(point, axes={**point.axes, REQUEST_RATE: float(level.rate)})
 
 
 def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:

@@ -6,7 +6,6 @@ request waited for slow predecessors, and hide stalls from all percentiles (coor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -124,7 +123,7 @@ def point_of(traffic: Traffic, level: Level) -> Point:
         sequence_length=None if is_drawn else traffic.lengths_in.fixed,
         new_tokens=None if is_drawn else traffic.lengths_out.fixed,
         concurrency=level.concurrency or 1,
-        axes={} if level.rate is None else {REQUEST_RATE: float(level.rate)},
+        axes={} if level.rate is None or level.is_at_once else {REQUEST_RATE: float(level.rate)},
     )
 
 
@@ -182,7 +181,7 @@ def result_of(
         missing=missing,
         ci_scope=made.ci_scope if has_interval else None,
         requests=tuple(one for one in repetitions if isinstance(one, Requests)),
-        extra={**made.extra, "load": dict(facts or {})},
+        extra={**made.extra, "load": {**dict(facts or {}), **({"is_at_once": True} if level.is_at_once else {})}},
         validity=validity(made.doubts) if made.status == "ok" else None,
     )
 
@@ -229,7 +228,7 @@ def _measurement(
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, whole, series, level, limits)
-    is_steady = samples == 1 and (level.rate is None or math.isfinite(level.rate))
+    is_steady = samples == 1 and not level.is_at_once
     doubts = about(
         traffic,
         level,
@@ -363,7 +362,7 @@ def about(
     found: list[Doubt] = []
     window, is_varying = window_of(requests, level), traffic.is_varying
     saturated: Sequence[Doubt] = ()
-    if level.rate is not None and math.isfinite(level.rate):
+    if level.rate is not None and not level.is_at_once:
         late, first_ms = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
         if late and not in_process:
             found += late_generator(quantile(late, 0.95), first_ms)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,6 +47,8 @@ from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.traffic import Traffic
+from benchmarking.measure import noise
+from benchmarking.measure.doubts import about_window
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -61,6 +65,7 @@ MAX_NAME = 200
 """Characters of a metric's name."""
 NO_METRICS = ("_bucket", "_created")
 MAX_METRICS_BYTES = 1 << 22
+ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
 METRICS_S = 2.0
 """How long reading the server's metrics may take."""
 
@@ -91,6 +96,10 @@ class ServerLoad:
     is_anonymous: bool = False
     """Whether the record must not contain the server's address."""
     measured_levels: int = 0
+    server_pids: Sequence[int] = ()
+    """The processes of a server on this machine; empty for another one, or if unknown."""
+    pressure_before: Any = None
+    """The CPU pressure before the first level: before later ones, it is that of the load itself."""
 
     def __post_init__(self) -> None:
         if self.is_anonymous:
@@ -103,6 +112,8 @@ class ServerLoad:
 
         done: list[Requests] = []
         before: dict[str, float] = {}
+        further: dict[int, Sequence[Doubt]] = {}
+        windows: list[Json] = []
         self.measured_levels += 1  # every level has new prompts, since a server may have cached earlier ones
         for launch in range(self.repetitions):
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
@@ -113,6 +124,7 @@ class ServerLoad:
                 look=self.measured_levels,
             )
             is_first = launch == 0
+            activity = Activity(self.server_pids)
             done.append(
                 asyncio.run(
                     run_level(
@@ -127,6 +139,11 @@ class ServerLoad:
                     )
                 )
             )
+            windows.append(window := activity.close())
+            if self.pressure_before is None:
+                self.pressure_before = window.get("cpu_pressure_before")
+            seen = {**window, "cpu_pressure_before": self.pressure_before}
+            further[launch] = about_window(seen, is_accelerator=False)
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
         metrics = changes(before, scraped(self.target))
         return result_of(
@@ -138,13 +155,14 @@ class ServerLoad:
             shares_processors=None
             if generator_cpus is None or server_cpus is None
             else bool(set(generator_cpus) & set(server_cpus)),
-            further={0: self._cached(done, metrics)},
+            further={**further, 0: [*self._cached(done, metrics), *further.get(0, ())]},
             facts={
                 "url": self.target.url,
                 "generator_capacity_per_s": self.capacity_per_s,
                 "generator_cpu_list": _listed(generator_cpus),
                 "server_cpu_list": _listed(server_cpus),
                 "server_metrics": dict[str, Json](metrics),
+                "activity": windows,
                 "arrival_seeds": [[self.traffic.seed + launch, self.measured_levels] for launch in range(len(done))],
             },
         )
@@ -302,25 +320,51 @@ def own_processors() -> list[int] | None:
         return None
 
 
-def server_processors(target: Target) -> list[int] | None:
-    """The processors of the process that listens on the target's port on this machine; None for another machine, or if
-    unknown."""
+def server_processes(target: Target) -> list[int]:
+    """The processes that listen on the target's port on this machine, with their children; empty for another machine,
+    or if unknown."""
     import psutil
 
     parts = urlsplit(target.url)
     if parts.hostname not in LOCAL:
-        return None
+        return []
     port = parts.port or DEFAULT_PORTS[parts.scheme]
     try:
-        pids = {
+        listening = {
             one.pid
             for one in psutil.net_connections("tcp")
             if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
         }
+        children = {child.pid for pid in listening for child in psutil.Process(pid).children(recursive=True)}
+    except (psutil.Error, OSError):
+        return []
+    return sorted(listening | children)
+
+
+def processors_of(pids: Sequence[int]) -> list[int] | None:
+    """The processors that processes may use; None if unknown."""
+    import psutil
+
+    try:
         found = {cpu for pid in pids for cpu in psutil.Process(pid).cpu_affinity()}
     except (psutil.Error, OSError, AttributeError):
         return None
     return sorted(found) or None
+
+
+class Activity:
+    """What else the processors of this machine did during a level: CPU pressure, waits for a processor, and steal."""
+
+    def __init__(self, server_pids: Sequence[int]) -> None:
+        """`server_pids` are the server's processes on this machine, whose waits count, too."""
+        self._pids = [pid for pid in server_pids if pid != os.getpid()]
+        self._before, self._start_s = noise.counters(processes=self._pids), time.monotonic()
+
+    def close(self) -> dict[str, Json]:
+        """The counters' changes, with the names of `measure.noise`."""
+        elapsed_s = time.monotonic() - self._start_s
+        values = noise.differences(self._before, noise.counters(processes=self._pids), elapsed_s).values
+        return {"elapsed_s": elapsed_s, **{name: values[name] for name in ACTIVITY if name in values}}
 
 
 def scraped(target: Target) -> dict[str, float]:

@@ -21,9 +21,9 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import LOOP, Scalar
 from benchmarking.load.limits import limits_text
 
-Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace"]
-ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-1]
-"""Random arrival processes; a trace has its own times."""
+Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace", "at_once"]
+ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-2]
+"""Arrival processes that can be requested. A trace has its own times, and an infinite rate has none."""
 LENGTH = re.compile(r"(\d+)|uniform:(\d+)-(\d+)|normal:(\d+)\+-(\d+)")
 WORDS = ("time", "year", "people", "way", "day", "thing", "life", "child", "world", "school", "state", "group", "hand")
 AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}

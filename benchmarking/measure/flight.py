@@ -47,9 +47,11 @@ class ConcurrentStopwatch(Stopwatch):
 def stopwatch(context: MeasureContext, inner_loops: int = 1) -> Stopwatch:
     """The stopwatch for an operation's calls, which run one after another or with several in flight."""
     several = context.operation.requests_in_flight > 1
-    return (ConcurrentStopwatch if several else Stopwatch)(
+    watch = (ConcurrentStopwatch if several else Stopwatch)(
         context.operation, context.handle, inner_loops, context.flush
     )
+    watch.is_over = lambda: context.settings.is_over
+    return watch
 
 
 def run_untimed(context: MeasureContext, count: int) -> int:

@@ -134,6 +134,8 @@ class StoppingRule:
         self._half_widths += [] if width is None else [width]
         if settings.fixed_iterations is not None:
             return "fixed" if len(values) >= settings.fixed_iterations else None
+        if settings.is_over and len(values):
+            return "budget"
         on_target = width is not None and width <= settings.target_relative_half_width
         may_end = measured_s >= self._min_time_s and self._is_settled(values)
         at_limit = self._limit(len(values), measured_s, may_end)
@@ -283,7 +285,7 @@ class SteadySearch:
     def first_calls_ns(self) -> float:
         """The median of the first 3 calls, or the first call alone if it is too slow for windows that count."""
         self.watch.run(1 if self._counts else MIN_CALLS)
-        if not self._is_too_slow(self.watch.block_ns[0]):
+        if not self._is_too_slow(self.watch.block_ns[0]) and not self._context.settings.is_over:
             self.watch.run(MIN_CALLS - len(self.watch))
         return float(np.median(self.watch.block_ns))
 
@@ -297,7 +299,7 @@ class SteadySearch:
         window = self._window = self._window_calls(call_ns) * context.operation.requests_in_flight
         least = 3 * window if self._counts else 0
         before = _footprint(context)
-        while watch.spent_ns < max_time_ns or len(watch) < least:
+        while (watch.spent_ns < max_time_ns or len(watch) < least) and not settings.is_over:
             watch.run(window - len(watch) % window, max_time_ns if len(watch) >= least else math.inf)
             context.live("warmup", watch.calls_ms)
             after, values = _footprint(context), watch.calls_ms

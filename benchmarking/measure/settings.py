@@ -6,6 +6,7 @@ nothing heavy, because the supervisor uses it.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,6 +50,9 @@ class Settings:
     budget_s: float | None = None
     """Time for all points of a launch, from the start of its process; limits of slow points are shortened to keep it.
     None for no limit."""
+    deadline_s: float | None = None
+    """Time, by the monotonic clock, after which a point ends with the calls that it has, at least one; None for none.
+    Set by the budget."""
     memory_calls: int = 5
     """Calls in the memory pass if peaks are sampled; a high-water mark has no gaps and needs a single call."""
     monitor_s: float = 2.0
@@ -62,6 +66,11 @@ class Settings:
     cold_cache: bool = False
     """Whether the last-level cache is emptied before each timed call."""
     seed: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline_s is not None and time.monotonic() > self.deadline_s
 
     @property
     def mode(self) -> dict[str, bool]:

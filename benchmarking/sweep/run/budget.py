@@ -2,8 +2,11 @@
 
 The duration of a call and the overhead of a point are taken from the previous point. If the budget permits, every point
 gets at least one warm-up and three timed calls, enough for a median and a spread, and up to the profile's minimum if
-there is more time. Otherwise the first call is the warm-up, followed by fewer timed calls, at least one. No point is
-dropped, so a very slow machine exceeds the budget, and the progress display warns about it.
+there is more time. Otherwise the first call is the warm-up, followed by fewer timed calls, at least one.
+
+Calls may be slower than the previous point promised, so the clock is also read between calls: once the budget is spent,
+a point ends with what it has. The points that are left then get one timed call each while that fits twice the budget;
+the others are skipped, with the command that measures them.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from benchmarking.core.metrics import NS_PER_S
 from benchmarking.core.records import Json, Measurement, Point
+from benchmarking.core.text import number
 from benchmarking.measure.settings import MIN_CALLS, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
@@ -23,6 +27,8 @@ MIN_POINT_CALLS = 1 + MIN_CALLS
 UNTIMED_CALLS = 3
 """Other calls of a point on a processor: the first one, one for memory and use, and one for verification and
 counting."""
+MOST_BUDGETS = 2
+"""Times the budget within which points get one call after it is spent."""
 WARMUP_SHARE = 1 / 3
 """Share of the time of both."""
 CHANGED_SETTINGS = ("max_time_s", "warmup_max_time_s", "fixed_warmup_iterations", "min_calls")
@@ -48,14 +54,17 @@ class Budget:
         self._begun_s = time.monotonic()
         if settings.budget_s is None or settings.fixed_iterations is not None or not points:
             return settings
+        budget_s = settings.budget_s
+        settings = replace(settings, deadline_s=self._started_s + budget_s)
         works = [work(point) for point in points]
         calls_s = [(self._s_per_work or 0.0) * each for each in works]
-        left_s = self._started_s + settings.budget_s - self._begun_s
+        left_s = self._started_s + budget_s - self._begun_s
         room_s = left_s - sum(map(self._overhead.seconds, calls_s))
         spare_s = room_s - MIN_POINT_CALLS * sum(calls_s)
         if spare_s < 0 and self._s_per_work and settings.fixed_warmup_iterations is None:
             calls = fewest_calls(room_s, sum(calls_s))
-            return replace(settings, max_time_s=0.0, fixed_warmup_iterations=0, min_calls=calls)
+            short = replace(settings, max_time_s=0.0, fixed_warmup_iterations=0, min_calls=calls)
+            return replace(short, memory_calls=1, monitor_s=0.0) if left_s <= 0 else short
         point_s = MIN_POINT_CALLS * calls_s[0] + max(0.0, spare_s) / len(points)
         return replace(
             settings,
@@ -63,6 +72,25 @@ class Budget:
             min_calls=self._min_calls(point_s, calls_s[0]),
             warmup_max_time_s=min(settings.warmup_max_time_s, WARMUP_SHARE * point_s),
         )
+
+    def why_skipped(self) -> str | None:
+        """Why the next point is skipped; None if it is measured. The first point is always measured."""
+        settings, points = self._settings, self._left
+        if settings.budget_s is None or settings.fixed_iterations is not None or not self._s_per_work or not points:
+            return None
+        spent_s = time.monotonic() - self._started_s
+        call_s = self._s_per_work * work(points[0])
+        needed_s = 2 * call_s + self._overhead.seconds(call_s)
+        if spent_s <= settings.budget_s or spent_s + needed_s <= MOST_BUDGETS * settings.budget_s:
+            return None
+        return (
+            f"the time budget of {settings.budget_s:g} s is spent, and one more call of about {number(call_s)} s would "
+            f"exceed {MOST_BUDGETS} times the budget"
+        )
+
+    def skip(self) -> Point:
+        """Remove the next point; returns it."""
+        return self._left.pop(0)
 
     def _min_calls(self, point_s: float, call_s: float) -> int:
         """The minimum of timed calls of a point that has this time for them and a warm-up call."""
@@ -83,7 +111,7 @@ class Budget:
             for name in CHANGED_SETTINGS
             if getattr(settings, name) != getattr(self._settings, name)
         }
-        if not changed:
+        if not changed and measurement.stop_reason != "budget":
             return measurement
         limits: Json = {"budget_s": self._settings.budget_s, **changed}
         return replace(measurement, extra={**measurement.extra, "budget": limits})

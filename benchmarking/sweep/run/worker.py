@@ -11,6 +11,7 @@ import gc
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -29,6 +30,7 @@ from benchmarking.core.profiles import ProfileSettings
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
+    NOT_RUN,
     NOT_SUPPORTED,
     Cell,
     Json,
@@ -98,6 +100,9 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     budget = Budget(job.settings, job.points, spawned_ns)
     for index, point in enumerate(job.points):
         send(PointStarted(label=point.label))
+        if (why := budget.why_skipped()) is not None:
+            send(_skipped(job, budget.skip(), why))
+            continue
         now = dataclasses.replace(job, settings=budget.next_settings())
         since_spawn_ns = spawned_ns if index == 0 else None
         measurement = budget.record(measure(now, session, handle, point, send, since_spawn_ns), now.settings)
@@ -108,6 +113,33 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         handle.empty_cache()
     session.close()
     handle.close()
+
+
+def _skipped(job: Job, point: Point, why: str) -> Measurement:
+    """A point for which the budget has no time, with the command that measures it."""
+    workload = job.cell.workload
+    flags: dict[str, object] = {
+        "--model-id": workload.model_id,
+        "--device": job.cell.requested_device,
+        "--runtime": job.cell.runtime,
+        "--precision": job.cell.precision,
+        "--batch-sizes": point.batch_size,
+        "--sequence-lengths": point.sequence_length,
+        "--new-tokens": point.new_tokens,
+        "--iterations": 1,
+    }
+    command = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)
+    error = f"{why}; to measure it: run_hardware_benchmark {command} --save"
+    now = utc_now()
+    return Measurement(
+        point=point,
+        launch=job.launch,
+        status="skipped",
+        error=error,
+        started_at=now,
+        finished_at=now,
+        missing={"latency_median_ms": f"{NOT_RUN}: {why}"},
+    )
 
 
 class Stages:

@@ -6,9 +6,17 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.records import Measurement, Point, Samples
+from benchmarking.devices.null import NullHandle, Script
+from benchmarking.measure import settings as settings_module
+from benchmarking.measure.latency import StoppingRule
 from benchmarking.measure.settings import PROFILES, Settings
+from benchmarking.measure.timing import Stopwatch
+from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import budget
 from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget, Overhead, fewest_calls
+from benchmarking.sweep.run.process import Job
+from benchmarking.sweep.run.worker import _skipped
+from tests.helpers.records import make_run
 
 POINTS = tuple(Point(batch_size=batch, sequence_length=length) for length in (128, 512) for batch in (1, 2, 4, 8))
 QUICK = PROFILES["quick"]
@@ -51,7 +59,8 @@ def test_a_launch_stays_within_the_budget(monkeypatch, call_s):
 
 def test_only_shortened_points_record_the_cut(monkeypatch):
     fast = run(Clock(monkeypatch), 0.01)
-    assert all(now == QUICK and "budget" not in one.extra for now, one in fast)
+    assert all(replace(now, deadline_s=None) == QUICK and "budget" not in one.extra for now, one in fast)
+    assert {now.deadline_s for now, _ in fast} == {QUICK.budget_s}
     slow = run(Clock(monkeypatch), 0.2)
     shortened = [(now, one.extra["budget"]) for now, one in slow if "budget" in one.extra]
     assert len(shortened) >= 2
@@ -93,6 +102,44 @@ def test_an_exhausted_budget_leaves_one_call_of_each_point(monkeypatch):
     clock.now_s = 10_000.0
     now = kept.next_settings()
     assert (now.max_time_s, now.fixed_warmup_iterations, now.min_calls) == (0.0, 0, 1)
+
+
+def test_a_spent_budget_ends_the_calls_of_a_point_with_what_it_has(monkeypatch):
+    """The first calls took 40 s, as nothing had promised."""
+    times = iter([100.0, 140.0, 180.0, 220.0])
+    monkeypatch.setattr(settings_module.time, "monotonic", lambda: next(times))
+    of_point = replace(QUICK, deadline_s=150.0)
+    handle = NullHandle(Script())
+    watch = Stopwatch(NullOperation(handle, POINTS[0], None, "float32"), handle)
+    watch.is_over = lambda: of_point.is_over
+    watch.run(100)
+    assert len(watch.block_ns) == 3
+    monkeypatch.setattr(settings_module.time, "monotonic", lambda: 220.0)
+    assert StoppingRule(of_point).look(watch.calls_ms, 0.1) == "budget"
+    assert StoppingRule(replace(of_point, fixed_iterations=5)).look(watch.calls_ms, 0.1) is None
+
+
+def test_points_beyond_the_budget_get_one_call_while_that_fits_twice_the_budget(monkeypatch):
+    clock = Clock(monkeypatch)
+    kept = Budget(QUICK, POINTS, 0)
+    assert kept.why_skipped() is None, "the first point is always measured"
+    clock.now_s = 160.0
+    kept.next_settings()
+    cut = kept.record(replace(measured(POINTS[0], 20.0, 1), stop_reason="budget"), QUICK)
+    assert cut.extra["budget"] == {"budget_s": 150.0}
+    assert kept.why_skipped() is None  # 2 x 40 s, to 240 s
+    clock.now_s = 250.0
+    assert "the time budget of 150 s is spent" in kept.why_skipped()
+    assert "about 40 s would exceed 2 times the budget" in kept.why_skipped()
+    assert kept.skip() == POINTS[1]
+
+
+def test_a_skipped_point_is_stored_with_the_command_that_measures_it():
+    job = Job(cell=make_run().cell, launch=0, points=POINTS, settings=QUICK, spawned_at_ns=0)
+    skipped = _skipped(job, POINTS[1], "the budget is spent")
+    assert (skipped.status, skipped.missing) == ("skipped", {"latency_median_ms": "not_run: the budget is spent"})
+    assert "run_hardware_benchmark --model-id bert-base-uncased --device cpu --runtime eager" in skipped.error
+    assert skipped.error.endswith("--batch-sizes 2 --sequence-lengths 128 --iterations 1 --save")
 
 
 def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
