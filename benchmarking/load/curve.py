@@ -9,7 +9,7 @@ from statistics import fmean
 
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import FAILED, REQUEST_RATE, Json, Point, Result
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, REQUEST_RATE, Json, Point, Result
 from benchmarking.load.generator import Level
 from benchmarking.load.rate_posterior import Look, Posterior, look_of
 
@@ -163,11 +163,13 @@ class _Search:
         self.levels.append(result := self._measured(level))
         self.spent += durations
         wrong = sorted({one.kind for one in result.doubts if one.severity == "invalid"} - NOT_MET - COUNTED)
+        is_met = meets(result)
+        if result.status == "ok" and is_met is None:
+            why = result.missing.get("goodput_share", "it is unknown how many requests met the limits")
+            self.unknown = why.removeprefix(f"{NOT_SUPPORTED}: ")
+            return None
         if result.status != "ok" or wrong:
             self.invalid[rate] = ", ".join(wrong) or str(result.error)
-            return None
-        if (is_met := meets(result)) is None:
-            self.unknown = result.missing.get("goodput_share", "it is unknown how many requests met the limits")
             return None
         is_unstable = any(one.kind in NOT_MET for one in result.doubts)
         self.looks.append(look_of(result.requests, rate, is_unstable=is_unstable))

@@ -19,9 +19,9 @@ pytest.importorskip("httptools")
 from benchmarking import load_server
 from benchmarking.core import load_doubts
 from benchmarking.core.provenance import provenance, utc_now, uuid7
-from benchmarking.core.records import dumps
+from benchmarking.core.records import Readings, dumps
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.load import curve
+from benchmarking.load import curve, server
 from benchmarking.load.connections import Target
 from benchmarking.load.curve import HIGHEST_RATE
 from benchmarking.load.server import scraped
@@ -123,6 +123,8 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
     assert facts["server_metrics"]["served_total"] == {"after": 5.0, "change": 0.0}
     (path,) = (folder / "runs").glob("load_*.json")
     assert "sk-secret" not in path.read_text()
+    assert [len(facts[name]) for name in ("activity", "arrival_seeds")] == [2, 2], "one for each repetition"
+    assert facts["activity"][0]["elapsed_s"] > 0
     assert run.provenance.command[:3] == ("benchhouse", "load", "--url")  # as it is typed
 
 
@@ -182,6 +184,39 @@ def test_a_prefix_cache_is_detected_from_server_counters_if_replies_do_not_repor
         assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
     found = [one.evidence["cached_share"] for one in said[0].results[0].doubts if one.kind == "prefix_cache_hit"]
     assert found == pytest.approx(shares)
+
+
+def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
+    """Steal of 10 %, and 3 s of waits of one thread in 10 s."""
+    pressure = {"avg10_percent": 95.0, "total_us": 0}
+    readings = [
+        Readings(
+            values={
+                "steal": {"steal": 1000 * after, "total": 10_000 * after},
+                "cpu_pressure": pressure,
+                "run_queue": {"1": [5_000_000_000 * after, 3_000_000_000 * after]},
+            }
+        )
+        for after in (0, 1)
+    ]
+    monkeypatch.setattr(server.noise, "counters", lambda processes: readings.pop(0))
+    clock = iter([0.0, 10.0])
+    monkeypatch.setattr(server.time, "monotonic", lambda: next(clock))
+    window = server.Activity([]).close()
+    kinds = {one.kind for one in server.about_window(window, is_accelerator=False)}
+    assert kinds == {"cpu_pressure", "run_queue_wait", "steal"}
+
+
+def test_all_requests_at_once_have_no_rate(monkeypatch):
+    said = []
+    monkeypatch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
+    with serving(Script(ttft_s=0.01, itl_s=0)) as url:
+        asked = ("--url", url, "--model", "m", "--num-requests", "6", "--output-length", "2", "--request-rate", "inf")
+        assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
+    (result,) = said[0].results
+    assert (result.point.axes, len(set(result.requests[0].intended_ms))) == ({}, 1)
+    assert said[0].cell.runtime_mode["arrivals"] == "at_once"
+    assert load_server._level_text(result) == "all at once"
 
 
 def test_metrics_are_read_over_tls_with_the_trusted_certificates_alone(tmp_path):
@@ -330,6 +365,8 @@ def test_the_search_has_a_one_sentence_summary(stored, capsys):
         ),
         (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --slo and two rates"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
+        (["--url", "http://x/v1", "--request-rate", "inf"], "--request-rate inf requires --num-requests"),
+        (["--url", "http://x/v1", "--tokenizer", "nowhere"], "--tokenizer nowhere: expected a local folder"),
         (["--url", "http://x/v1", "--shared-prefix", "2"], "a share from 0 to 1"),
         (["--url", "http://x/v1", "--arrivals", "gamma"], "--arrivals requires --request-rate"),
         (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation requires --arrivals gamma"),
