@@ -209,6 +209,7 @@ def _server_load(
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
     client_of(target)  # reports unreadable certificates before anything is sent
+    counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
     check_listening(target)
     before = own_processors() or []
     if arguments.cpu_list is not None:
@@ -228,7 +229,7 @@ def _server_load(
         server_cpus=processors_of(server_pids),
         server_pids=server_pids,
         say=say,
-        tokenizer=None if arguments.tokenizer is None else tokenizer(arguments.tokenizer),
+        tokenizer=counts,
         is_anonymous=arguments.anonymous,
     )
 
