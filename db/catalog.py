@@ -82,12 +82,14 @@ def refuse_foreign(connection: Connection, path: str, database: str | None = Non
     is its name in messages.
     """
     name = current(connection) if database is None else database
+    tables = dict(connection.execute(TABLES, [name]).fetchall())
+    if migrate.BOOKKEEPING in tables:
+        _refuse_newer(connection, path, name)
     for kind, sql in FOREIGN.items():
         if kind != "trigger" or has_triggers():
             for owner, name_found in connection.execute(sql).fetchall():
                 if owner == name:
                     raise _foreign(path, kind, name_found)
-    tables = dict(connection.execute(TABLES, [name]).fetchall())
     if tables and migrate.BOOKKEEPING not in tables:
         tables_found = ", ".join(visible(table) for table in list(tables)[:3])
         raise FormatError(
@@ -101,6 +103,17 @@ def refuse_foreign(connection: Connection, path: str, database: str | None = Non
     )
     if tables and not is_known:
         _refuse_unknown(connection, path, name)
+
+
+def _refuse_newer(connection: Connection, path: str, database: str) -> None:
+    """Raise FormatError for the schema of a newer program, whose objects are unknown here.
+
+    The column of the versions is only read if it is a plain number: a generated one runs an expression.
+    """
+    columns = {one[:2]: (one[2], one[4] or "NULL") for one in connection.execute(COLUMNS, [database]).fetchall()}
+    if columns.get((migrate.BOOKKEEPING, "version")) == ("INTEGER", "NULL"):
+        sql = f"SELECT version FROM {quoted(database)}.main.{quoted(migrate.BOOKKEEPING)}"
+        migrate.refuse_newer(path, max((row[0] for row in connection.execute(sql).fetchall()), default=0))
 
 
 def refuse_non_catalog(connection: Connection, path: str) -> None:

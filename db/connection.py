@@ -122,8 +122,17 @@ def import_driver() -> None:
             import duckdb  # noqa: F401
 
 
-def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float, locked: bool = True) -> DuckDB:
-    """Open the file, confined to it; retries while another process has it open.
+def connect(
+    path: str,
+    config: Config,
+    *,
+    read_only: bool,
+    lock_timeout_s: float,
+    locked: bool = True,
+    waited_s: float = 0.0,
+) -> DuckDB:
+    """Open the file, confined to it; retries while another process has it open. `waited_s` is the time that the caller
+    has waited for it already.
 
     The settings are locked, unless the caller does that with `lock` after an upgrade, which changes one temporarily.
     Raises LockedError, FormatError, StorageError.
@@ -132,7 +141,7 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
     import duckdb
 
     file = path if path == MEMORY else _database_file(path)
-    with translate_errors(path, lock_timeout_s):
+    with translate_errors(path, lock_timeout_s + waited_s):
         while True:
             before = file_id(path)
             try:

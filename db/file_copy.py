@@ -13,6 +13,7 @@ such a write is torn. So whatever was read of a file that is being written is re
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import shutil
 import time
@@ -20,8 +21,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import StorageError
-from db.connection import LOG_ENDINGS, WRITER, DamagedError, check_database_file, connect, database_files, file_id
+from db.connection import (
+    FILE_FORMAT,
+    LOG_ENDINGS,
+    WRITER,
+    DamagedError,
+    check_database_file,
+    connect,
+    copy_database,
+    database_files,
+    file_id,
+)
+from db.files import publish, temporary_sibling
 
 HEADER_BYTES = 3 * 4096
 """The file's header and two headers of states, of which a checkpoint writes the older one."""
@@ -125,6 +138,31 @@ def _apply_log(copy: Path, path: Path) -> None:
     if any(os.path.exists(f"{copy}{ending}") for ending in LOG_ENDINGS):
         with errors_naming(str(path), str(copy)):
             connect(str(copy), WRITER, read_only=False, lock_timeout_s=0.0).close()
+
+
+def old_copies(path: Path) -> list[Path]:
+    """The copies of the file that were kept before its upgrades."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}.schema-*.backup"))
+
+
+def keep_old(path: Path, version: int, *, lock_timeout_s: float) -> Path:
+    """Copy a file of an older schema next to it, before it is upgraded; an existing copy is kept. Raises
+    StorageError."""
+    target = path.with_name(f"{path.name}.schema-{version}.backup")
+    if not target.exists():
+        copy_as_it_is(path, target, lock_timeout_s=lock_timeout_s)
+        note(f"{path}: schema {version} is upgraded; the old file is kept as {target} until --verify finds no fault")
+    return target
+
+
+def copy_as_it_is(path: Path, target: Path, *, lock_timeout_s: float) -> None:
+    """Copy a file of any schema, with what its log has, to a new path. Raises StorageError."""
+    with temporary_sibling(target) as part:
+        with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
+            copy_database(path, part)
+        _apply_log(part, path)
+        if not publish(part, target):
+            raise StorageError(f"{target} already exists: choose another path")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ but on a copy of the tables in a file.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 import re
@@ -63,6 +64,10 @@ LOCK_CONNECTION = "lake_turns"
 """Name in SQL of the PostgreSQL connection that holds the writers' lock."""
 WRITERS_LOCK = 0x62656E6368
 """Key of the advisory lock: "bench"."""
+LEAST_CONNECT_S, MOST_CONNECT_S = 2, 30
+"""Limits of a single attempt to connect to PostgreSQL, in seconds: its client knows no shorter one."""
+KEEPALIVE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
+"""A connection whose network was cut ends after 40 s instead of hours."""
 WAIT_SLICE_S = 2.0
 """Longest wait inside PostgreSQL, after which Ctrl-C takes effect."""
 
@@ -176,7 +181,15 @@ class Lake:
     @property
     def reached(self) -> str:
         """The catalog, with the newest connection's name for PostgreSQL."""
-        return f"{self.place.catalog} application_name={self._sessions[-1]}" if self._sessions else self.place.catalog
+        if not self._sessions:
+            return self.place.catalog
+        limits = {
+            "connect_timeout": max(LEAST_CONNECT_S, math.ceil(min(self.lock_timeout_s, MOST_CONNECT_S))),
+            **KEEPALIVE,
+        }
+        given = re.findall(r"(\w+)\s*=", self.place.catalog)
+        further = " ".join(f"{name}={value}" for name, value in limits.items() if name not in given)
+        return f"{self.place.catalog} application_name={self._sessions[-1]} {further}"
 
     def begin_session(self) -> None:
         """Give the next connection a new name."""
@@ -212,12 +225,13 @@ class Lake:
                     )
             yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
 
-    def repeated(self, change: Callable[[], T]) -> T:
-        """The result of `change`, repeated while its errors are temporary, for `lock_timeout_s` after the first error.
+    def repeated(self, change: Callable[[], T], *, is_opening: bool = False) -> T:
+        """The result of `change`, repeated while its errors are temporary, for `lock_timeout_s` after the first error,
+        or if the lake is being opened, after the beginning: a server may be out of reach.
 
         Raises TransientError with the last error and the attempts made.
         """
-        deadline, pause_s = None, RETRY_FIRST_S
+        deadline, pause_s = time.monotonic() + self.lock_timeout_s if is_opening else None, RETRY_FIRST_S
         for tries in itertools.count(1):
             try:
                 return change()

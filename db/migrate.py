@@ -113,11 +113,17 @@ def version_of(connection: Connection, name: str, database: str | None = None) -
         return 0
     relation = BOOKKEEPING if database is None else f"{quoted(database)}.main.{BOOKKEEPING}"
     version = int(connection.execute(f"SELECT coalesce(max(version), 0) FROM {relation}").fetchall()[0][0])
+    refuse_newer(name, version)
+    return version
+
+
+def refuse_newer(name: str, version: int) -> None:
+    """Raise FormatError for the schema version of a newer program."""
     if version > latest_version():
         raise FormatError(
-            f"{name}: schema {version} is newer than this program knows ({latest_version()}): upgrade benchhouse"
+            f"{name}: schema {version} is newer than this benchhouse knows ({latest_version()}): upgrade it with "
+            "pip install --upgrade benchhouse"
         )
-    return version
 
 
 def is_current(connection: Connection, name: str) -> bool:

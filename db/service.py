@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarking.core.codec import to_json
 from benchmarking.core.command_line import Parser, hide_package, non_negative_seconds, one_line
-from benchmarking.core.database_paths import database_exists
+from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import (
     EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
@@ -24,6 +24,7 @@ from benchmarking.core.errors import (
     LockedError,
     StorageError,
 )
+from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.untrusted.secret_texts import know_secrets_in
 from db.warehouse import Warehouse
@@ -43,9 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    """Create or open the database. A locked database is fine: storing will wait for it."""
+    """Create or open the database. A locked file is fine: storing will wait for it. A lake's server may be restarting,
+    which must not end a command that has yet to measure."""
+    wait_s = arguments.lock_timeout if is_lake(arguments.database) else 0.0
     try:
-        Warehouse.open(arguments.database, lock_timeout_s=0.0).close()
+        Warehouse.open(arguments.database, lock_timeout_s=wait_s).close()
     except LockedError:
         return EXIT_OK
     return EXIT_OK
@@ -114,9 +117,9 @@ def _parser() -> Parser:
         task.add_argument("database", metavar="DATABASE", help="DuckDB file")
         task.set_defaults(answer=answer)
     store.add_argument("run_file", type=Path, metavar="RUN_FILE", help="JSON file of a run")
-    store.add_argument("--lock-timeout", type=non_negative_seconds, default=30.0, metavar="S", help="seconds to wait")
     peaks.add_argument("hardware_id", metavar="HARDWARE_ID", help="as in hardware_info")
-    peaks.add_argument("--lock-timeout", type=non_negative_seconds, default=30.0, metavar="S", help="seconds to wait")
+    for task in (prepare, store, peaks):
+        task.add_argument("--lock-timeout", type=non_negative_seconds, default=DATABASE_WAIT_S, help="seconds to wait")
     runs.add_argument("selection", metavar="SELECTION", help="as benchhouse compare takes it")
     compare.add_argument("before", metavar="A", help="selection")
     compare.add_argument("after", metavar="B", help="selection")

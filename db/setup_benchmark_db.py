@@ -9,8 +9,8 @@ import argparse
 import dataclasses
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,10 @@ from benchmarking.core.large_samples import MAX_RAW
 from benchmarking.core.metrics import bytes_to_mb
 from db import spool
 from db.commands.arguments import add_database, command_parser, confirm, print_json
+from db.file_copy import copy_as_it_is, old_copies
+from db.migrate import latest_version
 from db.upkeep.inspection import inspected, leftovers_near, unread_log
-from db.upkeep.verify import verify
+from db.upkeep.verify import repair, verify
 from db.warehouse import Warehouse
 
 NAME = "setup_benchmark_db"
@@ -99,6 +101,11 @@ def _parser() -> Parser:
     content.add_argument("--overwrite", action="store_true", help="empty the database; asks first on a terminal")
     content.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
     file = parser.add_argument_group("file")
+    file.add_argument(
+        "--repair",
+        action="store_true",
+        help="put quantiles of compacted samples in order that rounding had disordered in earlier versions",
+    )
     file.add_argument("--verify", action="store_true", help="check schema, names, references, counts and checksums")
     file.add_argument(
         "--compact", action="store_true", help="rewrite the file without its free space, to about half its size"
@@ -142,10 +149,10 @@ def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
     """The database, created or upgraded; read-only for --verify and --backup."""
     if arguments.overwrite:
         return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
-    if (arguments.verify or arguments.backup is not None) and not arguments.ingest:
+    if (arguments.verify or arguments.backup is not None) and not (arguments.ingest or arguments.repair):
         return inspected(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
     # A mistyped path must not pass as an empty database.
-    create = not arguments.compact or bool(arguments.ingest)
+    create = not (arguments.compact or arguments.repair) or bool(arguments.ingest)
     return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=create)
 
 
@@ -154,13 +161,30 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     report: Report = {}
     if arguments.ingest:
         report |= _files(spool.ingest_files(warehouse, spool.run_files(arguments.ingest)), arguments.ingest)
+    if arguments.repair:
+        report["repaired"] = repair(warehouse)
     if arguments.verify:
         report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
         report["leftovers"] = [str(left) for left in leftovers_near(warehouse, arguments.db_path)]
+        if not report["findings"] and not is_lake(arguments.db_path) and warehouse.file_version is None:
+            removed = [str(old) for old in _remove_old(Path(arguments.db_path).resolve())]
+            report |= {"removed_old": removed} if removed else {}
     if arguments.backup is not None:
-        warehouse.backup(arguments.backup)
+        if warehouse.file_version is None:
+            warehouse.backup(arguments.backup)
+        else:  # a backup can be read by the version that wrote the file
+            copy_as_it_is(Path(arguments.db_path), arguments.backup, lock_timeout_s=arguments.lock_timeout)
         report["backup"] = str(arguments.backup)
-    return report | warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
+    counts = warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
+    return report | counts | ({} if warehouse.file_version is None else {"schema_version": warehouse.file_version})
+
+
+def _remove_old(path: Path) -> Iterator[Path]:
+    """Delete the copies that were kept before upgrades, now that the file has no fault; yields them."""
+    for old in old_copies(path):
+        with suppress(OSError):  # a read-only medium
+            old.unlink()
+            yield old
 
 
 def _files(outcome: spool.Loaded, places: Sequence[Path]) -> Report:
@@ -226,19 +250,24 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"run files: {', '.join(counts)}")
     if "kept" in report:
         lines += _rebuild_lines(report)
+    if "repaired" in report:
+        lines.append(f"repaired: quantiles of {report['repaired']} launches and metrics")
     if "findings" in report:
         lines += [
             f"left by a killed process: {left} (the next command there removes it)" for left in report["leftovers"]
         ]
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
+    lines += [f"removed {old}, kept before an upgrade" for old in report.get("removed_old", ())]
     if "compacted" in report:
         before, after = (bytes_to_mb(report["compacted"][name]) for name in ("bytes_before", "bytes_after"))
         held = " of data files and catalog" if is_lake(report["database"]) else ""
         lines.append(f"compacted: {before:.1f} MB -> {after:.1f} MB{held}")
     if "backup" in report:
         lines.append(f"backup: {report['backup']}")
+    is_old = report["schema_version"] < latest_version()
+    later = f" (upgraded to {latest_version()} when it is next written)" if is_old else ""
     lines.append(
-        f"{report['database']}: schema {report['schema_version']}, runs {report['runs']}, "
+        f"{report['database']}: schema {report['schema_version']}{later}, runs {report['runs']}, "
         f"results {report['results']}, hardware {report['hardware']}"
     )
     return lines

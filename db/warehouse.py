@@ -34,18 +34,20 @@ from db.connection import (
     attached,
     connect,
     file_id,
+    import_driver,
     lock,
     new_database,
     quoted,
     translate_errors,
 )
 from db.contents import conflicts, conflicts_text
-from db.file_copy import copy_unlocked, errors_naming
+from db.file_copy import copy_unlocked, errors_naming, keep_old
 from db.files import make_folder, publish, temporary_sibling
 from db.latest_results import latest_rows
 from db.removal import FileRuns
 from db.rows import Row, arrow_table, run_rows
 from db.spool import store
+from db.turns import turn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +75,14 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 
 class OutdatedError(StorageError):
-    """A database of another version was opened read-only."""
+    """A database of another version that is not to be upgraded, such as one that is opened read-only."""
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(
+            f"{path} was written by another version of this program (schema {version}), and is opened read-only: "
+            f"upgrade it with setup_benchmark_db --db-path {shlex.quote(path)}, or a copy of it if it cannot be written"
+        )
+        self.version = version
 
 
 class Warehouse:
@@ -101,6 +110,8 @@ class Warehouse:
         self.file = path if file is None else file
         """Path for another connection to open: the file, or its copy."""
         self.read_only = read_only
+        self.file_version: int | None = None
+        """The schema version of the file that this is an upgraded copy of; None if it is the file itself."""
 
     @classmethod
     def open(
@@ -111,9 +122,11 @@ class Warehouse:
         for_questions: bool = False,
         lock_timeout_s: float = 30.0,
         create: bool = True,
+        keeps_old: bool = True,
     ) -> Warehouse:
         """The warehouse in the file `path` (":memory:" for a temporary one, or a DuckLake), upgraded to this version.
 
+        Before an upgrade, a copy of the old file is kept beside it, unless `keeps_old` is False, for a temporary file.
         `for_questions` is for the user's SQL (`db.query.questions`): read-only, without access to other files. A
         missing file is created, unless `create` is False or it is opened read-only. One writer or several readers may
         have a file open. A writer waits up to `lock_timeout_s`, then raises LockedError. A reader waits a moment, then
@@ -125,12 +138,25 @@ class Warehouse:
             return cls._open_to_read(name, for_questions=for_questions, lock_timeout_s=lock_timeout_s)
         if is_lake(name):
             of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
-            return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=False, create=create))
-        if create and name != MEMORY and not os.path.exists(name):
-            _create(Path(name))
-        warehouse = cls._of_file(name, name, WRITER, lock_timeout_s=lock_timeout_s)
-        if name != MEMORY:
+            return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=False, create=create), is_opening=True)
+        if name == MEMORY:
+            return cls._of_file(name, name, WRITER, lock_timeout_s=lock_timeout_s)
+        import_driver()
+        import pyarrow  # noqa: F401 - before the turn: imports take longer than storing a run
+
+        with ExitStack() as stack:
+            left_s = stack.enter_context(turn(name, lock_timeout_s))
+            if create and not os.path.exists(name):
+                _create(Path(name))
+            waited_s = lock_timeout_s - left_s
+            try:
+                warehouse = cls._of_file(name, name, WRITER, lock_timeout_s=left_s, waited_s=waited_s)
+            except OutdatedError as error:
+                if keeps_old:
+                    keep_old(Path(name).resolve(), error.version, lock_timeout_s=left_s)
+                warehouse = cls._of_file(name, name, WRITER, lock_timeout_s=left_s, waited_s=waited_s, upgrades=True)
             remove_leftovers(Path(name).resolve().parent)
+            warehouse._kept = stack.pop_all()
         return warehouse
 
     @classmethod
@@ -188,21 +214,33 @@ class Warehouse:
     def _of_lake(cls, place: LakePlace, lock_timeout_s: float) -> Warehouse:
         """The lake, for reading. Waits a moment for a server that is restarting."""
         of_lake = lake.Lake(place=place, lock_timeout_s=min(lock_timeout_s, RESTART_S))
-        return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=True, create=False))
+        return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=True, create=False), is_opening=True)
 
     @classmethod
-    def _of_file(cls, file: str, name: str, config: Config, *, lock_timeout_s: float) -> Warehouse:
-        """The warehouse in a file that messages call `name`; read-only unless `config` is for a writer."""
+    def _of_file(
+        cls,
+        file: str,
+        name: str,
+        config: Config,
+        *,
+        lock_timeout_s: float,
+        waited_s: float = 0.0,
+        upgrades: bool = False,
+    ) -> Warehouse:
+        """The warehouse in a file that messages call `name`; read-only unless `config` is for a writer. An older schema
+        raises OutdatedError, unless the file is to be upgraded."""
         read_only = config is not WRITER
         if file != MEMORY and not os.path.exists(file):
             if os.path.islink(file):
                 raise StorageError(f"{name} is a link that leads to no file: remove it, or choose another path")
             raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
         with errors_naming(name, file):
-            connection = connect(file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False)
+            connection = connect(
+                file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False, waited_s=waited_s
+            )
         warehouse = cls(connection, name, read_only=read_only, file=file)
         try:
-            warehouse._prepare()
+            warehouse._prepare(upgrades=upgrades)
         except BaseException:
             warehouse.close()
             raise
@@ -233,7 +271,8 @@ class Warehouse:
         elif os.path.exists(name):
             with (
                 translate_errors(name),
-                connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s, locked=False) as connection,
+                turn(name, lock_timeout_s) as left_s,
+                connect(name, WRITER, read_only=False, lock_timeout_s=left_s, locked=False) as connection,
             ):
                 catalog.refuse_foreign(connection, name)
                 migrate.clear(connection)
@@ -256,6 +295,11 @@ class Warehouse:
                 f"{path}: Windows cannot replace a locked file: make a compact copy with setup_benchmark_db --backup"
             )
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
+        with turn(file, lock_timeout_s) as left_s:  # from here on, no other process compacts it
+            return cls._compact_file(file, left_s)
+
+    @classmethod
+    def _compact_file(cls, file: Path, lock_timeout_s: float) -> tuple[int, int]:
         before = file.stat().st_size if file.exists() else 0
         cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
         with (
@@ -502,21 +546,20 @@ class Warehouse:
         with self._using() as connection:
             return lake.compact(connection, self._lake)
 
-    def _prepare(self) -> None:
-        """Check the file's objects, upgrade it, and lock the settings."""
+    def _prepare(self, *, upgrades: bool = False) -> None:
+        """Check the file's objects, create or upgrade the schema, and lock the settings."""
         with self._using() as connection:
             catalog.refuse_foreign(connection, self.path, is_lake=self.is_lake)
             is_fresh = False
             if self._lake is not None and not self.read_only:
                 lake.prepare(connection, self._lake)
             elif not self.read_only:
+                version = migrate.version_of(connection, self.path)
+                if 0 < version < migrate.latest_version() and not upgrades:
+                    raise OutdatedError(self.path, version)
                 is_fresh = migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
-                raise OutdatedError(
-                    f"{self.path} was written by another version of this program, and is opened read-only: "
-                    f"upgrade it with setup_benchmark_db --db-path {shlex.quote(self.path)}, or a copy of it if it "
-                    "cannot be written"
-                )
+                raise OutdatedError(self.path, migrate.version_of(connection, self.path))
             lock(connection)
             self.has_own_views = is_fresh or catalog.has_own_views(connection)
             if not self.has_own_views:  # views in the file that are not ours are never used

@@ -280,8 +280,10 @@ def _numbers(values: array[float]) -> Any:
 
 
 def _quantile(ordered: Any, q: float) -> float:
-    """The quantile of sorted values by linear interpolation."""
+    """The quantile of sorted values by linear interpolation; never beyond its two neighbours by rounding, so that
+    quantiles are in order."""
     position = q * (len(ordered) - 1)
     low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (ordered[high] - ordered[low]) * (position - low))
+    value = float(ordered[low] + (ordered[high] - ordered[low]) * (position - low))
+    return min(value, float(ordered[high]))

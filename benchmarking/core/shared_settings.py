@@ -10,7 +10,7 @@ from benchmarking.core.settings import SECONDS_FROM_0, SWITCH, TAGS, TEXT, WORD,
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_OUTPUT_DIR = "benchmark_results"
-DATABASE_WAIT_S = 30.0
+DATABASE_WAIT_S = 600.0
 """How long commands wait for a database that another process uses."""
 
 SHARED: Mapping[str, Setting] = MappingProxyType(

@@ -19,6 +19,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.shared_settings import DATABASE_WAIT_S
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -59,7 +60,7 @@ def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of th
     group.add_argument(
         "--lock-timeout",
         type=non_negative_seconds,
-        default=30.0,
+        default=DATABASE_WAIT_S,
         metavar="SECONDS",
         help="time to wait for a database that another process has open, in seconds (default: %(default)g)",
     )

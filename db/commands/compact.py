@@ -79,9 +79,14 @@ SELECT
     (SELECT coalesce(sum(len(token_ms)), 0)::BIGINT FROM requests WHERE {HAS_COMPACTED_GAPS}) AS arrivals
 FROM raw_benchmark_data WHERE result_id IN (SELECT unnest($results))
 """
+# DuckDB interpolates between equal values with an error of the last digit, so quantiles are put in order afterwards.
 REPLACE = f"""
 UPDATE raw_benchmark_data SET
-    sketch = list_aggregate(samples, 'quantile_cont', {list(QUANTILES)}), samples = [], compacted_at = $now
+    sketch = list_sort(list_transform(
+        list_aggregate(samples, 'quantile_cont', {list(QUANTILES)}),
+        lambda value: least(greatest(value, list_min(samples)), list_max(samples))
+    )),
+    samples = [], compacted_at = $now
 WHERE {IS_LONG} AND result_id IN (SELECT unnest($results))
 """
 

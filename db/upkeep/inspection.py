@@ -32,9 +32,10 @@ def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[War
             raise
         with _copied(Path(path), lock_timeout_s) as copy:
             try:
-                warehouse = Warehouse.open(copy)
+                warehouse = Warehouse.open(copy, keeps_old=False)
             except StorageError:
                 raise error from None  # the error names the file, not its copy
+            warehouse.file_version = error.version if isinstance(error, OutdatedError) else None
             with warehouse:
                 yield warehouse
         return
@@ -63,7 +64,7 @@ def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
         return []
     with _copied(path, lock_timeout_s) as copy:
         try:
-            Warehouse.open(copy).close()
+            Warehouse.open(copy, keeps_old=False).close()
         except DamagedError:
             return []  # opening the file reports this as an error, so it is not a finding
         log_copy = copy.with_name(f"{copy.name}.wal")

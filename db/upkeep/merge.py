@@ -140,7 +140,7 @@ def upgraded(path: str | Path, *, lock_timeout_s: float, check: bool) -> Iterato
         copy = folder / path.name
         with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
             copy_database(path, copy)
-        with Warehouse.open(copy) as other:
+        with Warehouse.open(copy, keeps_old=False) as other:
             if check:
                 _refuse_faults(other)
         yield copy

@@ -79,6 +79,11 @@ def verify(warehouse: Warehouse) -> list[Finding]:
     ]
 
 
+def repair(warehouse: Warehouse) -> int:
+    """Put quantiles in order that only rounding had disordered; returns how many launches and metrics were changed."""
+    return warehouse.change(lambda connection: int(connection.execute(REPAIR).fetchall()[0][0]))
+
+
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a new warehouse."""
     (expected, _), actual = _expected_schema(), _schema_of(warehouse)
@@ -263,7 +268,16 @@ WHERE (run.origin_format IS NULL OR counted.samples IS NOT NULL)  -- other tools
 ORDER BY result_id
 """
 
-RAW_STATISTICS = """
+NEARLY_IN_ORDER = """
+list_max(list_transform(range(1, len(sketch) + 1), lambda i: abs(sketch[i] - list_sort(sketch)[i])))
+    <= 1e-9 * greatest(abs(list_max(sketch)), abs(list_min(sketch)))
+"""
+"""Whether quantiles are in order but for rounding, as earlier versions of this program wrote those of equal samples."""
+REPAIR = (
+    f"UPDATE raw_benchmark_data SET sketch = list_sort(sketch) WHERE sketch <> list_sort(sketch) AND {NEARLY_IN_ORDER}"
+)
+
+RAW_STATISTICS = f"""
 WITH seen AS (
     SELECT result_id, launch, phase, metric, compacted_at IS NOT NULL AS is_compacted, samples, sketch, sample_count,
         mean, median, p99,
@@ -274,16 +288,18 @@ WITH seen AS (
     FROM raw_benchmark_data
 )
 SELECT result_id AS subject,
-    format('raw samples of result {}, launch {}, {} {} ', result_id, launch, phase, metric) || list_filter([
+    format('raw samples of result {{}}, launch {{}}, {{}} {{}} ', result_id, launch, phase, metric) || list_filter([
         CASE WHEN is_compacted AND len(samples) > 0 THEN 'were compacted, but are stored' END,
         CASE WHEN NOT is_compacted AND sketch IS NOT NULL THEN 'have quantiles, but were not compacted' END,
         CASE WHEN is_compacted AND coalesce(len(sketch), 0) < 2 THEN 'were compacted, but have no quantiles' END,
-        CASE WHEN NOT isfinite(list_sum(sketch)) OR sketch <> list_sort(sketch)
-            THEN 'have quantiles that are not in order' END,
-        CASE WHEN sketch[1] > mean OR sketch[-1] < mean OR sketch[1] > p99 OR sketch[-1] < p99
+        CASE WHEN NOT isfinite(list_sum(sketch)) THEN 'have quantiles that are not finite' END,
+        CASE WHEN sketch <> list_sort(sketch) THEN 'have quantiles that are not in order'
+            || CASE WHEN {NEARLY_IN_ORDER} THEN ', by rounding: run setup_benchmark_db --repair' ELSE '' END END,
+        CASE WHEN sketch[1] > mean + 1e-9 * abs(mean) OR sketch[-1] < mean - 1e-9 * abs(mean)
+                OR sketch[1] > p99 + 1e-9 * abs(p99) OR sketch[-1] < p99 - 1e-9 * abs(p99)
             THEN 'have a mean or p99 beyond their least or greatest' END,
         CASE WHEN sample_count IS DISTINCT FROM seen_count
-            THEN format('are {}, but sample_count is {}', seen_count, coalesce(sample_count::VARCHAR, 'none')) END,
+            THEN format('are {{}}, but sample_count is {{}}', seen_count, coalesce(sample_count::VARCHAR, 'none')) END,
         CASE WHEN abs(mean - seen_mean) > 1e-9 * abs(mean) OR (mean IS NULL) <> (seen_mean IS NULL)
             THEN 'have another mean' END,
         CASE WHEN abs(median - seen_median) > 1e-9 * abs(median) OR (median IS NULL) <> (seen_median IS NULL)

@@ -102,7 +102,7 @@ def test_json_tells_it_all(spool_run, capsys):
         "findings": [],
         "leftovers": [],
         "backup": "copy.duckdb",
-        "schema_version": 10,
+        "schema_version": 11,
         "runs": 1,
         "results": 4,
         "hardware": 1,
@@ -208,8 +208,8 @@ def test_a_database_of_a_newer_program_is_one_clear_line(capsys):
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
     assert main(["--ingest", "."]) == 1
     assert capsys.readouterr().err == (
-        "setup_benchmark_db: error: benchmark_db.duckdb: schema 99 is newer than this program knows (10): "
-        "upgrade benchhouse\n"
+        "setup_benchmark_db: error: benchmark_db.duckdb: schema 99 is newer than this benchhouse knows (11): "
+        "upgrade it with pip install --upgrade benchhouse\n"
     )
 
 

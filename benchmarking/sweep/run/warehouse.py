@@ -55,8 +55,8 @@ def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Inge
     if importlib.util.find_spec("duckdb") is None:
         note(WITHOUT_DUCKDB)
         return _refuse
-    _ask("prepare", db_path)
     wait_s = DATABASE_WAIT_S if lock_timeout_s is None else lock_timeout_s
+    _ask("prepare", db_path, "--lock-timeout", f"{wait_s:g}")
 
     def ingest(path: Path) -> None:
         _ask("store", db_path, str(path), "--lock-timeout", f"{wait_s:g}")
