@@ -137,6 +137,7 @@ def benchmark_script(
     benchmark_all: bool = False,
     script_args: str | Sequence[str] = (),
     max_depth: int = 0,
+    batch_size: int | None = None,
     devices: str | Sequence[str] = ("auto",),
     runtimes: str | Sequence[str] = (),
     precision: Precision | None = None,
@@ -201,6 +202,7 @@ def benchmark_script(
             max_depth=max_depth,
             limit_s=request.timeout_s,
             sequence=None if sequence is None else str(sequence),
+            batch_size=batch_size,
             say=_silent,
         )
         if analyze_only:
@@ -208,6 +210,7 @@ def benchmark_script(
         left_out: list[str] = []
         with open_target(remote, selection.devices, [one.path for one in scripts]) as target:
             models.plan(selection, request, uuid7(), left_out.append, machine=target.machine)
+            models.check_planned()
             if build_only:
                 models.build(_silent)
             runs = () if build_only else _measured(models, target.executor)
@@ -298,7 +301,7 @@ def _measure_copy(
 
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
-    calls = recorded_calls([arguments], [1])
+    calls = recorded_calls(module, [arguments], [1])
     script_module = describe(module, module_hash(module), calls, sequence=stages)
     workload = script_module.workload(name or type(module).__name__)
     try:
@@ -384,14 +387,14 @@ def _built(plan: CellPlan) -> Preparation | None:
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
     from benchmarking.measure.point import measure_point
-    from benchmarking.runtimes.support.torch.session import ModuleSession, module_workload
+    from benchmarking.runtimes.support.torch.session import ModuleSession
     from benchmarking.sweep.run.supervisor import finished_run
 
     session = ModuleSession(module, inputs)
     device, handle = _device_of(module)
     try:
         cell = Cell(
-            workload=module_workload(module, name),
+            workload=session.workload(name),
             device=device,
             requested_device=device.selector,
             runtime=default_runtime(),

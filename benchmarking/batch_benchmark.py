@@ -40,7 +40,7 @@ from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run import journal, session, spool
 from benchmarking.sweep.run.supervisor import check_location
 from benchmarking.sweep.run.turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse import Ingest, database
@@ -114,7 +114,7 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
     output_dir = None if arguments.no_save else Path(arguments.output_dir)
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
         ingest = _ingest(info.db_path, arguments)
-        _note_weights(plans)
+        session.note_choices(plans)
         manifest = Manifest.create(folder, info, plans)
         batch = Batch(
             *(folder, manifest, ingest),
@@ -286,14 +286,6 @@ def _resume_flags(manifest: Manifest, arguments: argparse.Namespace) -> list[str
     codes = {foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
     foreign = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
     return [*words, *(word for flag, value in sorted(foreign.items()) for word in (flag, value))]
-
-
-def _note_weights(plans: Sequence[CellPlan]) -> None:
-    """Print a note, once per model, if its weights are random without being requested."""
-    workloads = [plan.cell.workload for plan in plans]
-    reasons = {(one.model_id, one.weights_reason): one.seed for one in workloads if one.weights_reason is not None}
-    for (model_id, reason), seed in reasons.items():
-        note(f"{model_id}: random weights (seed {seed}): {reason}")
 
 
 def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None:

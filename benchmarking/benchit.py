@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -22,7 +22,15 @@ from benchmarking import __version__, manage_cache
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import Parser, non_negative_int, note, notes, run_command, typed_as
+from benchmarking.core.command_line import (
+    Parser,
+    non_negative_int,
+    note,
+    notes,
+    run_command,
+    shows_tracebacks,
+    typed_as,
+)
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.other_words import in_our_words, lists_joined
 from benchmarking.core.plugins import check_measuring
@@ -33,8 +41,9 @@ from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number, visible_lines
 from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.planning import outlines, split_arguments, targets
-from benchmarking.scripts.session import Models, Selection, analyse_all
+from benchmarking.scripts.session import Models, Selection, analyse_each
 from benchmarking.scripts.states import BuildRecord
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
@@ -57,6 +66,9 @@ WORDS = {"--devices": "--device", "--runtimes": "--runtime"}
 """Other spellings of flags."""
 TRACEBACK, DEBUG = "MLAGILITY_TRACEBACK", "MLAGILITY_DEBUG"
 """Environment variables of MLAgility: True shows tracebacks, and everything that scripts print."""
+
+
+UNKNOWN_BATCH = "the inputs do not show how many items a call holds: throughput counts calls (--batch-size N says it)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,24 +108,32 @@ def _run(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
     with lean_cache(is_lean=arguments.lean_cache, say=note):
-        models = analyse_all(
+        models = Models()
+        analyses = analyse_each(
+            models,
             scripts,
             script_arguments,
             max_depth=arguments.max_depth,
             limit_s=arguments.timeout,
             sequence=arguments.sequence_file,
+            batch_size=arguments.batch_size,
             say=say,
         )
         code = EXIT_OK
-        if _is_set(DEBUG):
-            _print_logs(models)
+        if arguments.analyze_only or any(script.hashes for script in scripts):
+            analyses = iter(list(analyses))  # an unknown hash is found before anything is measured
         if not arguments.analyze_only:
             with open_target(arguments, arguments.devices, [one.path for one in scripts]) as target:
-                code = _build_or_measure(models, selection, arguments, argv, target)
+                request = _request(arguments, argv)
+                act = _build if arguments.build_only else _measure
+                code = act(models, analyses, selection, request, arguments, target)
     if arguments.analyze_only:
         _print_analyses(models, arguments)
+    if _is_set(DEBUG):
+        _print_logs(models)
     for failure in models.failures:
         note(f"failed: {failure}")
+    _note_tracebacks(models.analyses)
     return EXIT_FAILED if models.failures else code
 
 
@@ -125,6 +145,19 @@ def _print_logs(models: Models) -> None:
             print(visible_lines(text), file=sys.stderr, flush=True)
 
 
+def _note_tracebacks(analyses: Sequence[Analysis]) -> None:
+    """Print the tracebacks of failed scripts if they are asked for, else where they are."""
+    for analysis in analyses:
+        if analysis.traceback is None:
+            continue
+        where = "" if analysis.log is None else f"in {analysis.log}; "
+        hint = f"{analysis.name}: the whole traceback is {where}shown with BENCHHOUSE_TRACEBACK=1"
+        if shows_tracebacks():
+            print(visible_lines(analysis.traceback), file=sys.stderr)
+        else:
+            note(hint)
+
+
 def _check_local_only(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that do not work on another machine."""
     if arguments.cluster is None:
@@ -134,34 +167,64 @@ def _check_local_only(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{flag.replace('_', '-')} works on this machine only: remove --backend and --use-slurm")
 
 
-def _build_or_measure(
-    models: Models, selection: Selection, arguments: argparse.Namespace, argv: Sequence[str], target: Target
+def _build(
+    models: Models,
+    analyses: Iterator[Analysis],
+    selection: Selection,
+    request: Request,
+    arguments: argparse.Namespace,
+    target: Target,
 ) -> int:
-    request = _request(arguments, argv)
-    models.plan(selection, request, uuid7(), note, machine=target.machine)
+    """Make the builds of all models; returns the exit code."""
+    for _ in analyses:
+        models.plan(selection, request, uuid7(), note, machine=target.machine)
+    models.check_planned()
     check_shared_options(request.shared_options, [plan.cell for plan in models.plans])
     if not arguments.json:
         print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
-    if arguments.build_only:
-        engines = models.build(notes(quiet=arguments.quiet))
-        print(_builds_json(models, engines) if arguments.json else builds_table(engines, stdout_page()))
-        return EXIT_OK
-    if not models.plans:
-        return EXIT_OK
-    return session.run_plans(
-        flags.named_plans(arguments, models.plans),
-        Path(arguments.output_dir) if arguments.save else None,
-        _database(arguments),
-        session.Show(
-            json=arguments.json,
-            quiet=arguments.quiet,
-            text=_results_text,
-            document=lambda runs: {"scripts": _scripts_json(models), "runs": [to_json(run) for run in runs]},
-        ),
-        device_wait_s=arguments.lock_timeout,
-        finished=models.keep,
-        executor=target.executor,
-    )
+    engines = models.build(notes(quiet=arguments.quiet))
+    print(_builds_json(models, engines) if arguments.json else builds_table(engines, stdout_page()))
+    return EXIT_OK
+
+
+def _measure(
+    models: Models,
+    analyses: Iterator[Analysis],
+    selection: Selection,
+    request: Request,
+    arguments: argparse.Namespace,
+    target: Target,
+) -> int:
+    """Measure the models of each script before the next script runs; returns the exit code."""
+    session_id, runs, codes = uuid7(), list[Run](), [EXIT_OK]
+    show = session.Show(json=arguments.json, quiet=arguments.quiet, text=_results_text, is_last=False)
+    output_dir, ingest = Path(arguments.output_dir) if arguments.save else None, _database(arguments)
+
+    def keep(run: Run) -> None:
+        models.keep(run)
+        runs.append(run)
+
+    for analysis in analyses:
+        is_first = not models.plans
+        plans = models.plan(selection, request, session_id, note, machine=target.machine)
+        if is_first and plans:
+            check_shared_options(request.shared_options, [plan.cell for plan in plans])
+        if not arguments.json:
+            print("\n\n".join(outlines([analysis])), end="\n\n", flush=True)
+        if plans:
+            plans, wait_s = flags.named_plans(arguments, plans), arguments.lock_timeout
+            codes.append(
+                session.run_plans(
+                    *(plans, output_dir, ingest, show),
+                    device_wait_s=wait_s,
+                    finished=keep,
+                    executor=target.executor,
+                )
+            )
+    models.check_planned()
+    if arguments.json:
+        print(json.dumps({"scripts": _scripts_json(models), "runs": [to_json(run) for run in runs]}, indent=1))
+    return max(codes)
 
 
 def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
@@ -208,7 +271,7 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
     for run in runs:
         target = f"{run.cell.subject} on {run.cell.device.selector} in {run.cell.runtime} ({run.cell.precision})"
         for result in run.results:
-            found = result.performance
+            found = run.performance_of(result)
             if found.mean_latency is None or found.throughput is None:
                 lines.append(f"{target}, {result.point.label}: {result.status}: {result.error or 'no latency'}")
                 continue
@@ -216,6 +279,8 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
                 f"{target}, {result.point.label}: {number(found.mean_latency)} {found.latency_units} on average, "
                 f"{number(found.throughput)} {found.throughput_units}"
             )
+        if run.cell.workload.counts_calls:
+            lines.append(f"{run.cell.subject}: {UNKNOWN_BATCH}")
     return "\n\n".join([session.tables(runs, page), "\n".join(lines)])
 
 
@@ -248,6 +313,14 @@ def _parser() -> Parser:
         default=0,
         metavar="N",
         help="levels of submodules to measure below the models that the script calls (default: 0)",
+    )
+    add_settings(
+        scripts,
+        MEASURING,
+        "batch_size",
+        defaults={"batch_size": None},
+        default_words={"batch_size": "the inputs' first dimension, where it is a batch"},
+        helps={"batch_size": "items that each call holds"},
     )
     instead = parser.add_argument_group("instead of measuring").add_mutually_exclusive_group()
     instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts and exit")

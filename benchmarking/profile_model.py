@@ -47,6 +47,7 @@ from benchmarking.sweep.run import result_file
 from benchmarking.sweep.run.session import store_run
 from benchmarking.sweep.run.warehouse import Ingest, database
 from benchmarking.sweep.show.profile_report import profile_text
+from benchmarking.workloads.support.families import chosen_texts
 
 NAME = "profile_model"
 EXAMPLES = """\
@@ -76,8 +77,8 @@ def _run(argv: Sequence[str]) -> int:
     file = _results_file(arguments, plan)
     check_folders(plan, *_folders(arguments))
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
-    if (reason := plan.cell.workload.weights_reason) is not None:
-        say(f"{plan.cell.workload.model_id}: random weights (seed {plan.cell.workload.seed}): {reason}")
+    for choice in chosen_texts(plan.cell.workload):
+        say(choice)
 
     def one(plan: CellPlan) -> Profiled:
         plan = plan.anonymous() if arguments.anonymous else plan
@@ -104,6 +105,7 @@ def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request
         new_tokens=None if arguments.new_tokens is None else (arguments.new_tokens,),
         num_threads=arguments.num_threads,
         cpu_list=arguments.cpu_list,
+        **flags.graph_inputs(arguments),
         options=options_in(vars(arguments)),
         rebuild=arguments.rebuild,
         settings=settings("quick"),
@@ -181,7 +183,9 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    flags.add_named_model(parser.add_argument_group("model"))
+    model = parser.add_argument_group("model")
+    flags.add_named_model(model)
+    flags.add_graph_inputs(model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
     flags.add_runtime(hardware, "one with a profiler")

@@ -224,6 +224,7 @@ def _parser() -> Parser:
     what = "name on the Hugging Face hub, local folder, or a name from --list-models"
     add_model_id(model, what, is_needed=False)
     flags.add_model(model)
+    flags.add_graph_inputs(model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
     flags.add_runtime(hardware, "several, or all, to compare them", several=True)

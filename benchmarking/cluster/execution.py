@@ -45,6 +45,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
+from benchmarking.workloads.support.graph_inputs import choices_of
 from benchmarking.workloads.support.resolve import resolve
 
 FILE_SOURCES = ("hub", "local", "file")
@@ -189,7 +190,8 @@ def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
     weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
     name_or_path = workload.model_id if workload.source == "hub" else workload.path or workload.model_id
     try:
-        local = resolve(name_or_path, task=workload.task, weights=weights, seed=workload.seed)
+        graph = choices_of(workload)
+        local = resolve(name_or_path, task=workload.task, weights=weights, seed=workload.seed, graph=graph)
     except BenchhouseError as error:
         where = "in its cache" if workload.source == "hub" else f"at {name_or_path}"
         why = str(error).removeprefix(f"--model-id {name_or_path}: ")
@@ -216,7 +218,14 @@ def _check_script(workload: Workload, context: WorkerContext) -> None:
         raise UsageError(f"worker {context.name} has no script {path}: copy it to the same path")
     if has_inputs(workload):
         return
-    found = analyse(ScriptRequest(path=str(path), arguments=given.script_arguments, max_depth=given.max_depth))
+    found = analyse(
+        ScriptRequest(
+            path=str(path),
+            arguments=given.script_arguments,
+            max_depth=given.max_depth,
+            batch_size=given.batch_size,
+        )
+    )
     if found.error is not None:
         raise UsageError(f"worker {context.name}: {path.name}: {found.error}")
     local = {module.number: module for module in found.modules}.get(given.number)

@@ -329,6 +329,21 @@ def tag(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+def dimension(text: str) -> tuple[str, int | str]:
+    """A size of a free dimension: NAME=48, or NAME=batch for one that is the batch."""
+    name, size = tag(text)
+    return name, size if size == "batch" else positive_int(size)
+
+
+def input_value(text: str) -> tuple[str, float]:
+    """A value of an input: NAME=16000."""
+    name, value = tag(text)
+    try:
+        return name, int(value) if value.lstrip("+-").isdecimal() else float(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"takes NAME=NUMBER: got {text!r}") from error
+
+
 def choice(value: str, known: Sequence[str], what: str) -> str:
     """`value`, if it is known. Raises UsageError with what was probably meant, and the nearest known names."""
     if value in known:

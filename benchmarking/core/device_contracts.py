@@ -113,6 +113,9 @@ class DeviceHandle:
         """Wait by the clock of `now_ns`."""
         time.sleep(duration_s)
 
+    why_no_timer: str = "the device has no events"
+    """Why `timer` returns None."""
+
     def timer(self) -> DeviceTimer | None:
         """A new pair of events; None when the device has no events."""
         return None

@@ -476,6 +476,18 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "check whether it supports ignore_eos, and its context length",
     ),
     (
+        "profiler_overhead",
+        "noisy",
+        "the profiler slowed calls by more than half, so parts with many short operators look larger than they are",
+        "profile a larger batch or a longer sequence, or compare the shares of two runtimes' profilers",
+    ),
+    (
+        "ill_conditioned",
+        "info",
+        "the model's own float32 output is far from its float64 output, so no runtime's output can be judged by it",
+        "check the model's outputs by their use, or choose a numerically stable form of it",
+    ),
+    (
         "software_adapter",
         "info",
         "the browser's GPU adapter was a software renderer on the CPU",

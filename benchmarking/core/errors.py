@@ -6,7 +6,7 @@ exception is a bug and keeps its traceback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 EXIT_OK = 0
@@ -15,49 +15,60 @@ EXIT_USAGE = 2
 EXIT_NOT_ENOUGH_DATA = 3
 EXIT_TIME_LIMIT = 124
 
-OUT_OF_MEMORY_TEXTS = (
-    "out of memory",
-    "out_of_memory",
-    "out_of_host_memory",
-    "out_of_device_memory",
-    "bad_alloc",
-    "bad allocation",
-    "can't allocate memory",
-    "can not allocate",
-    "could not allocate memory",
-    "failed to allocate memory",
-    "not enough memory",
-    "allocation failed",
-    "allocation_failure",
-    "exceeded max size of memory",
-    "bfcarena",
-)
-"""Texts of a failed allocation, in lower case: of the C++ library, torch, CUDA, HIP, Metal, ONNX Runtime, OpenCL, Level
-Zero, OpenVINO and browsers."""
+OUT_OF_MEMORY_TEXTS: Mapping[str, str] = {
+    "out of memory": "torch, CUDA, HIP, Metal, ggml",
+    "out_of_memory": "CUDA_ERROR_OUT_OF_MEMORY",
+    "outofmemory": "TensorRT's error code 2, cudaErrorMemoryAllocation's name in HIP (hipErrorOutOfMemory)",
+    "out_of_host_memory": "OpenCL, Level Zero, Vulkan",
+    "out_of_device_memory": "Level Zero and Unified Runtime (torch's XPU), Vulkan",
+    "out_of_resources": "OpenCL (CL_OUT_OF_RESOURCES), Unified Runtime (torch's XPU)",
+    "cl_invalid_buffer_size": "OpenCL: a buffer above the device's limit",
+    "cl_mem_object_allocation_failure": "OpenCL",
+    "cublas_status_alloc_failed": "cuBLAS",
+    "cudnn_status_alloc_failed": "cuDNN 8",
+    "allocation_failed": "cuDNN 9 (CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)",
+    "invalid buffer size": "torch's MPS: a tensor above Metal's largest buffer",
+    "[metal::malloc]": "MLX",
+    "bad_alloc": "the C++ library",
+    "bad allocation": "the C++ library of Windows",
+    "can't allocate memory": "torch's allocator on the CPU",
+    "can not allocate": "OpenVINO, oneDNN",
+    "could not allocate memory": "CTranslate2, oneDNN",
+    "unable to allocate": "numpy, ggml (unable to allocate CUDA0 buffer)",
+    "failed to allocate": "ggml, ONNX Runtime, TensorRT",
+    "not enough memory": "torch on Windows",
+    "allocation failed": "WebGPU, WebAssembly",
+    "allocation_failure": "OpenCL, and OpenVINO's GPU plugin",
+    "exceeded max size of memory": "OpenVINO's GPU plugin",
+    "bfcarena": "ONNX Runtime's allocator",
+}
+"""Texts of a failed allocation, in lower case, and where they come from."""
 
-
-DEVICE_LOST_TEXTS = (
-    "device-side assert triggered",
-    "an illegal memory access was encountered",
-    "an illegal instruction was encountered",
-    "misaligned address",
-    "invalid program counter",
-    "hardware stack error",
-    "operation not supported on global/shared address space",
-    "unspecified launch failure",
-    "the launch timed out and was terminated",
-    "uncorrectable ecc error",
-    "uncorrectable nvlink error",
-    "invalid access of peer gpu memory over nvlink",
-    "context is destroyed",
-    "device_lost",
-    "device lost",
-    "device was lost",
-    "device removed",
-    "device_removed",
-)
-"""Texts of errors after which every further call of the process on its device fails, in lower case: of CUDA (also in
-the messages of torch and ONNX Runtime), HIP, Level Zero, WebGPU and Direct3D."""
+DEVICE_LOST_TEXTS: Mapping[str, str] = {
+    "device-side assert triggered": "CUDA 710",
+    "an illegal memory access was encountered": "CUDA 700, HIP",
+    "an illegal instruction was encountered": "CUDA 715",
+    "misaligned address": "CUDA 716",
+    "invalid program counter": "CUDA 718",
+    "hardware stack error": "CUDA 714",
+    "operation not supported on global/shared address space": "CUDA 717",
+    "unspecified launch failure": "CUDA 719, HIP",
+    "the launch timed out and was terminated": "CUDA 702",
+    "status_execution_failed": "cuBLAS and cuDNN, whose kernels failed",
+    "uncorrectable ecc error": "CUDA 214",
+    "uncorrectable nvlink error": "CUDA 220",
+    "invalid access of peer gpu memory over nvlink": "CUDA 721",
+    "context is destroyed": "CUDA 709",
+    "gpu is lost": "NVML, and Xid 79 in the kernel's log",
+    "fallen off the bus": "Xid 79 in the kernel's log",
+    "device_lost": "Level Zero, Vulkan",
+    "device lost": "WebGPU",
+    "device was lost": "WebGPU",
+    "device removed": "Direct3D",
+    "device_removed": "Direct3D",
+}
+"""Texts of errors after which every further call of the process on its device fails, in lower case, and where they come
+from; the messages of torch and ONNX Runtime contain them."""
 
 
 class BenchhouseError(Exception):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from benchmarking.core.codec import from_json
 from benchmarking.core.errors import FormatError
-from benchmarking.core.records import Json, Number, Point, PositiveCount, Run
+from benchmarking.core.records import Doubt, Json, Number, Point, PositiveCount, Run
 
 FORMAT, FORMAT_VERSION = "benchhouse-profile", 1
 
@@ -137,6 +137,9 @@ class CallProfile:
     tokenize_ms: tuple[Number, ...] = ()
     """Preparing the inputs of one call; empty without a tokenizer or processor."""
     missing: Mapping[str, str] = field(default_factory=dict)
+    window: Mapping[str, Json] = field(default_factory=dict)
+    """Counters and states of the machine and the device during the calls, as in a measurement."""
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def total_ms(self) -> tuple[float, ...]:

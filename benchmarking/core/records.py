@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
@@ -59,6 +59,8 @@ WeightsKind = Literal["pretrained", "random", "given"]
 WeightsChoice = Literal["auto", "pretrained", "random"]
 Rebuild = Literal["if_needed", "always", "never"]
 
+COUNTS_CALLS = "counts_calls"
+"""Key of a given module's configuration: its inputs do not show how many items a call holds."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:-2]
 """The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
 "unknown"."""
@@ -203,6 +205,15 @@ class Workload:
     max_sequence_length: PositiveSize | None = None
     """Longest supported sequence; None without a limit (relative positions)."""
     vocab_size: PositiveSize | None = None
+
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a call counts as one item, because the inputs of a given module do not show how many it holds."""
+        calls = self.config.get("calls")
+        unknown = isinstance(calls, list) and any(
+            isinstance(one, dict) and one.get("is_batch_known") is False for one in calls
+        )
+        return self.source == "module" and (unknown or self.config.get(COUNTS_CALLS) is True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -536,9 +547,13 @@ class Run:
     @property
     def performance(self) -> Performance:
         """Mean latency and throughput of the first result that was measured."""
-        measured = (result for result in self.results if result.status == "ok")
-        found = next(measured, None)
-        return Performance(mean_latency=None, throughput=None) if found is None else found.performance
+        found = next((result for result in self.results if result.status == "ok"), None)
+        return Performance(mean_latency=None, throughput=None) if found is None else self.performance_of(found)
+
+    def performance_of(self, result: Result) -> Performance:
+        """Mean latency and throughput of one of its results, in calls per second if a call's items are unknown."""
+        found = result.performance
+        return replace(found, throughput_units="calls per second") if self.cell.workload.counts_calls else found
 
     @property
     def is_load(self) -> bool:

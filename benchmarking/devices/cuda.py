@@ -59,7 +59,7 @@ class CudaDevice(TorchGpuKind):
     alias_runtimes = MappingProxyType({"nvidia": "tensorrt"})
     typical = MappingProxyType({"cuda:0": "NVIDIA GPU"})
     auto_ranks = ((10, ""),)
-    visibility = (VISIBLE,)
+    visibility = ((VISIBLE,),)
     has_tf32 = True
     runs_tensorrt = True
     flash_attention = (2, 3, 4)
@@ -121,19 +121,34 @@ class CudaDevice(TorchGpuKind):
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
         facts = nvidia.handle_facts(nvml, handle)
+        instance = _visible_instance(nvidia.instances(nvml, handle), os.environ.get(VISIBLE))
+        if instance is not None:
+            facts = facts | instance.facts
         capability = str(facts.values.get("compute_capability", "0.0"))
         native: Json = list(native_precisions(capability))
         return Device(
             type="cuda",
             selector=f"cuda:{index}",
             found=True,
-            name=nvidia.text(nvml.call("nvmlDeviceGetName", handle)),
+            name=nvidia.text(nvml.call("nvmlDeviceGetName", handle)) if instance is None else instance.name,
             vendor="NVIDIA",
             driver=driver,
-            memory_bytes=_memory_bytes(nvml, handle),
+            memory_bytes=_memory_bytes(nvml, handle) if instance is None else instance.memory_bytes,
             facts=facts | Readings(values={"native_precisions": native}),
             precisions=precisions(capability),
         )
+
+
+def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None) -> nvidia.Instance | None:
+    """The MIG instance that this process uses: the first of those that the setting names, else the first. CUDA shows a
+    process a single one. None for a whole GPU."""
+    entries = [] if setting is None else [entry.strip().lower() for entry in setting.split(",")]
+    for entry in entries:
+        if (
+            found := next((one for one in instances if entry and one.uuid.lower().startswith(entry)), None)
+        ) is not None:
+            return found
+    return next(iter(instances), None)
 
 
 def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:

@@ -19,12 +19,10 @@ from benchmarking.core.device_contracts import (
     ColdCache,
     DeviceHandle,
     DeviceKind,
-    DeviceTimer,
     Gauge,
     Memory,
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, with_method
@@ -61,36 +59,19 @@ class WatchedMpsHandle(HostHandle):
         return with_method(self._host_energy.energy_j())
 
 
-class MpsTimer(DeviceTimer):
-    """A pair of Metal's events, on torch's one stream."""
-
-    def __init__(self, torch: Any) -> None:
-        self._begin = torch.mps.Event(enable_timing=True)
-        self._end = torch.mps.Event(enable_timing=True)
-
-    def start(self) -> None:
-        self._begin.record()
-
-    def stop(self) -> None:
-        self._end.record()
-
-    def elapsed_ns(self) -> int:
-        elapsed_ms: float = self._begin.elapsed_time(self._end)
-        return round(elapsed_ms * NS_PER_MS)
-
-
 class MpsHandle(WatchedMpsHandle):
     """The open GPU under torch. Metal tracks no peak memory, only current use."""
 
     torch_name: str | None = "mps"
     has_queue = True
+    why_no_timer = (
+        "torch's events on MPS are host clocks of completion callbacks, which may run late or in another order, and "
+        "recording one commits the command buffer inside the timed call"
+    )
 
     def __init__(self, torch: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(energy)
         self._torch = torch
-
-    def timer(self) -> DeviceTimer | None:
-        return MpsTimer(self._torch)
 
     def synchronize(self) -> None:
         self._torch.mps.synchronize()

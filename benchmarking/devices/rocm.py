@@ -64,7 +64,7 @@ class RocmDevice(TorchGpuKind):
     aliases = ("amd",)
     typical = MappingProxyType({"rocm:0": "AMD GPU"})
     auto_ranks = ((20, ""),)
-    visibility = (VISIBLE, "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    visibility = ((VISIBLE,), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))
     sdpa_kernels = ("math", "flash", "efficient")
     gpu_vendor = "amd"
     container_flags = ("--device", "/dev/kfd", "--device", "/dev/dri")

@@ -31,6 +31,22 @@ STORED_AS: Mapping[Precision, tuple[str, ...]] = {
     "int4": ("int4", "uint4", "uint8"),
 }
 """Weight types in the files of a precision, if their names differ. Four-bit values are packed two per byte."""
+WEIGHT_NAMES: Mapping[str, str] = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "i8": "int8",
+    "u8": "uint8",
+    "i4": "int4",
+    "u4": "uint4",
+}
+"""This project's names for OpenVINO's element types of weights, scales and zero points. Indices and shapes are int64
+and int32."""
+QUANTIZED_TYPES = ("int4", "uint4", "int8", "uint8")
+"""Types of quantized weights, the narrowest first."""
+MIN_QUANTIZED_SHARE = 0.1
+"""Share of a file's weights from which a quantized type is its precision: embeddings and scales may stay wider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +194,21 @@ def bundle_facts(folder: Path, bundle: Bundle) -> dict[str, Json]:
     }
 
 
+def weights_precision(counts: Mapping[str, int]) -> str | None:
+    """The precision of weights with these numbers of values by type: the narrowest quantized type that holds at least
+    a tenth of them, else the most frequent type; None without weights."""
+    weights = {name: count for name, count in counts.items() if count and ("float" in name or name in QUANTIZED_TYPES)}
+    total = sum(weights.values())
+    for name in QUANTIZED_TYPES:
+        if total and weights.get(name, 0) >= MIN_QUANTIZED_SHARE * total:
+            return name.removeprefix("u")
+    return max(weights, key=lambda name: weights[name], default=None)
+
+
 def check_weights(bundle: Bundle, precision: Precision) -> None:
     """Raise UnsupportedError if the graphs' weights are not in the requested precision."""
+    stored_precision = weights_precision(bundle.weight_dtypes)
+    is_quantized = stored_precision in QUANTIZED_TYPES and precision not in ("int8", "int4")
     counts = {name: count for name, count in sorted(bundle.weight_dtypes.items()) if count}
     expected = STORED_AS.get(precision, (precision,))
     if not any("float" in name for name in counts) and precision == "float32":
@@ -187,6 +216,6 @@ def check_weights(bundle: Bundle, precision: Precision) -> None:
     floats = {name: count for name, count in counts.items() if "float" in name}
     has_expected = any(name in counts for name in expected)
     is_main_type = precision in ("int8", "int4") or max(floats, key=lambda name: floats[name], default="") in expected
-    if not (has_expected and is_main_type):
+    if is_quantized or not (has_expected and is_main_type):
         stored = ", ".join(f"{count} x {name}" for name, count in counts.items())
         raise UnsupportedError(f"requested {precision}, but the graphs' weights are {stored}")

@@ -31,6 +31,7 @@ from benchmarking.graphs.export.exporter import (
 )
 from benchmarking.workloads.support.exported_folder import export_facts, is_export, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
+from benchmarking.workloads.support.graph_contents import PRECISION
 from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
@@ -263,8 +264,9 @@ def _ensure(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild:
 
 
 def _is_already_quantized(workload: Workload, precision: Precision) -> bool:
-    """Whether the graphs of an exported folder are already quantized."""
-    return is_export(workload) and export_facts(workload)["precision"] == precision
+    """Whether the graphs of a file or of an exported folder are already quantized."""
+    stored = export_facts(workload)["precision"] if is_export(workload) else workload.config.get(PRECISION)
+    return workload.source == "file" and stored == precision
 
 
 def _recipe(workload: Workload) -> Recipe:

@@ -24,6 +24,7 @@ from benchmarking.core.sample_statistics import (
     drift,
     median_error,
 )
+from benchmarking.devices.support.handles import CLOCKS_SETTING
 from benchmarking.devices.support.kinds import kind_of
 from benchmarking.workloads.support.families import family_named
 
@@ -57,6 +58,8 @@ STEAL = 0.01
 """Share of all CPU time that the hypervisor gave to another virtual machine."""
 SEVERE_OUTLIERS = 0.05
 """Share of the samples: more than occasional interrupts can explain."""
+PROFILER_OVERHEAD = 0.5
+"""Share of a call that a profiler may add: above it, shares of the profiled time are those of the profiler too."""
 DRIFT = 0.03
 """Difference between the medians of the first and last third: the device was still warming up or heating up."""
 DRIFT_Z = 3.3
@@ -194,6 +197,13 @@ def about_clock(*, timed_by_itself: bool) -> Doubts:
     return (doubt("timed_by_itself"),) if timed_by_itself else ()
 
 
+def about_profiler(plain_ms: Sequence[float], profiled_ms: Sequence[float]) -> Doubts:
+    """`profiler_overhead`: the profiler slows calls so much that shares of their time may not hold without it."""
+    plain, profiled = median(plain_ms), median(profiled_ms)
+    share = profiled / plain - 1 if plain > 0 else None
+    return _present(_above("profiler_overhead", PROFILER_OVERHEAD, overhead_share=share))
+
+
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     """Doubts about the machine and the device during the latency pass. The names are those of `noise.Window`."""
     return _present(
@@ -239,7 +249,7 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
     reasons = [str(reason).lower() for reason in window.get("throttle_reasons", ())]
     thermal = [reason for reason in reasons if any(word in reason for word in THERMAL_WORDS)]
     capped = [reason for reason in reasons if any(word in reason for word in POWER_CAP_WORDS)]
-    clock, default = window.get("clock_hz_median"), window.get("clock_default_hz")
+    clock, default = window.get("clock_hz_median"), window.get("clock_default_hz") or window.get("clock_highest_hz")
     clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
     is_low = is_accelerator and not capped and clock is not None and default and clock < LOW_CLOCK * default
     return [
@@ -248,6 +258,7 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
         doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
         _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
         doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
+        doubt("application_clock", throttle_reasons=[CLOCKS_SETTING]) if CLOCKS_SETTING in reasons else None,
     ]
 
 

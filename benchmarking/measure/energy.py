@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import mean, stdev
 
@@ -26,7 +26,11 @@ POWERS = ("power_mean_w", "power_peak_w")
 MIN_WINDOW_S = 5.0
 """In shorter windows, a counter that updates ten times a second is off by more than 2 % at the ends."""
 MIN_CALLS = 10
-"""Minimum per window in addition to its minimum time, to limit the weight of its ends."""
+"""Minimum per window in addition to its minimum time, to limit the weight of its ends; fewer where calls are so slow
+that they would exceed the profile's time limit."""
+MAX_COUNTER_ERROR = 0.2
+"""Relative difference between a GPU's counter and its mean power above which the counter is wrong: sampling the power
+twenty times a second is within 10 %."""
 MAX_CALLS = 10_000_000
 """Limit of requests in a window: their completions are kept until its end, up to a few gigabytes."""
 SETTLE_S = 3.0
@@ -55,6 +59,23 @@ class EnergyWindow:
     """The largest sampled power of the first domain in `PREFERENCE`."""
     is_integrated: bool = False
     """Whether the GPU's energy is integrated from sampled power because there is no counter."""
+    sampled_j: float | None = None
+    """The GPU's energy integrated from sampled power; None without a power sensor."""
+
+    @property
+    def counter_error(self) -> float | None:
+        """Relative difference of the GPU's counter from its sampled power; None without both. Counters stall and run
+        backward (NVML's after a reset of the driver, amdsmi's when it wraps around)."""
+        if self.is_integrated or "gpu" not in self.joules or not self.sampled_j or self.sampled_j <= 0:
+            return None
+        return self.joules["gpu"] / self.sampled_j - 1
+
+    @property
+    def by_power(self) -> EnergyWindow:
+        """The window with the GPU's energy by sampled power in place of the counter."""
+        if self.sampled_j is None:
+            return self
+        return replace(self, joules={**self.joules, "gpu": self.sampled_j}, is_integrated=True)
 
 
 def energy_pass(context: MeasureContext) -> PassResult:
@@ -103,7 +124,11 @@ def _busy_windows(context: MeasureContext) -> list[EnergyWindow]:
 
 
 def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], reading: Readings) -> PassResult:
-    """Means over the windows; net = gross - idle power x seconds per call. A counter that did not advance is stale."""
+    """Means over the windows; net = gross - idle power x seconds per call. A counter that did not advance is stale, and
+    one that contradicts the GPU's power is replaced by it."""
+    dropped = _why_dropped(windows)
+    if dropped is not None:
+        idle, windows = idle.by_power, [window.by_power for window in windows]
     metrics: dict[str, float] = {}
     missing = _reasons(reading, None)
     per_call: dict[str, Json] = {}
@@ -153,9 +178,20 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         "power_mean_w_by_domain": dict(mean_w),
         "energy_calls": [window.calls for window in windows],
         "energy_calls_per_s": [window.calls / window.seconds for window in windows],
-        **_by_device(windows),
+        **({} if dropped is not None else _by_device(windows)),
+        **({} if dropped is None else {"energy_counter_dropped": dropped}),
     }
     return PassResult(metrics=metrics, missing=missing, extra=extra)
+
+
+def _why_dropped(windows: Sequence[EnergyWindow]) -> str | None:
+    """None, or why the GPU's energy counter is not used."""
+    errors = [window.counter_error for window in windows]
+    off = [error for error in errors if error is not None and abs(error) > MAX_COUNTER_ERROR]
+    if not off:
+        return None
+    worst = max(off, key=abs)
+    return f"the energy counter differs by {worst:+.0%} from the mean power over a window: power was integrated instead"
 
 
 def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
@@ -182,7 +218,12 @@ def _busy_window(context: MeasureContext) -> EnergyWindow:
     reading = WindowReading(handle)
     if context.operation.requests_in_flight > 1:
         calls = _calls_in_flight(context, reading.start_ns + target_ns)
-    while calls < MIN_CALLS or handle.now_ns() - reading.start_ns < target_ns:
+    limit_ns = max(target_ns, context.settings.max_time_s * NS_PER_S)
+    while (
+        calls == 0
+        or (elapsed_ns := handle.now_ns() - reading.start_ns) < target_ns
+        or (calls < MIN_CALLS and elapsed_ns < limit_ns)
+    ):
         context.operation.reset()
         context.operation.run(no_mark)
         handle.synchronize()
@@ -207,14 +248,17 @@ class WindowReading:
         before, after = self._before, self._handle.energy_j()
         seconds = ns_to_s(self._handle.now_ns() - self.start_ns)
         joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _combined(before, after)}
-        mean_w = None if "gpu" in joules else self._power.mean_w
+        mean_w = self._power.mean_w
+        sampled_j = None if mean_w is None else mean_w * seconds
+        is_integrated = "gpu" not in joules and sampled_j is not None
         return EnergyWindow(
             calls=calls,
             seconds=seconds,
-            joules=joules | ({} if mean_w is None else {"gpu": mean_w * seconds}),
+            joules=joules | ({"gpu": sampled_j} if is_integrated and sampled_j is not None else {}),
             gpu_joules=_differences(before, after),
             peak_w=self._power.peak_w,
-            is_integrated=mean_w is not None,
+            is_integrated=is_integrated,
+            sampled_j=sampled_j,
         )
 
 

@@ -17,6 +17,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support import host_linux
 from benchmarking.devices.support.binding import allowed_cpus, escaped_threads
+from benchmarking.devices.support.handles import GPU_IDLE
 from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
@@ -238,8 +239,9 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
 
     `device_before` and `device_after` are the unchanged states. `clock_hz_median` comes with `clock_default_hz`.
     `throttle_reasons` are those whose counters grew from the first state to the last (`throttle_counters` has the
-    growth), or those of any state if the device has no counters. `foreign_pids` and `foreign_use` are from all states
-    but the first, which describes the time before. `violation_ns` (heat) and `power_violation_ns` (the power cap, which
+    growth), and those of any later state that have no counter: drivers count only some, each version others.
+    `foreign_pids` and `foreign_use` are from all states but the first, which describes the time before.
+    `clock_highest_hz` is the highest clock so far. `violation_ns` (heat) and `power_violation_ns` (the power cap, which
     alone is not throttling) are growth.
     """
     first, last = states[0].values, states[-1].values
@@ -249,13 +251,17 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
     clocks = [float(clock) for clock in _column(states, "clock_hz")]
     if clocks:
         values["clock_hz_median"] = median(clocks)
-    if "clock_default_hz" in last:
-        values["clock_default_hz"] = last["clock_default_hz"]
-    for name, of in (("throttle_reasons", states), ("foreign_pids", states[1:] or states)):
-        seen = _column(of, name)
-        if seen:
-            values[name] = sorted({one for state in seen for one in state})
-    values |= _grown_counters(first, last)
+    for name in ("clock_default_hz", "clock_highest_hz"):
+        if name in last:
+            values[name] = last[name]
+    for name in ("throttle_reasons", "foreign_pids"):
+        if listed := _column(states[1:] or states, name):
+            values[name] = sorted({one for state in listed for one in state})
+    if grown := _grown_counters(first, last):
+        values["throttle_counters"] = dict[str, Json](grown)
+        seen = {one for state in _column(states[1:] or states, "throttle_reasons") for one in state}
+        uncounted = seen - set(grown) - {GPU_IDLE}  # states are read between calls, when the device may be idle
+        values["throttle_reasons"] = sorted({*uncounted, *(reason for reason, by in grown.items() if by > 0)})
     if use := [entry for state in _column(states[1:] or states, "foreign_use") for entry in state]:
         values["foreign_use"] = use
     for name in ("violation_ns", "power_violation_ns"):
@@ -264,13 +270,12 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
     return Readings(values=values, missing=dict(states[-1].missing))
 
 
-def _grown_counters(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Json]:
-    """Growth of each throttling counter over a window, and the reasons whose counters grew."""
+def _grown_counters(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, float]:
+    """Growth of each throttling counter over a window, by reason; empty without counters."""
     before, after = first.get("throttle_counters"), last.get("throttle_counters")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return {}
-    grown = {reason: after[reason] - before[reason] for reason in after if reason in before}
-    return {"throttle_counters": grown, "throttle_reasons": sorted(reason for reason, by in grown.items() if by > 0)}
+    return {reason: after[reason] - before[reason] for reason in after if reason in before}
 
 
 def _column(states: Sequence[Readings], name: str) -> list[Any]:

@@ -324,7 +324,7 @@ def _sample_series(
 def _missing_series(context: MeasureContext, watch: Stopwatch) -> dict[str, str]:
     if context.operation.times_itself and not context.operation.marks_itself:
         return {**self_timed_reasons(watch), **phase_reasons(phase_series(watch))}
-    device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
+    device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: {context.handle.why_no_timer}"}
     tokens = token_reasons(context.operation.new_tokens, streams=context.operation.streams)
     return {**device, **tokens, **phase_reasons(phase_series(watch))}
 

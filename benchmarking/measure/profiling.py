@@ -16,6 +16,8 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.profiles import COMPUTE, MEMORY, Bound, Breakdown, CallProfile, CallProfiler, OperatorTime
 from benchmarking.core.records import NOT_SUPPORTED
+from benchmarking.measure.doubts import about_profiler, about_samples, about_window
+from benchmarking.measure.noise import Window
 from benchmarking.measure.timing import Stopwatch, quiet_gc
 
 WARM_UP_CALLS = 3
@@ -44,6 +46,7 @@ def profile_point(
     watch.run(WARM_UP_CALLS)
     profiler.run(is_kept=False)
     plain, profiled_ns, tokenized = Stopwatch(operation, handle), list[int](), list[float]()
+    noise = Window(handle, processes=operation.process_ids())
     with quiet_gc():
         for number in range(num_runs):
             tokenized += [] if tokenize is None else [tokenize()]
@@ -53,11 +56,19 @@ def profile_point(
                     profiled_ns.append(profiler.run())
                 else:
                     plain.run(1)
+            noise.sample()
+    window, profiled_ms = noise.close(), tuple(map(ns_to_ms, profiled_ns))
     return CallProfile(
         breakdown=profiler.breakdown(),
         latency_ms=tuple(plain.calls_ms),
-        profiled_ms=tuple(map(ns_to_ms, profiled_ns)),
+        profiled_ms=profiled_ms,
         tokenize_ms=tuple(tokenized),
+        window=window,
+        doubts=(
+            *about_samples(plain.calls_ms),
+            *about_window(window, is_accelerator=handle.is_accelerator),
+            *about_profiler(plain.calls_ms, profiled_ms),
+        ),
     )
 
 

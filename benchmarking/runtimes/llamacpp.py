@@ -176,6 +176,14 @@ def _check_cache(workload: Workload, mode: Mapping[str, Scalar]) -> None:
             )
 
 
+def _check_offload(gpu_layers: int, *, op_offload: bool, kv_offload: bool) -> None:
+    """Raise BenchhouseError if llama.cpp would compute on a GPU, as its parameters say after loading."""
+    on_gpu = [name for name, is_on in (("operators", op_offload), ("the cache", kv_offload)) if is_on]
+    on_gpu += [f"{gpu_layers} layers"] if gpu_layers else []
+    if on_gpu:
+        raise BenchhouseError(f"requested the CPU, but llama.cpp offloads {', '.join(on_gpu)} to a GPU")
+
+
 class _Model(EngineModel):
     """What both libraries share: the sizes in the file's header, and room for the longest point."""
 
@@ -217,12 +225,16 @@ class InProcessServer(_Model):
             raise BenchhouseError(
                 f"llama.cpp cannot load {file.name} with these settings: {error} BENCHHOUSE_TRACEBACK=1 shows more"
             ) from error
+        _check_offload(
+            parameters.n_gpu_layers, op_offload=not parameters.no_op_offload, kv_offload=not parameters.no_kv_offload
+        )
         devices: list[Json] = [f"{device['name']}: {device['description']}" for device in xllamacpp.get_device_info()]
         self.facts: Mapping[str, Json] = {
             **self.header,
             "engine": f"xllamacpp {xllamacpp.__version__}",
             "engine_system": str(xllamacpp.get_system_info()).strip(),
             "engine_devices": devices,
+            "gpu_layers": int(parameters.n_gpu_layers),
             "num_threads": int(parameters.cpuparams.n_threads),
             "batch_threads": int(parameters.cpuparams_batch.n_threads),
             "kv_cache_type": [_short_name(parameters.cache_type_k), _short_name(parameters.cache_type_v)],
@@ -251,6 +263,9 @@ class InProcessServer(_Model):
         parameters.n_parallel = self.rows
         parameters.kv_unified = False
         parameters.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
+        parameters.n_gpu_layers = 0  # llama.cpp's own default is all layers, where it is built for a GPU
+        parameters.no_op_offload = True  # would compute large products on a GPU even so
+        parameters.no_kv_offload = True
         parameters.fit_params = False  # would change the requested settings when memory is short
         parameters.warmup = False  # benchhouse measures the warm-up, as with every runtime
         parameters.verbosity = QUIET
@@ -415,6 +430,9 @@ class PythonBinding(_Model):
                 str(file),
                 n_ctx=self.row_tokens,
                 flash_attn=settings.flash_attention != common.OFF,  # llama.cpp's "auto" is on on processors
+                n_gpu_layers=0,
+                offload_kqv=False,
+                op_offload=False,
                 no_perf=False,
                 lora_path=lora,
                 logits_all=False,
@@ -427,6 +445,11 @@ class PythonBinding(_Model):
                 f"llama.cpp cannot load {file.name} with these settings: {first_line(error)}"
             ) from error
         parameters = self.model.context_params
+        _check_offload(
+            self.model.model_params.n_gpu_layers,
+            op_offload=bool(getattr(parameters, "op_offload", False)),
+            kv_offload=bool(parameters.offload_kqv),
+        )
         flash = {
             llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED: "enabled",
             llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED: "disabled",
@@ -435,6 +458,7 @@ class PythonBinding(_Model):
             **self.header,
             "engine": f"llama-cpp-python {llama_cpp.__version__}",
             "engine_system": llama_cpp.llama_print_system_info().decode().strip(),
+            "gpu_layers": int(self.model.model_params.n_gpu_layers),
             "num_threads": int(self.model.n_threads),
             "batch_threads": int(self.model.n_threads_batch),
             "context_tokens": int(self.model.n_ctx()),

@@ -48,6 +48,8 @@ class ScriptRequest:
     """Levels of submodules to include below the modules that the script calls."""
     sequence: str | None = None
     """Absolute path of a file with the build stages."""
+    batch_size: int | None = None
+    """How many items each call holds; None to infer it from the inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class Analysis:
     modules: tuple[GivenModule, ...] = ()
     error: str | None = None
     """Why the script failed, or why no models were found."""
+    traceback: str | None = None
+    """The whole traceback of that failure, if Python has one."""
     log: str | None = None
     """The file with the output of the script; None without one."""
     chosen: tuple[int, ...] = field(default=())
@@ -93,7 +97,9 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
         if (refused := json.loads(lines[-1]).get(REFUSED)) is not None:
             raise UsageError(refused)
         found = from_json(Analysis, json.loads(lines[-1]), MODULE)
-        return Analysis(request=request, modules=found.modules, error=found.error, log=log_text)
+        return Analysis(
+            request=request, modules=found.modules, error=found.error, traceback=found.traceback, log=log_text
+        )
     if done.exit_code is None:
         error = f"it did not finish within {limit_s:g} s: raise --timeout"
     else:
@@ -108,7 +114,9 @@ def analysed(request: ScriptRequest) -> Analysis:
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watch_script(Path(request.path), request.arguments, request.max_depth)
     modules = tuple(_module(one, request, sequence) for one in run.modules)
-    return Analysis(request=request, modules=modules, error=run.error or _incomplete_reason(run))
+    return Analysis(
+        request=request, modules=modules, error=run.error or _incomplete_reason(run), traceback=run.traceback
+    )
 
 
 def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
@@ -127,7 +135,12 @@ def _module(seen: ModuleRecord, request: ScriptRequest, sequence: BuildSequence 
     return describe(
         seen.module,
         seen.hash,
-        recorded_calls([call.arguments for call in seen.calls], [call.executions for call in seen.calls]),
+        recorded_calls(
+            seen.module,
+            [call.arguments for call in seen.calls],
+            [call.executions for call in seen.calls],
+            request.batch_size,
+        ),
         script=Path(request.path).name,
         script_arguments=request.arguments,
         line=seen.line,
@@ -139,6 +152,7 @@ def _module(seen: ModuleRecord, request: ScriptRequest, sequence: BuildSequence 
         seconds=seen.seconds,
         further_executions=seen.further_executions,
         sequence=sequence,
+        batch_size=request.batch_size,
     )
 
 

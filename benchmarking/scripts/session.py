@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Precision, Run
@@ -46,21 +48,26 @@ class Selection:
 class Models:
     """The models of some scripts, and their saved state."""
 
-    analyses: tuple[Analysis, ...]
+    analyses: tuple[Analysis, ...] = ()
     plans: tuple[CellPlan, ...] = ()
     failures: list[str] = field(default_factory=list)
     """Failures of single scripts or models, which do not affect the others."""
+    _planned: int = 0
+    """Number of scripts that are planned."""
+    _refused: list[UnsupportedError] = field(default_factory=list)
     _states: dict[str, states.ScriptState] = field(default_factory=dict)
     """By run id."""
     _by_name: dict[str, states.ScriptState] = field(default_factory=dict)
 
     def plan(
         self, selection: Selection, request: Request, session_id: str, say: Say, machine: Machine | None = None
-    ) -> None:
-        """Plan the chosen models. Raises UsageError for unknown names, UnsupportedError if nothing can run."""
+    ) -> tuple[CellPlan, ...]:
+        """Plan the chosen models of the scripts that are not planned yet; returns the new plans. Raises UsageError for
+        unknown names."""
         machine = machine or Machine()
-        errors: list[UnsupportedError] = []
-        for analysis in self.analyses:
+        plans: tuple[CellPlan, ...] = ()
+        for analysis in self.analyses[self._planned :]:
+            self._planned += 1
             try:
                 found = plan_models(
                     [analysis],
@@ -70,13 +77,18 @@ class Models:
                     say=say,
                 )
             except UnsupportedError as error:
-                errors.append(error)
+                self._refused.append(error)
                 continue
-            self.plans += found
+            plans += found
             self._open_states(analysis, found, say)
-        if errors and not self.plans:
-            raise errors[0]
-        self.failures += [str(error) for error in errors]
+        self.plans += plans
+        return plans
+
+    def check_planned(self) -> None:
+        """Count the models that cannot run as failures. Raises UnsupportedError if none of the models can."""
+        if self._refused and not self.plans:
+            raise self._refused[0]
+        self.failures += [str(error) for error in self._refused]
 
     def build(self, say: Say) -> list[states.BuildRecord]:
         """Make the builds that the launches of all plans would load, and measure nothing."""
@@ -112,31 +124,51 @@ class Models:
         states.write(state)
 
 
-def analyse_all(
+def analyse_all(targets: Sequence[Target], arguments: Sequence[str], **choices: Any) -> Models:
+    """The models of all scripts, as `analyse_each` finds them."""
+    models = Models()
+    for _ in analyse_each(models, targets, arguments, **choices):
+        pass
+    return models
+
+
+def analyse_each(
+    models: Models,
     targets: Sequence[Target],
     arguments: Sequence[str],
     *,
     max_depth: int,
     limit_s: float | None,
     sequence: str | None = None,
+    batch_size: int | None = None,
     say: Say,
-) -> Models:
-    """Run each script once, and find its models. Scripts that fail are reported as failures and do not stop the others.
+) -> Iterator[Analysis]:
+    """Run each script once, and add its models. Scripts that fail are failures of `models` and do not stop the others.
 
-    `sequence` is a file with build stages. Raises UsageError for an invalid one, and for an unknown hash.
+    The next script runs when the next analysis is asked for, so that a caller can measure in between; nothing runs
+    beside a measurement. `sequence` is a file with build stages. Raises UsageError for an invalid one, and for an
+    unknown hash.
     """
-    analyses, failures = [], []
     stages = None if sequence is None else str(Path(sequence).expanduser().resolve())
     if stages is not None and not Path(stages).is_file():
         raise UsageError(f"--sequence-file {sequence}: no such file: check the path")
     for target in targets:
         say(f"running {target.path.name}")
-        request = ScriptRequest(path=str(target.path), arguments=tuple(arguments), max_depth=max_depth, sequence=stages)
+        request = ScriptRequest(
+            path=str(target.path),
+            arguments=tuple(arguments),
+            max_depth=max_depth,
+            sequence=stages,
+            batch_size=batch_size,
+        )
         log = states.states_folder() / f"{states.NOT_IN_NAMES.sub('_', target.path.stem)}.log"
+        started_s = time.monotonic()
         found = analyse(request, log, limit_s)
+        count = len(found.modules)
+        say(f"{target.path.name}: {count} model{'' if count == 1 else 's'} in {time.monotonic() - started_s:.1f} s")
         if found.error is not None:
-            failures.append(f"{target.path.name}: {found.error}")
+            models.failures.append(f"{target.path.name}: {found.error}")
         if found.modules:
             found = replace(found, chosen=choose(found, target.hashes))
-        analyses.append(found)
-    return Models(analyses=tuple(analyses), failures=failures)
+        models.analyses += (found,)
+        yield found

@@ -269,7 +269,7 @@ def _what_changed(old: ScriptState, new: ScriptState) -> str:
 
 
 def _result(run: Run, result: Result) -> ResultRecord:
-    found = result.performance
+    found = run.performance_of(result)
     return ResultRecord(
         run_id=run.run_id,
         runtime=run.cell.runtime,

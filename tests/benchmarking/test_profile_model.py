@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,15 @@ def test_profiles_are_printed_written_and_stored_separately_from_results(scripte
     with Warehouse.open(tmp_path / "db.duckdb", read_only=True) as warehouse:
         sql = "SELECT profiler_overhead_share, profiler, (SELECT count(*) FROM benchmark_results) AS n FROM profiles"
         assert warehouse.query(sql).dicts() == [{"profiler_overhead_share": 0.25, "profiler": "null", "n": 0}]
+
+
+def test_a_profiler_that_slows_calls_by_more_than_half_is_a_doubt(null_script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    null_script(latency_ms={"*": [8.0]}, modules=SHARES, profiler_overhead=0.75)
+    assert profile_model.main([*ARGUMENTS, "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert re.search("^doubts: .*profiler_overhead", out, re.MULTILINE)
+    assert "profiler_overhead (b1 s10): The profiler slowed calls by more than half" in out
 
 
 def test_worker_failures_are_errors_of_the_command(null_script, capsys):

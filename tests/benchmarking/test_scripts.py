@@ -190,6 +190,126 @@ def test_models_of_the_same_class_have_unique_names(found):
         choose(analysis, ["ffff"])
 
 
+def test_a_script_is_measured_before_the_next_one_runs_with_a_line_for_each(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text("import torch\ntorch.nn.Linear(8, 8)(torch.ones(3, 8))")
+    words = ["-s", str(tmp_path), "--all", "--device", "null", "--iterations", "4", "--launches", "1"]
+    assert benchit.main([*words, "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert [run["cell"]["workload"]["model_id"] for run in document["runs"]] == ["first.Linear", "second.Linear"]
+    assert [Path(one["request"]["path"]).stem for one in document["scripts"]] == ["first", "second"]
+    order = ["running first.py", "first.py: 1 model in", "point 1/1", "running second.py", "second.py: 1 model in"]
+    places = [captured.err.index(text) for text in order]
+    assert places == sorted(places)
+
+
+ILL_CONDITIONED = """
+import torch
+
+
+class Difference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        large = 1e6 * torch.randn(512, 8)
+        self.weight = torch.nn.Parameter(torch.cat([large, 1e-2 * torch.randn(512, 8) - large]))
+
+    def forward(self, x):
+        return torch.cat([x, x], dim=1) @ self.weight
+
+
+Difference()(torch.randn(4, 512))
+"""
+
+
+def test_an_ill_conditioned_model_is_measured_with_that_doubt_and_is_no_bad_export(tmp_path, capsys, monkeypatch):
+    """Its float32 outputs are sums of large values that cancel, so every order of the additions gives another one."""
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    script = script_file(tmp_path, ILL_CONDITIONED)
+    words = [str(script), "--device", "cpu", "--runtime", "ort", "--json", *QUICK]
+    assert benchit.main(words) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    (result,) = run["results"]
+    found = {one["kind"]: one for one in result["doubts"]}
+    assert result["status"] == "ok"
+    assert "output_differs" not in found
+    assert found["ill_conditioned"]["evidence"]["float64_error"] > 0.1
+    assert run["preparation"]["build"]["agreement"]["float64_error"] > 0.1
+
+
+def script_file(folder, text):
+    path = folder / "script.py"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("call", "batch"),
+    [
+        ("torch.nn.Linear(10, 5)(torch.rand(10))", None),
+        ("torch.nn.Linear(10, 5)(torch.rand(4, 10))", 4),
+        ("torch.nn.Conv2d(3, 8, 3)(torch.rand(3, 32, 32))", None),
+        ("torch.nn.Conv2d(3, 8, 3)(torch.rand(3, 3, 32, 32))", 3),
+        ("torch.nn.LSTM(8, 4)(torch.rand(12, 2, 8))", None),
+        ("torch.nn.LSTM(8, 4, batch_first=True)(torch.rand(2, 12, 8))", 2),
+        ("Graph()(torch.rand(6, 4), torch.ones(2, 9, dtype=torch.long))", None),
+        ("Graph()(torch.rand(6, 4), torch.rand(6, 6))", None),
+        ("Pair()(torch.ones(2, 7, dtype=torch.long), torch.arange(7)[None])", 2),
+    ],
+)
+def test_a_batch_is_what_all_inputs_show_and_else_a_call_is_one_item(cache, tmp_path, call, batch):
+    text = (
+        "import torch\nclass Graph(torch.nn.Module):\n    def forward(self, x, edge_index):\n"
+        "        return x[edge_index[0].long() % len(x)]\n"
+        "class Pair(torch.nn.Module):\n    def forward(self, ids, positions):\n        return ids + positions\n"
+    )
+    (module,) = analysed(ScriptRequest(path=str(script_file(tmp_path, text + call)))).modules
+    (found,) = module.calls
+    assert (found.is_batch_known, found.point.batch_size) == (batch is not None, batch or 1)
+
+
+def test_throughput_counts_calls_unless_the_user_says_what_a_call_holds(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    script = script_file(tmp_path, "import torch\ntorch.nn.Linear(10, 5)(torch.rand(10))")
+    words = [str(script), "--device", "cpu", *QUICK]
+    assert benchit.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "calls/s" in printed
+    assert re.search(r"b1: [\d.]+ milliseconds on average, [\d.e+]+ calls per second", printed)
+    assert "--batch-size N says it" in printed
+    assert benchit.main([*words, "--batch-size", "10"]) == 0
+    assert re.search(r"b10: [\d.]+ milliseconds on average, [\d.e+]+ items per second", capsys.readouterr().out)
+
+
+def test_a_failing_scripts_whole_traceback_is_in_its_log_and_shown_on_request(cache, tmp_path, capsys, monkeypatch):
+    text = (
+        "import torch\ntorch.nn.Linear(4, 4)(torch.ones(1, 4))\n"
+        "def fall(n):\n    return fall(n - 1) if n else torch.zeros(2) @ torch.zeros(3)\nfall(3)\n"
+    )
+    script = script_file(tmp_path, text)
+    assert benchit.main([str(script), "--analyze-only"]) == 1
+    captured = capsys.readouterr()
+    log = re.search(r"whole traceback is in (\S+); shown with BENCHHOUSE_TRACEBACK=1", captured.err)[1]
+    stored = Path(log).read_text()
+    assert stored.count("in fall\n") == 3
+    assert "[Previous line repeated 1 more time]" in stored
+    assert stored.startswith("Traceback (most recent call last):\n" + f'  File "{script}", line 5, in <module>')
+    assert "Traceback" not in captured.err
+    monkeypatch.setenv("BENCHHOUSE_TRACEBACK", "1")
+    assert benchit.main([str(script), "--analyze-only"]) == 1
+    assert stored.strip() in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("load", ["torch.load('{path}')", "safetensors.torch.load_file('{path}')"])
+def test_a_script_that_reads_a_git_lfs_pointer_is_told_so(cache, tmp_path, load):
+    pointer = tmp_path / "weights.bin"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132735\n")
+    text = "import torch, safetensors.torch\n" + load.format(path=pointer)
+    error = analysed(ScriptRequest(path=str(script_file(tmp_path, text)))).error
+    assert error.endswith(f"; {pointer} is a git-lfs pointer to the file: run `git lfs pull`")
+
+
 def test_failing_scripts_keep_their_calls_and_name_the_line(found):
     assert found("failing").error == "failing.py, line 4: ValueError: the data are missing"
     assert found("arguments").error == "it ended with exit code 2"

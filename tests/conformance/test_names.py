@@ -45,7 +45,7 @@ HOMONYMS = {
     },
     "benchmarking/devices/support/torch_gpu.py": {"cuda": "torch's device"},
     "benchmarking/export_to_onnx.py": {"openvino": "a file format, and the package that writes it"},
-    "benchmarking/workloads/support/graph_file.py": {"openvino": "a file format, and the package that reads it"},
+    "benchmarking/workloads/support/graph_contents.py": {"openvino": "a file format, and the package that reads it"},
     "benchmarking/workloads/support/engine_folder.py": {"cpu": "a provider of ONNX Runtime"},
     "benchmarking/workloads/support/exported_folder.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/graphs/bundle.py": {"openvino": "a file format"},

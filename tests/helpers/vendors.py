@@ -69,7 +69,7 @@ class RecordedNvml:
         source, keys = (
             (arguments[0], arguments[1:]) if name.startswith("nvmlDevice") else (self.recording["system"], ())
         )
-        answer = source[name]
+        answer = source.get(name, {"error": self.NVML_ERROR_NOT_SUPPORTED})
         for key in keys:
             answer = answer[str(key)] if not (isinstance(answer, dict) and "error" in answer) else answer
         return self._value(answer)

@@ -60,6 +60,24 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
             raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
 
 
+LFS_MARK, LFS_BYTES = b"version https://git-lfs.github.com/spec/", 1024
+"""Beginning and maximum size of a git-lfs pointer, which takes the place of a large file in a clone without git-lfs."""
+
+
+def lfs_pointer(path: str | os.PathLike[str]) -> str | None:
+    """None, or what to do about a file that is only a git-lfs pointer to its content. Any other file, unreadable ones
+    too, is none."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LFS_BYTES:
+            return None
+        with Path(os.fsdecode(path)).open("rb") as opened:
+            is_pointer = opened.read(len(LFS_MARK)) == LFS_MARK
+    except (OSError, ValueError, TypeError):
+        return None
+    return f"{os.fsdecode(path)} is a git-lfs pointer to the file: run `git lfs pull`" if is_pointer else None
+
+
 def read_text(path: Path, max_bytes: int) -> str:
     """The text of a file in UTF-8, without a byte order mark. Raises UnreadableError; FormatError for one that is
     larger or not text."""
@@ -131,6 +149,8 @@ def parse_json(
     `refuse_values`, a whole number of too many digits is read as infinity, and half of a surrogate pair as U+FFFD.
     """
     check_json(content, where)
+    if content.startswith(LFS_MARK):
+        raise FormatError(f"{where}: a git-lfs pointer in place of the file: run `git lfs pull`")
     try:
         text = content.decode("utf-8-sig")
         whole = _whole if refuse_values else whole_or_infinity

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class Node:
     properties: dict[str, int]
     device: Path
     """Folder of its PCI device, reached through the render node."""
+    function: int = 0
+    """Its PCI function: partitions of one GPU share an address."""
 
 
 def nodes(sys: Path) -> list[Node]:
@@ -67,6 +69,7 @@ def _node(path: Path, properties: dict[str, int], sys: Path) -> Node:
     location = properties.get("location_id", 0)  # PCI bus, slot and function packed in 16 bits
     return Node(
         address=pci_address(properties.get("domain", 0), location >> 8, location >> 3 & 0x1F),
+        function=location & 0x7,
         name=text_or_empty(path / "name"),
         gfx_target=gfx_target(properties.get("gfx_target_version", 0)),
         properties=properties,
@@ -92,6 +95,8 @@ def node_facts(node: Node) -> Readings:
             "power_cap_default_w": lambda: read_int(_sensor(node, "power1_cap_default")) / MICRO,
             "clock_max_hz": lambda: node.properties["max_engine_clk_fcompute"] * MICRO,
             "compute_partition": lambda: read_text(node.device / "current_compute_partition"),
+            "memory_partition": lambda: read_text(node.device / "current_memory_partition"),
+            "pci_function": lambda: node.function,
             "pcie_width": lambda: read_int(node.device / "current_link_width"),
             "pcie_width_max": lambda: read_int(node.device / "max_link_width"),
         }
@@ -268,6 +273,7 @@ def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
             "power_cap_default_w": watts("default_power_cap"),
             "clock_max_hz": lambda: smi.entry("amdsmi_get_clock_info", "max_clk", handle, graphics) * HZ_PER_MHZ,
             "compute_partition": lambda: known(smi.call("amdsmi_get_gpu_compute_partition", handle), "partition"),
+            "memory_partition": lambda: known(smi.call("amdsmi_get_gpu_memory_partition", handle), "partition"),
             "pcie_width": lambda: _pcie(smi, handle, "pcie_metric", "pcie_width"),
             "pcie_width_max": lambda: _pcie(smi, handle, "pcie_static", "max_pcie_width"),
         }
@@ -312,11 +318,13 @@ class AmdSmiMonitor:
     def state(self) -> Readings:
         no_default = all_missing(f"{NOT_SUPPORTED}: AMD does not publish a default clock", ("clock_default_hz",))
         no_time = all_missing(f"{NOT_SUPPORTED}: amdsmi counts violations, not their duration", ("violation_ns",))
+        status = gather({"status": self._violation_status})  # once: each reading waits 100 ms
+        violations = dict[str, Any](status.values.get("status", {}))  # type: ignore[arg-type]
         read = gather(
             {
                 "power_w": self._power_w,
-                "throttle_reasons": self._throttle_reasons,
-                "throttle_counters": self._throttle_counters,
+                "throttle_reasons": lambda: _throttle_reasons(_violations(violations, "active", status.missing)),
+                "throttle_counters": lambda: _throttle_counters(_violations(violations, "acc", status.missing)),
             }
         )
         return no_default | no_time | read | self.conditions() | self._owners.use(self._clients)
@@ -347,24 +355,8 @@ class AmdSmiMonitor:
         readings = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
         return float(known(next((watts for watts in readings if watts not in (None, "N/A")), None), "socket power"))
 
-    def _throttle_reasons(self) -> list[Json]:
-        return list[Json](
-            sorted({VIOLATIONS[key] for key, is_active in self._violations("active").items() if is_active})
-        )
-
-    def _throttle_counters(self) -> dict[str, Json]:
-        """Number of throttling events by reason since the driver was loaded."""
-        counts = self._violations("acc")
-        return {
-            reason: sum(int(count) for key, count in counts.items() if VIOLATIONS[key] == reason)
-            for reason in sorted({VIOLATIONS[key] for key in counts})
-        }
-
-    def _violations(self, group: str) -> dict[str, Any]:
-        """Entries of the violation status in a group ("active" or "acc"). Raises UnreadableError."""
-        status = self._smi.call("amdsmi_get_violation_status", self._handle)
-        found = {key: status.get(f"{group}_{key}") for key in VIOLATIONS}
-        return known({key: entry for key, entry in found.items() if entry not in (None, "N/A")} or None, "violations")  # type: ignore[no-any-return]
+    def _violation_status(self) -> dict[str, Json]:
+        return dict(self._smi.call("amdsmi_get_violation_status", self._handle))
 
     def _energy_j(self) -> float:
         """amdsmi_get_energy_count: counts x microjoules per count. ROCm before 6.4 calls the counts "power"."""
@@ -376,3 +368,23 @@ class AmdSmiMonitor:
         """The processes on the GPU. amdsmi counts time on the graphics engines only, not on compute."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         return {int(one["pid"]): Client(memory_bytes=int(one["memory_usage"]["vram_mem"])) for one in listed}
+
+
+def _throttle_reasons(violations: Mapping[str, Any]) -> list[Json]:
+    return list[Json](sorted({VIOLATIONS[key] for key, is_active in violations.items() if is_active}))
+
+
+def _throttle_counters(violations: Mapping[str, Any]) -> dict[str, Json]:
+    """Number of throttling events by reason since the driver was loaded."""
+    return {
+        reason: sum(int(count) for key, count in violations.items() if VIOLATIONS[key] == reason)
+        for reason in sorted({VIOLATIONS[key] for key in violations})
+    }
+
+
+def _violations(status: Mapping[str, Any], group: str, missing: Mapping[str, str]) -> dict[str, Any]:
+    """Entries of the violation status in a group ("active" or "acc"). Raises UnreadableError."""
+    if why := missing.get("status"):
+        raise UnreadableError(why)
+    found = {key: status.get(f"{group}_{key}") for key in VIOLATIONS}
+    return known({key: entry for key, entry in found.items() if entry not in (None, "N/A")} or None, "violations")  # type: ignore[no-any-return]

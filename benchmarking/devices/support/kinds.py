@@ -18,6 +18,9 @@ HASH_VERSION = 1
 HOST_FIELDS = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes")
 """Host facts that are fields of Hardware; the others go into its `host`."""
 
+WHOLE_COMPUTE, WHOLE_MEMORY = ("SPX", "N/A", ""), ("NPS1", "N/A", "")
+"""Modes of an AMD GPU that is not partitioned."""
+
 FREE = "free_memory_bytes"
 """Name of the reading, and of the fact in which a probe may report it."""
 TOTAL = "device_memory_bytes"
@@ -106,7 +109,22 @@ def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
         "cpu_threads": int_fact(host, "cpu_threads"),
         "numa_nodes": int_fact(host, "numa_nodes"),
         "memory_class_bytes": None if memory_bytes is None else memory_class_bytes(memory_bytes),
+        **_partition(device),
     }
+
+
+def _partition(device: Device) -> dict[str, Json]:
+    """What part of a GPU the device is; empty for a whole one, whose ids are those from before parts were told apart.
+
+    A MIG instance has its profile, memory and multiprocessors; a partition of an AMD GPU its modes, and the number of
+    compute units, which all partitions of a GPU share.
+    """
+    facts = device.facts.values
+    if (profile := facts.get("mig_profile")) is not None:
+        return {"partition": [profile, device.memory_bytes, facts.get("multiprocessors")]}
+    modes = [facts.get("compute_partition"), facts.get("memory_partition")]
+    is_whole = modes[0] in (None, *WHOLE_COMPUTE) and modes[1] in (None, *WHOLE_MEMORY)
+    return {} if is_whole else {"partition": [*modes, facts.get("compute_units")]}
 
 
 def memory_class_bytes(memory_bytes: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -201,6 +201,53 @@ def is_split(nvml: Nvml, handle: Any) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A MIG instance, as a process sees it in place of the GPU."""
+
+    uuid: str
+    name: str
+    """With its profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"."""
+    memory_bytes: int
+    facts: Readings
+
+
+def instances(nvml: Nvml, handle: Any) -> list[Instance]:
+    """The MIG instances of a GPU in the driver's order; empty for a whole GPU, and where the driver lists none."""
+    if not is_split(nvml, handle):
+        return []
+    found = []
+    try:
+        count = int(nvml.call("nvmlDeviceGetMaxMigDeviceCount", handle))
+    except UnreadableError:
+        return []
+    for index in range(count):
+        try:
+            mig = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        except UnreadableError:  # numbers without an instance
+            continue
+        found.append(_instance_of(nvml, mig))
+    return found
+
+
+def _instance_of(nvml: Nvml, mig: Any) -> Instance:
+    name = text(nvml.call("nvmlDeviceGetName", mig))
+    attributes = gather(
+        {
+            "multiprocessors": lambda: int(nvml.call("nvmlDeviceGetAttributes", mig).multiprocessorCount),
+            "mig_compute_slices": lambda: int(nvml.call("nvmlDeviceGetAttributes", mig).computeInstanceSliceCount),
+        }
+    )
+    uuid = text(nvml.call("nvmlDeviceGetUUID", mig))
+    profile = name.rpartition(" MIG ")[2]
+    return Instance(
+        uuid=uuid,
+        name=name,
+        memory_bytes=int(nvml.call("nvmlDeviceGetMemoryInfo", mig).total),
+        facts=attributes | Readings(values={"mig_profile": profile, "mig_uuid": uuid}),
+    )
+
+
 def text(value: str | bytes) -> str:
     """NVML's text, which older bindings return as bytes."""
     return value.decode() if isinstance(value, bytes) else value
@@ -222,6 +269,8 @@ class NvmlMonitor:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
         self._is_split = is_split(nvml, self._handle)
+        self._highest_hz = 0
+        """The highest SM clock of all states so far, for boards without a default clock."""
         self._seen_us = time.time_ns() // NS_PER_US
         """Timestamp of the last utilization sample read, on the machine's clock."""
         self._owners = ProcessOwners.at_start(self._compute_clients, own_pid, is_in_use=is_in_use)
@@ -244,9 +293,13 @@ class NvmlMonitor:
         )
 
     def state(self) -> Readings:
+        conditions = self.conditions()
+        if isinstance(clock_hz := conditions.values.get("clock_hz"), int):
+            self._highest_hz = max(self._highest_hz, clock_hz)
         read = gather(
             {
                 "clock_default_hz": lambda: default_clock_hz(self._nvml, self._handle),
+                "clock_highest_hz": lambda: self._highest_hz or None,
                 "power_w": self._mean_power_w,
                 "throttle_reasons": self._throttle_reasons,
                 "throttle_counters": self._throttle_counters,
@@ -257,7 +310,7 @@ class NvmlMonitor:
                 "pcie_width": lambda: self._call("nvmlDeviceGetCurrPcieLinkWidth"),
             }
         )
-        return read | self.conditions() | self._owners.use(self._clients)
+        return read | conditions | self._owners.use(self._clients)
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})
@@ -306,8 +359,8 @@ class NvmlMonitor:
         busy = self._busy_percent()
         if busy is None:
             return clients
-        others = {pid: Client(computes=False) for pid in busy if pid not in clients}
-        return {pid: replace(one, busy_percent=busy.get(pid, 0)) for pid, one in (clients | others).items()}
+        # A pid that is listed for utilization only is one of the host's, in another namespace.
+        return {pid: replace(one, busy_percent=busy.get(pid, 0)) for pid, one in clients.items()}
 
     def _graphics_pids(self) -> frozenset[int]:
         """The processes that draw; empty if the driver does not list them."""

@@ -235,8 +235,9 @@ class TorchGpuKind(DeviceKind):
     has_cuda_graphs = True
     flash_attention: tuple[int, ...] = (2,)
     has_torchao_kernels = True
-    visibility: tuple[str, ...]
-    """Environment variables that hide GPUs from this process."""
+    visibility: tuple[tuple[str, ...], ...]
+    """Environment variables that hide GPUs from this process: groups that apply one after the other; of a group the
+    first one that is set counts, as in torch."""
 
     def open(self, device: Device) -> DeviceHandle:
         monitor = self.monitor(device)
@@ -272,10 +273,11 @@ class TorchGpuKind(DeviceKind):
             return (self.absent(f"{found[0].name} was found, but {why_not_torch}"),)
         counts = Counter(device.name for device in found)
         usable_devices = tuple(replace(device, count=counts[device.name]) for device in found)
-        for variable in self.visibility:
-            usable_devices = visible(usable_devices, os.environ.get(variable)) if usable_devices else usable_devices
+        effective = [name for group in self.visibility for name in [one for one in group if one in os.environ][:1]]
+        for variable in effective:
+            usable_devices = visible(usable_devices, os.environ[variable]) if usable_devices else usable_devices
         if not usable_devices:
-            settings = " ".join(f"{name}={os.environ[name]}" for name in self.visibility if name in os.environ)
+            settings = " ".join(f"{name}={os.environ[name]}" for name in effective)
             return (self.absent(f"{settings} hides all GPUs ({len(found)} x {found[0].name}): unset it"),)
         return usable_devices
 

@@ -34,6 +34,7 @@ from benchmarking.graphs.export import files
 from benchmarking.workloads.support import exported_folder, graph_file
 from benchmarking.workloads.support.exported_folder import is_export, why_not_point
 from benchmarking.workloads.support.families import plugin_of, recipe_of
+from benchmarking.workloads.support.graph_contents import WEIGHTS
 
 if TYPE_CHECKING:
     from benchmarking.graphs.export.plans import Plan, Traced
@@ -92,6 +93,7 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
     if is_onnx:
         files.check(copy)
     weights = files.weights([copy]) if is_onnx else None
+    described: Any = workload.config.get(WEIGHTS, {})
     names = [one["name"] for one in outputs]
     graph = Graph(
         file=copy.name,
@@ -108,7 +110,7 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
         exporter=USER_FILE,
         parameter_count=workload.parameter_count,
         weights_bytes=None if weights is None else weights.size_bytes,
-        weight_dtypes={} if weights is None else weights.values_by_dtype,
+        weight_dtypes=described if weights is None else weights.values_by_dtype,
     )
     write_bundle(folder, bundle)
     return build_facts(bundle)

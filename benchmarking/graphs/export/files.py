@@ -218,7 +218,8 @@ def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 
 def weights(paths: Sequence[Path]) -> Weights:
-    """Bytes and numbers of the initializers. A byte with two packed 4-bit weights (MatMulNBits) counts as two."""
+    """Bytes and numbers of the initializers and of larger constants, including those of subgraphs. A byte with two
+    packed 4-bit weights (MatMulNBits) counts as two."""
     import onnx
 
     size_bytes = 0
@@ -226,12 +227,24 @@ def weights(paths: Sequence[Path]) -> Weights:
     for path in paths:
         graph = onnx.load(str(path), load_external_data=False).graph
         packed = {node.input[1] for node in graph.node if node.op_type == "MatMulNBits" and _bits(node) == 4}
-        for tensor in graph.initializer:
+        for tensor in _stored_tensors(graph):
             values = prod(tensor.dims)
             size_bytes += _size_bytes(tensor, values)
             name, values = ("int4", 2 * values) if tensor.name in packed else (_dtype(tensor.data_type), values)
             counts[name] = counts.get(name, 0) + values
     return Weights(size_bytes=size_bytes, values_by_dtype=dict(sorted(counts.items())))
+
+
+def _stored_tensors(graph: Any) -> Iterator[Any]:
+    """The initializers of a graph and of its subgraphs, and constants of more than one value: some exporters write all
+    weights as constants."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value" and prod(attribute.t.dims) > 1:
+                yield attribute.t
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _stored_tensors(inner)
 
 
 def weight_files(path: Path) -> tuple[Path, ...]:

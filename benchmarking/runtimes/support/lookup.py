@@ -20,6 +20,11 @@ def default_runtime() -> str:
     return next(runtime.name for runtime in _runtimes() if runtime.is_default)
 
 
+def compiling_runtime() -> str:
+    """The name of the runtime that compiles a model's code."""
+    return next(runtime.name for runtime in _runtimes() if getattr(runtime, "compiles", False) is True)
+
+
 def export_runtimes() -> Mapping[str, str]:
     """The usual runtime for each format of exported files."""
     return {runtime.export_format: runtime.name for runtime in _runtimes() if runtime.export_format is not None}

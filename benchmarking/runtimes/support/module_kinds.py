@@ -26,6 +26,7 @@ from benchmarking.core.profiles import (
 )
 
 NAME_PATTERNS = (
+    (ATTENTION, re.compile(r"rotary|(^|_)rope(_|$)", re.IGNORECASE)),  # tables of positions, which attention applies
     (NORMALISATION, re.compile(r"norm(alization)?(\d*d)?$|(^|_)(ln|norm)(_?\w)?$", re.IGNORECASE)),
     (EMBEDDING, re.compile(r"embed(ding)?s?$", re.IGNORECASE)),
     (ATTENTION, re.compile(r"(attention|attn)\d*$", re.IGNORECASE)),

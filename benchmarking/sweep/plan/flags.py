@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
-from benchmarking.core.command_line import add_model_id, default_database
+from benchmarking.core.command_line import add_model_id, default_database, dimension, input_value
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Precision
 from benchmarking.core.settings import add_settings
@@ -35,6 +36,40 @@ def add_named_model(group: argparse._ArgumentGroup) -> None:
 def add_model(group: argparse._ArgumentGroup) -> None:
     """The task and the weights of a model."""
     add_settings(group, MEASURING, "task", "weights")
+
+
+def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
+    """What only the user knows about the inputs of a graph file."""
+    group.add_argument(
+        "--dim",
+        type=dimension,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable (default: guessed, printed)",
+    )
+    group.add_argument(
+        "--input",
+        type=input_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of an input of such a file, as in sr=16000; repeatable (default: random)",
+    )
+    group.add_argument("--inputs", metavar="FILE", help=".npz file with whole inputs by name (default: none)")
+
+
+def graph_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a request for the inputs of a graph file. Raises UsageError for a name given twice."""
+    for flag in ("dim", "input"):
+        names = [name for name, _ in getattr(arguments, flag)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"--{flag} {twice[0]} is given {names.count(twice[0])} times: give it once")
+    return {
+        "dims": dict(arguments.dim),
+        "input_values": dict(arguments.input),
+        "inputs_file": arguments.inputs,
+    }
 
 
 def add_device(group: argparse._ArgumentGroup) -> None:
@@ -210,6 +245,7 @@ def _request(arguments: argparse.Namespace, model_id: str, command: tuple[str, .
         **{AXES[name].key: getattr(arguments, AXES[name].key) for name in POINT_FIELDS},
         axes=axes(arguments),
         cpu_list=arguments.cpu_list,
+        **(graph_inputs(arguments) if hasattr(arguments, "dim") else {}),
         options=options_in(vars(arguments)),
         rebuild=arguments.rebuild,
         settings=chosen_settings(arguments),

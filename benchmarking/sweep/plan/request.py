@@ -25,6 +25,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support import exported_folder
 from benchmarking.workloads.support.families import no_axis, plugin_of
 from benchmarking.workloads.support.footprint import Fit
+from benchmarking.workloads.support.graph_inputs import GraphChoices
 
 DEVICES = "benchmarking.devices"
 
@@ -48,6 +49,12 @@ class Request:
     """Values of the axes in `benchmarking.core.axes.FURTHER`, by name."""
     shared_axes: frozenset[str] = frozenset()
     """Axes requested for several models at once, ignored for models that lack them."""
+    dims: Mapping[str, int | str] = field(default_factory=dict)
+    """For a graph file: sizes of free dimensions by name, or "batch"."""
+    input_values: Mapping[str, float] = field(default_factory=dict)
+    """For a graph file: a value for all elements of an input, by input."""
+    inputs_file: str | None = None
+    """For a graph file: a .npz file with whole inputs."""
     num_threads: int | None = None
     cpu_list: str | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
@@ -76,7 +83,9 @@ def workload_of(request: Request) -> Workload:
     """The workload of a request; may query the hub. Raises UsageError and StorageError as `resolve` does."""
     from benchmarking.workloads.support.resolve import resolve
 
-    return resolve(request.model_id, task=request.task, weights=request.weights, seed=request.settings.seed)
+    graph = GraphChoices(dimensions=request.dims, values=request.input_values, file=request.inputs_file)
+    seed = request.settings.seed
+    return resolve(request.model_id, task=request.task, weights=request.weights, seed=seed, graph=graph)
 
 
 def plan_cell(

@@ -15,15 +15,19 @@ from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_RUN,
     NOT_SUPPORTED,
+    Doubt,
     Family,
+    Json,
     Measurement,
     Point,
     Precision,
     Workload,
 )
-from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.graphs.export.conditioning import explains
+from benchmarking.measure.correctness import Comparison, about_difference, compare
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import CheckedOutput
+from benchmarking.sweep.run.conditioning import float64_error_of
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import (
     has_reference,
@@ -32,7 +36,8 @@ from benchmarking.sweep.run.reference import (
     needs_reference,
     reference_flops,
 )
-from benchmarking.workloads.support.exported_folder import is_export
+from benchmarking.workloads.support.exported_folder import is_export, torch_workload
+from benchmarking.workloads.support.families import is_given
 from benchmarking.workloads.support.graph_file import format_of
 
 COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
@@ -50,6 +55,9 @@ class Check:
     """Why there is no reference."""
     is_wanted: bool
     """False if no reference is possible, so that its absence raises no doubt."""
+    point: Point
+    torch_workload: Workload | None
+    """The model of the reference, as another process can load it; None without one."""
 
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
@@ -61,6 +69,8 @@ class Check:
             digest=digest,
             why_not=None if digest is not None else _why_not(job, point),
             is_wanted=needs_reference(job.cell) or not has_reference(job.cell),
+            point=dataclasses.replace(point, concurrency=1),
+            torch_workload=None if is_of_this_process(job.cell.workload) else torch_workload(job.cell.workload),
         )
 
     def __call__(self, arrays: Mapping[str, Any]) -> CheckedOutput:
@@ -84,8 +94,19 @@ class Check:
                 missing=dict(readings.missing),
                 extra={"output_errors": by_array} if len(by_array) > 1 else {},
             ),
-            doubts=about_difference(comparison, self.precision, self.family),
+            doubts=self._about(comparison),
         )
+
+    def _about(self, comparison: Comparison) -> tuple[Doubt, ...]:
+        """Doubts about a difference: that of an ill-conditioned model is its own, not the runtime's."""
+        doubts = about_difference(comparison, self.precision, self.family)
+        if not doubts or self.digest is None or self.torch_workload is None:
+            return doubts
+        error = float64_error_of(self.torch_workload, self.point, self.digest)
+        if not explains(error, comparison):
+            return doubts
+        evidence: dict[str, Json] = {"float64_error": error, "relative_l2": comparison.relative_l2}
+        return (doubt("ill_conditioned", **evidence, precision=self.precision),)
 
     def with_work(self, measurement: Measurement) -> Measurement:
         """The measurement with the `flops` of the reference, if its own are missing."""
@@ -106,6 +127,11 @@ class Check:
             result=PassResult(missing=dict.fromkeys(COLUMNS, why)),
             doubts=(doubt("not_compared", why=why),) if self.is_wanted else (),
         )
+
+
+def is_of_this_process(workload: Workload) -> bool:
+    """Whether the model was passed in this process, so that no other one can load it."""
+    return is_given(workload) and workload.path is None
 
 
 def _why_not(job: Job, point: Point) -> str:

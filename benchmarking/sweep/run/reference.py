@@ -21,7 +21,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import processor
+from benchmarking.devices.support.kinds import has, processor
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of
@@ -42,7 +42,7 @@ def is_reference(cell: Cell) -> bool:
     """Whether a cell is the reference itself."""
     if cell.runtime != _reference_runtime(cell) or cell.precision != "float32":
         return False
-    if len(parts(cell.device)) > 1:
+    if not _computes_references(cell):
         return False
     default = plugin_of(cell.workload).default_attention(cell.workload.config)
     if cell.runtime_mode.get("attention", default) != default:
@@ -67,13 +67,21 @@ def _reference_runtime(cell: Cell) -> str:
     return runtime.reference or default_runtime()
 
 
+def _computes_references(cell: Cell) -> bool:
+    """Whether the reference is computed on the cell's device: the CPU, or one that is not hardware. An accelerator's
+    own float32 result would only be compared with itself."""
+    device = parts(cell.device)[0]
+    is_hardware = has(device.type, lambda kind: kind.is_hardware)
+    return len(parts(cell.device)) == 1 and (device.type == processor().name or not is_hardware)
+
+
 def reference_cell(cell: Cell) -> Cell:
-    """The float32 cell of the reference runtime: on the same device if that runtime supports it, else on the CPU."""
+    """The float32 cell of the reference runtime, on the CPU."""
     name = _reference_runtime(cell)
     reference: Runtime = plugins.load(RUNTIMES, name)
     device = parts(cell.device)[0]
     workload = torch_workload(cell.workload) or cell.workload
-    if reference.supports(device, workload, "float32") is not None:
+    if not _computes_references(cell) or reference.supports(device, workload, "float32") is not None:
         (device,) = processor().probe()
     return dataclasses.replace(
         cell,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Sweep, Track, check_location, closing, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.live import observed
+from benchmarking.workloads.support.families import chosen_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class Show:
     """The text of the finished runs; None for `tables`."""
     document: Callable[[Sequence[Run]], Json] | None = None
     """The JSON document of the finished runs; None for a list of them."""
+    is_last: bool = True
+    """False for runs whose document the caller prints with those of later ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ def run_plans(
 ) -> int:
     """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run."""
     with spool.opened_folder(output_dir) as folder:
-        _note_weights(plans)
+        note_choices(plans)
         tracks = [Track.start(folder, plan) for plan in plans]
         return _measure(
             tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished, executor=executor
@@ -188,10 +191,10 @@ def _store(one: Finished, saves: bool, ingest: Ingest | None, show: Show) -> int
 
 
 def _print(runs: Sequence[Run], show: Show) -> None:
-    if show.json:
+    if show.json and show.is_last:
         document = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
         print(json.dumps(document, indent=1))
-    elif runs:
+    elif runs and not show.json:
         print((tables if show.text is None else show.text)(runs, stdout_page()))
 
 
@@ -206,11 +209,9 @@ def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     return "\n\n".join([*texts, *(scaling_text(one, page) for one in scalings(runs))])
 
 
-def _note_weights(plans: Sequence[CellPlan]) -> None:
-    workloads = [plan.cell.workload for plan in plans if plan.cell.workload.weights_reason is not None]
-    for text in dict.fromkeys(
-        f"{one.model_id}: random weights (seed {one.seed}): {one.weights_reason}" for one in workloads
-    ):
+def note_choices(plans: Iterable[CellPlan]) -> None:
+    """Print what was chosen for the models without being requested, once per model."""
+    for text in dict.fromkeys(text for plan in plans for text in chosen_texts(plan.cell.workload)):
         note(text)
 
 

@@ -1,15 +1,20 @@
 """A profile as text and tables: where the time goes, and what to try, each with measured evidence.
 
-Every piece of advice is backed by evidence in the profile: a share of the time, a count, or a measured peak rate.
+Every piece of advice is backed by evidence in the profile: a share of the time, a count, or a measured peak rate. A
+command is only advised if it passes the checks of a command that is typed, on the device of the profile.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
 
+from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.profiles import (
     ATTENTION,
@@ -23,11 +28,15 @@ from benchmarking.core.profiles import (
     OperatorTime,
     Profile,
 )
+from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, visible, wrapped
 from benchmarking.measure.profiling import COPY_RATE
-from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.measure.settings import settings
+from benchmarking.runtimes.support.lookup import compiling_runtime, default_runtime
+from benchmarking.sweep.plan.plan import Machine
+from benchmarking.sweep.plan.request import Request, plan_points
 
 MAX_LAYERS, MAX_OPERATORS = 12, 10
 MIN_SHARE = 0.15
@@ -40,6 +49,13 @@ FASTER_PEAK = 1.3
 KIND_NAMES = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
 OUTLIER_RATIO = 3.0
 """Ratio to the median call from which on other programs probably disturbed the slowest call."""
+MIN_SIBLINGS = 3
+OUTLIER_FACTOR, MIN_OUTLIER_SHARE = 2.0, 0.1
+"""A part is an outlier if it takes this many times the median of its siblings, and the excess is this share of a
+call."""
+SAME_EXCESS = 0.8
+"""A part inside another explains its excess from this share of it on."""
+LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 HALF_PRECISIONS = ("bfloat16", "float16")
 SOFTMAX = ("softmax", "bmm", "baddbmm")
 FUSED_ATTENTION = ("scaled_dot_product", "flash", "attention")
@@ -50,14 +66,17 @@ class Advice:
     """Something to try."""
 
     what: str
-    """batch, compile, precision, attention, quantise, memory, tokenize or graph breaks."""
+    """outlier, batch, compile, precision, attention, quantise, memory, tokenize or graph breaks."""
     text: str
     """The advice with its evidence."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """The advised flags (runtime, precision or an option) -> value; empty for advice without a command."""
 
 
 def profile_text(profile: Profile, page: Page = PLAIN) -> str:
     """The summary of a profile."""
     tips = [f"{one.what}: {one.text}" for one in advice(profile)] or ["nothing stands out in this profile"]
+    doubts = doubt_notes((one.kind, profile.point.label) for one in profile.call.doubts)
     parts = [
         "\n".join(_header(profile)),
         table_text(_times(profile), page),
@@ -66,24 +85,51 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
         table_text(_operators(profile), page),
         "Where the time goes\n" + wrapped("\n".join(_time_sentences(profile)), page.text_width),
         "What to try\n" + wrapped("\n".join(f"- {visible(tip)}" for tip in tips), page.text_width),
+        wrapped("\n".join(doubts), page.text_width),
     ]
     return "\n\n".join(filter(None, parts))
 
 
 def advice(profile: Profile) -> tuple[Advice, ...]:
-    """What to try, as far as the profile has evidence for it."""
-    return tuple(found for adviser in ADVISERS for found in adviser(profile))
+    """What to try, as far as the profile has evidence for it and the advised command can run; an outlier among the
+    parts of the model comes first."""
+    found = (one for adviser in ADVISERS for one in adviser(profile))
+    return tuple(one for one in found if not one.changes or why_not_run(profile, one.changes) is None)
+
+
+def why_not_run(profile: Profile, changes: Mapping[str, str]) -> str | None:
+    """None, or why the profiled command does not run with other flags, as found by its plan."""
+    cell = profile.run.cell
+    options = {name: value for name, value in changes.items() if name not in ("runtime", "precision")}
+    machine = Machine()
+    machine.devices[cell.device.type] = (cell.device,)
+    request = Request(
+        model_id=cell.workload.model_id,
+        device=cell.device.selector,
+        runtime=changes.get("runtime", cell.runtime),
+        precision=next(name for name in PRECISIONS if name == changes.get("precision", cell.precision)),
+        options=options,
+        num_threads=cell.num_threads,
+        settings=settings("quick"),
+    )
+    try:
+        plan_points(request, profile.run.session_id, cell.workload, (profile.point,), skipped={}, machine=machine)
+    except BenchhouseError as error:
+        return str(error)
+    return None
 
 
 def _header(profile: Profile) -> list[str]:
     cell, call = profile.run.cell, profile.call
     plain, profiled = median(call.latency_ms), median(call.profiled_ms)
     overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"
-    return [
+    lines = [
         visible(f"{cell.subject} on {cell.device.selector}, {cell.runtime} {cell.precision}, {profile.point.label}"),
         f"profiler {call.profiler}: a call takes {number(profiled, 3)} ms with it and {number(plain, 3)} ms "
         f"without ({overhead}), {len(call.latency_ms)} alternating calls each",
     ]
+    kinds = ", ".join(one.kind for one in call.doubts if one.severity != "info")
+    return [*lines, f"doubts: {kinds}"] if kinds else lines
 
 
 def _times(profile: Profile) -> Table:
@@ -306,6 +352,50 @@ def _is_eager(profile: Profile) -> bool:
     return profile.run.cell.runtime == default_runtime()
 
 
+def _outlier(profile: Profile) -> Iterator[Advice]:
+    """The part that takes much longer than its siblings, which are the parts at the same place of other layers; the
+    innermost one that explains the excess."""
+    total, excess = _total_ms(profile), dict[str, float]()
+    siblings: dict[str, list[ModuleTime]] = defaultdict(list)
+    for module in profile.call.breakdown.modules:
+        if module.module != OUTSIDE and module.layer is not None:
+            siblings[LAYER_NUMBER.sub("*", module.module, count=1)].append(module)
+    found: dict[str, tuple[float, ModuleTime, ModuleTime]] = {}
+    for group in siblings.values():
+        if len(group) < MIN_SIBLINGS:
+            continue
+        ordered = sorted(group, key=_typical_ms)
+        usual, slowest = ordered[len(ordered) // 2], ordered[-1]
+        over = _typical_ms(slowest) - _typical_ms(usual)
+        is_slower = all(time(slowest) >= OUTLIER_FACTOR * time(usual) for time in (_typical_ms, _shortest_ms))
+        if is_slower and over >= MIN_OUTLIER_SHARE * total:
+            found[slowest.module], excess[slowest.module] = (over, slowest, usual), over
+    if not found:
+        return
+    most = max(excess.values())
+    responsible = [path for path, over in excess.items() if over >= SAME_EXCESS * most]
+    path = max(responsible, key=lambda one: one.count("."))
+    over, slowest, usual = found[path]
+    factor = _typical_ms(slowest) / _typical_ms(usual) if _typical_ms(usual) else math.inf
+    is_same = slowest.class_name == usual.class_name
+    other = "" if is_same else f" ({slowest.class_name}; most others are {usual.class_name})"
+    text = (
+        f"{path}{other} first: it takes {number(_typical_ms(slowest), 3)} ms, {factor:.1f} times the median of the "
+        f"same part in other layers, and without the difference a call would be {over / total:.0%} shorter"
+    )
+    yield Advice(what="outlier", text=text)
+
+
+def _typical_ms(module: ModuleTime) -> float:
+    """The time of a module in a typical call: a single disturbed call makes no outlier."""
+    return median(module.inclusive_samples_ms) if module.inclusive_samples_ms else inclusive_time_ms(module)
+
+
+def _shortest_ms(module: ModuleTime) -> float:
+    """The time of a module in its fastest call, which other programs disturbed least."""
+    return min(module.inclusive_samples_ms, default=inclusive_time_ms(module))
+
+
 def _batch(profile: Profile) -> Iterator[Advice]:
     outside, host_ms = _outside_ms(profile), profile.call.breakdown.host_ms
     idle = profile.call.breakdown.metrics.get("device_idle_ms")
@@ -334,10 +424,10 @@ def _compile(profile: Profile) -> Iterator[Advice]:
             f"--runtime compiled: memory-bound operators without matrix products take {small / total:.0%} of a call, "
             "and a compiler can fuse them"
         )
-        yield Advice(what="compile", text=text)
+        yield Advice(what="compile", text=text, changes={"runtime": compiling_runtime()})
     elif outside >= MIN_SHARE * breakdown.host_ms:
         text = f"--runtime compiled: {calls:.0f} operator calls, with {outside / breakdown.host_ms:.0%} between them"
-        yield Advice(what="compile", text=text)
+        yield Advice(what="compile", text=text, changes={"runtime": compiling_runtime()})
 
 
 def _precision(profile: Profile) -> Iterator[Advice]:
@@ -353,7 +443,7 @@ def _precision(profile: Profile) -> Iterator[Advice]:
             f"--precision {name}: {products / total:.0%} of a call is compute-bound, and the measured peak rate of "
             f"{name} is {better[name]:.1f} times that of {precision} on this device"
         )
-        yield Advice(what="precision", text=text)
+        yield Advice(what="precision", text=text, changes={"precision": name})
 
 
 def _quantise(profile: Profile) -> Iterator[Advice]:
@@ -367,7 +457,7 @@ def _quantise(profile: Profile) -> Iterator[Advice]:
             f"{moved / BYTES_PER_MB:.0f} MB, {1e3 * moved / rate:.3g} ms at the measured {rate / 1e9:.3g} GB/s, and "
             "int8 weights are smaller"
         )
-        yield Advice(what="quantise", text=text)
+        yield Advice(what="quantise", text=text, changes={"precision": "int8"})
 
 
 def _attention(profile: Profile) -> Iterator[Advice]:
@@ -377,7 +467,7 @@ def _attention(profile: Profile) -> Iterator[Advice]:
     if not is_fused and unfused >= MIN_ATTENTION_SHARE * _total_ms(profile):
         share = unfused / _total_ms(profile)
         text = f"--attention sdpa: unfused softmax and score products take {share:.0%} of a call"
-        yield Advice(what="attention", text=text)
+        yield Advice(what="attention", text=text, changes={"attention": "sdpa"})
 
 
 def _memory(profile: Profile) -> Iterator[Advice]:
@@ -400,5 +490,5 @@ def _tokenize(profile: Profile) -> Iterator[Advice]:
 
 
 ADVISERS: tuple[Callable[[Profile], Iterator[Advice]], ...] = (
-    *(_batch, _compile, _precision, _attention, _quantise, _memory, _tokenize),
+    *(_outlier, _batch, _compile, _precision, _attention, _quantise, _memory, _tokenize),
 )

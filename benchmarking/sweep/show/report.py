@@ -55,7 +55,7 @@ def items_unit(family: Family | None) -> str:
 
 def _columns(run: Run) -> list[Column[Result]]:
     """All possible columns in reading order: point, latency and throughput, phases, memory."""
-    items = items_unit(run.cell.workload.family)
+    items = "calls/s" if run.cell.workload.counts_calls else items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
     has_tokens = any("throughput_tokens_per_sec" in result.metrics for result in run.results)
     return [

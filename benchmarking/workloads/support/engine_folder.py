@@ -24,7 +24,7 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
 from benchmarking.workloads.support.families import positions
-from benchmarking.workloads.support.graph_file import check_entities, check_same_folder, contents
+from benchmarking.workloads.support.graph_contents import check_entities, check_same_folder, contents
 
 MODULE = "benchmarking.workloads.support.engine_folder"
 TIME_LIMIT_S = 300.0

@@ -25,7 +25,7 @@ from benchmarking.core.records import Json, Point, Precision, WeightsChoice, Wor
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.graphs.bundle import MANIFEST, MAX_MANIFEST_BYTES, Bundle, Exported, ExportedFile, read_bundle
-from benchmarking.workloads.support import graph_file
+from benchmarking.workloads.support import graph_contents, graph_file
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, read_config
 from benchmarking.workloads.support.families import family_of, plugin_of, task_of
 
@@ -121,10 +121,10 @@ def export_facts(workload: Workload) -> dict[str, Any]:
 
 
 def why_not_precision(workload: Workload, precision: Precision, converted: Collection[Precision]) -> str | None:
-    """None, or why the graphs of an exported folder do not run at a precision; `converted` are the precisions to which
-    float32 graphs are converted."""
+    """None, or why the graphs of a file or of an exported folder do not run at a precision; `converted` are the
+    precisions to which float32 graphs are converted."""
     if not is_export(workload):
-        return None
+        return graph_file.why_not_precision(workload, precision)
     exported_at = export_facts(workload)["precision"]
     from_float32 = ("tf32", *converted)
     if precision == exported_at or (exported_at == "float32" and precision in from_float32):
@@ -167,7 +167,7 @@ def copy_checked(workload: Workload, folder: Path) -> Bundle:
     assert bundle.exported is not None  # `bundle_in` returns no other
     graphs = _graphs(source, bundle, bundle.exported)
     for name in dict.fromkeys(file for graph in graphs for file in graph["files"]):
-        graph_file.check_same_folder(source / MANIFEST, name)
+        graph_contents.check_same_folder(source / MANIFEST, name)
         shutil.copyfile(source / name, folder / name, follow_symlinks=False)
         if _digest(folder / name) != bundle.exported.files[name].sha256:
             raise BenchhouseError(changed)
@@ -185,14 +185,14 @@ def _check_listed(folder: Path, bundle: Bundle, exported: Exported) -> None:
     if CONFIG_NAME not in exported.files:
         raise FormatError(f"{MANIFEST} does not list {CONFIG_NAME}: export it again")
     for name, file in exported.files.items():
-        graph_file.check_same_folder(folder / MANIFEST, name)
+        graph_contents.check_same_folder(folder / MANIFEST, name)
         size = (folder / name).stat().st_size
         if size != file.size_bytes:
             raise FormatError(f"{name} has {size} bytes, expected {file.size_bytes}: export it again")
         if _digest(folder / name) != file.sha256:
             raise FormatError(f"checksum mismatch for {name}: export it again")
     for name, graph in bundle.graphs.items():
-        kind = graph_file.SUFFIXES.get(Path(graph.file).suffix)
+        kind = graph_contents.SUFFIXES.get(Path(graph.file).suffix)
         if graph.file not in exported.files or kind != exported.format:
             raise FormatError(
                 f"{MANIFEST}: graph {name!r} is in {graph.file!r}, which is not a listed {exported.format} file"
@@ -204,7 +204,7 @@ def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, 
     paths = [str(folder / graph.file) for graph in bundle.graphs.values()]
     try:
         graphs: list[dict[str, Any]] = run_module_json(
-            graph_file.MODULE, input_text=json.dumps(paths), limit_s=graph_file.TIME_LIMIT_S * len(paths)
+            graph_contents.MODULE, input_text=json.dumps(paths), limit_s=graph_contents.TIME_LIMIT_S * len(paths)
         )
     except ChildError as error:
         raise BenchhouseError(str(error)) from error

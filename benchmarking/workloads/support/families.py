@@ -60,6 +60,15 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
     return plugin
 
 
+def chosen_texts(workload: Workload) -> list[str]:
+    """What was chosen for a model without being requested: random weights, and the inputs of a graph file."""
+    from benchmarking.workloads.support.graph_inputs import chosen_text
+
+    weights, inputs = workload.weights_reason, chosen_text(workload)
+    random = None if weights is None else f"{workload.model_id}: random weights (seed {workload.seed}): {weights}"
+    return [text for text in (random, inputs) if text is not None]
+
+
 def recipe_of(workload: Workload) -> Recipe | str:
     """How the workload is exported to graphs, or why it cannot be."""
     has_recipe = is_given(workload) or workload.source == "file"

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Json, Precision
-from benchmarking.core.untrusted.input_files import open_regular
+from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -199,7 +199,7 @@ class _Reader:
 
     def read(self) -> Gguf:
         if self._file.read(4) != MAGIC:
-            raise FormatError(f"{self._path} is not a GGUF file")
+            raise FormatError(lfs_pointer(self._path) or f"{self._path} is not a GGUF file")
         version = self._number("<I")
         if version not in VERSIONS:
             raise FormatError(

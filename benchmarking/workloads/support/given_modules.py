@@ -22,6 +22,7 @@ from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash, from_json, to_json
+from benchmarking.workloads.support.call_items import batch_of
 from benchmarking.workloads.support.generation import host_array, non_finite
 from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras
 from benchmarking.workloads.support.sequences import BuildSequence, rewrite
@@ -54,6 +55,8 @@ class RecordedCall:
     """Digest of the build with the values of the tensors."""
     executions: int
     """Number of such calls in the script; 1 for a module passed in Python."""
+    is_batch_known: bool = True
+    """False if the inputs do not show how many items a call holds; its point then has batch size 1."""
 
     @property
     def takes_tensors(self) -> bool:
@@ -93,6 +96,8 @@ class GivenModule:
     """Number of calls with other kinds of input, which are not measured."""
     sequence: BuildSequence | None = None
     """The stages of its builds; None for benchhouse's own."""
+    batch_size: int | None = None
+    """How many items each call holds, as stated by the user; None to infer it from the inputs."""
 
     @property
     def short_hash(self) -> str:
@@ -160,17 +165,27 @@ def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], 
     )
 
 
-def recorded_calls(arguments: Sequence[CallArguments], executions: Sequence[int]) -> tuple[RecordedCall, ...]:
-    """The calls with these arguments, with inputs stored in the build cache."""
-    return tuple(
-        RecordedCall(
-            point=_point(call_arguments, number if len(arguments) > 1 else None),
-            signature=call_arguments.signature,
-            inputs=_store_inputs(call_arguments),
-            executions=count,
+def recorded_calls(
+    module: torch.nn.Module,
+    arguments: Sequence[CallArguments],
+    executions: Sequence[int],
+    batch_size: int | None = None,
+) -> tuple[RecordedCall, ...]:
+    """The calls of a module with these arguments, with inputs stored in the build cache. `batch_size` is how many items
+    each call holds (default: what the inputs show)."""
+    calls = []
+    for number, (call_arguments, count) in enumerate(zip(arguments, executions, strict=True), start=1):
+        batch = batch_size or batch_of(module, call_arguments.tensors)
+        calls.append(
+            RecordedCall(
+                point=_point(call_arguments, batch, number if len(arguments) > 1 else None),
+                signature=call_arguments.signature,
+                inputs=_store_inputs(call_arguments),
+                executions=count,
+                is_batch_known=batch is not None,
+            )
         )
-        for number, (call_arguments, count) in enumerate(zip(arguments, executions, strict=True), start=1)
-    )
+    return tuple(calls)
 
 
 def register_module(module: torch.nn.Module, workload: Workload, arguments: Sequence[CallArguments]) -> None:
@@ -331,14 +346,12 @@ def _call_at(record: GivenModule, point: Point) -> RecordedCall:
     return call
 
 
-def _point(arguments: CallArguments, number: int | None) -> Point:
-    """The point of a call: the first tensor's first dimension is the batch; the second dimension of token ids the
-    sequence."""
-    tensors = list(arguments.tensors.values())
-    shapes = [tensor.shape for tensor in tensors if tensor.dim() > 0]
-    ids = [tensor.shape for tensor in tensors if tensor.dim() == 2 and _is_integer(tensor)]
+def _point(arguments: CallArguments, batch: int | None, number: int | None) -> Point:
+    """The point of a call; the second dimension of token ids is the sequence, if the first is the batch."""
+    ids = [tensor.shape for tensor in arguments.tensors.values() if tensor.dim() == 2 and _is_integer(tensor)]
+    ids = [] if batch is None else ids
     return Point(
-        batch_size=max(1, int(shapes[0][0])) if shapes else 1,
+        batch_size=batch or 1,
         sequence_length=max(1, int(ids[0][1])) if ids else None,
         axes={} if number is None else {CALL_AXIS: number},
     )

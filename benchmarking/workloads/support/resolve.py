@@ -21,6 +21,7 @@ from benchmarking.workloads.support.engine_file import engine_format_of, engine_
 from benchmarking.workloads.support.exported_folder import exported_workload
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.graph_file import graph_file_of, graph_file_workload
+from benchmarking.workloads.support.graph_inputs import NO_CHOICES, GraphChoices
 from benchmarking.workloads.support.weights import revision_of, weight_files
 
 
@@ -37,17 +38,28 @@ class Source:
     entry: catalog.Entry | None = None
 
 
-def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = "auto", seed: int = 0) -> Workload:
+def resolve(
+    model_id: str,
+    *,
+    task: str | None = None,
+    weights: WeightsChoice = "auto",
+    seed: int = 0,
+    graph: GraphChoices = NO_CHOICES,
+) -> Workload:
     """The workload of a local or exported folder, a graph or engine file, or a name on the hub or in the catalog.
 
-    Raises UsageError for an unknown name (with similar ones), a model without a family or an unsupported task;
+    `graph` is what the user says about the inputs of a graph file. Raises UsageError for an unknown name (with similar
+    ones), a model without a family, an unsupported task, or choices for a model that is not a graph file;
     StorageError and FormatError for missing or broken files.
     """
     path = Path(model_id).expanduser()
-    if (exported := exported_workload(model_id, path, task=task, weights=weights, seed=seed)) is not None:
+    exported = None if graph else exported_workload(model_id, path, task=task, weights=weights, seed=seed)
+    if exported is not None:
         return exported
     if (file := graph_file_of(model_id)) is not None:
-        return graph_file_workload(model_id, file, task=task, seed=seed)
+        return graph_file_workload(model_id, file, task=task, seed=seed, choices=graph)
+    if graph:
+        raise UsageError(f"--dim, --input and --inputs are for graph files (.onnx, .xml), not {model_id}: omit them")
     if (kind := engine_format_of(path)) is not None:
         return engine_workload(model_id, path, kind, task=task, seed=seed)
     source = _source(model_id, weights)

@@ -22,6 +22,7 @@ import runpy
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.untrusted.input_files import lfs_pointer
 from benchmarking.workloads.support.script_parsers import provided
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ class ScriptRun:
     modules: list[ModuleRecord]
     error: str | None
     """Why the script failed, with the line; None if it succeeded or was ended by `captured`."""
+    traceback: str | None = None
+    """The whole traceback of that error, from the script on."""
     imports_tensorflow: bool = False
     other_backend: str | None = None
     """The first Keras model that did not compute in torch: its class, line and backend."""
@@ -390,7 +394,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
 
 def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
     """Run the script while observing it."""
-    error = None
+    error, stack = None, None
     with _script_environment(script, arguments), watch.active():
         try:
             runpy.run_path(str(script), run_name="__main__")
@@ -401,10 +405,18 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - anything that a script raises is its own failure, and is reported
-            error = f"{_error_location(script, problem)}: {type(problem).__name__}: {problem}".strip()
+            error = (
+                f"{_error_location(script, problem)}: {type(problem).__name__}: {problem}{_lfs_note(problem)}".strip()
+            )
+            stack = _traceback_in(script, problem)
+            print(stack, file=sys.stderr, flush=True)
     modules = sorted(watch.modules, key=lambda seen: seen.number)
     return ScriptRun(
-        modules=modules, error=error, imports_tensorflow=watch.imports_tensorflow, other_backend=watch.other_backend
+        modules=modules,
+        error=error,
+        traceback=stack,
+        imports_tensorflow=watch.imports_tensorflow,
+        other_backend=watch.other_backend,
     )
 
 
@@ -476,6 +488,26 @@ def _line_in(script: str) -> int | None:
 def _exit_text(code: object) -> str:
     """The argument of sys.exit in words: a number or a message."""
     return f"it ended with exit code {code}" if isinstance(code, int) else f"it ended: {code}"
+
+
+def _traceback_in(script: Path, error: BaseException) -> str:
+    """The traceback of an error from the script's own frames on, without those that ran it; whole for one without any,
+    such as a syntax error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__)).rstrip()
+
+
+def _lfs_note(error: BaseException) -> str:
+    """What to do if a file that the failing calls were given is a git-lfs pointer; empty otherwise."""
+    trace = error.__traceback__
+    while trace is not None:
+        for value in list(trace.tb_frame.f_locals.values()):
+            if isinstance(value, str | os.PathLike) and (found := lfs_pointer(value)) is not None:
+                return f"; {found}"
+        trace = trace.tb_next
+    return ""
 
 
 def _error_location(script: Path, error: BaseException) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
-from benchmarking.core.untrusted.input_files import open_regular, parse_json
+from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular, parse_json
 from benchmarking.workloads.support.configuration import read_json
 
 STEMS = ("model", "diffusion_pytorch_model")
@@ -103,8 +103,7 @@ def _header(path: Path) -> tuple[dict[str, Tensor], int]:
         start = file.read(LENGTH_BYTES)
         length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
         if not 0 < length <= MAX_HEADER_BYTES:
-            pointer = " but a git-lfs pointer: run `git lfs pull`" if start.startswith(b"version ") else ""
-            raise FormatError(f"{path} is not a safetensors file{pointer}")
+            raise FormatError(lfs_pointer(path) or f"{path} is not a safetensors file")
         size = os.fstat(file.fileno()).st_size
         header = file.read(min(length, size))
     if len(header) < length:

@@ -60,6 +60,16 @@ def test_a_cleanup_error_alone_is_raised():
         "[GPU] Exceeded max size of memory object allocation",
         "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
         "RangeError: Array buffer allocation failed",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "Invalid buffer size: 37.25 GiB",
+        "[metal::malloc] Attempting to allocate 20401094656 bytes which is greater than the maximum",
+        "IExecutionContext::enqueueV3: Error Code 2: OutOfMemory (Requested size was 17179869184 bytes.)",
+        "clEnqueueNDRangeKernel, error code: -5 CL_OUT_OF_RESOURCES",
+        "clCreateBuffer, error code: -61 CL_INVALID_BUFFER_SIZE",
+        "HIP error: hipErrorOutOfMemory",
+        "level_zero backend failed with error: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
+        "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 17179869184",
     ],
 )
 def test_out_of_memory_is_recognized_in_messages_of_every_library(text):
@@ -71,6 +81,8 @@ def test_out_of_memory_is_recognized_in_messages_of_every_library(text):
 @pytest.mark.parametrize(
     "text",
     [
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
         "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com",
         "[ONNXRuntimeError] : 1 : FAIL : CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; "
         "hostname=h ; expr=cudaStreamSynchronize(stream)",

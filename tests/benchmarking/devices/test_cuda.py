@@ -15,6 +15,7 @@ from benchmarking.devices import cuda
 from benchmarking.devices.support import nvml as nvml_module
 from benchmarking.devices.support import torch_gpu
 from benchmarking.devices.support.torch_gpu import TorchBuild, TorchGpuHandle
+from benchmarking.measure.doubts import about_window
 from benchmarking.measure.noise import summarise_states
 
 FIRST_UUID = "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"
@@ -87,6 +88,7 @@ def test_state_converts_units_and_names_the_throttle_reasons(nvml):
     assert state.values == {
         "clock_hz": 1_755_000_000,
         "clock_default_hz": 1_980_000_000,
+        "clock_highest_hz": 1_755_000_000,
         "memory_clock_hz": 2_619_000_000,
         "temperature_c": 38,
         "power_w": 113.287,
@@ -167,6 +169,39 @@ def test_throttling_is_the_growth_of_the_counters(nvml):
         "hardware_thermal",
         "software_power_cap",
     ]
+
+
+def test_reasons_that_the_driver_does_not_count_are_those_of_the_mask(nvml):
+    """Power brake has a counter in this recording and no growth; hardware slowdown (0x8) never has a counter."""
+    module = nvml()
+    monitor = watched(module, own_pid=4242)
+    before = monitor.state()
+    module.recording["devices"][0]["nvmlDeviceGetCurrentClocksEventReasons"] = 0x8 | 0x80
+    window = summarise_states([before, monitor.state()]).values
+    assert window["throttle_reasons"] == ["hardware_slowdown"]
+    assert about_window(window, is_accelerator=True)[0].kind == "throttle_reason"
+
+
+def test_a_board_without_a_default_clock_is_compared_with_its_highest_clock(nvml):
+    module = nvml("nvml_rtx_2080_ti.json")
+    monitor = watched(module, "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5")
+    clocks = module.recording["devices"][0]["nvmlDeviceGetClockInfo"]
+    module.recording["devices"][0]["nvmlDeviceGetCurrentClocksEventReasons"] = 0
+    module.recording["devices"][0]["nvmlDeviceGetCurrentClocksThrottleReasons"] = 0
+    states = []
+    for megahertz in (1900, 1200, 1200, 1200):
+        clocks[str(pynvml.NVML_CLOCK_SM)] = megahertz
+        states.append(monitor.state())
+    window = summarise_states(states).values
+    assert "clock_default_hz" not in window
+    (low,) = [one for one in about_window(window, is_accelerator=True) if one.kind == "low_clock"]
+    assert (low.evidence["clock_hz"], low.evidence["default_hz"]) == (1.2e9, 1.9e9)
+
+
+def test_a_process_that_is_listed_for_utilization_only_is_not_foreign(nvml):
+    own = (4242, 1, WHOLE)
+    monitor = watched(clients(nvml(), compute=[own], busy=[(4242, 99, LATER), (31_337, 80, LATER)]), own_pid=4242)
+    assert monitor.state().values["foreign_use"] == []
 
 
 def test_driver_without_throttle_counters_keeps_the_current_states(nvml):

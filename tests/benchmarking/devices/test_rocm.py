@@ -20,7 +20,7 @@ ADDRESS = "0000:c1:00"
 def linux_with_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocm.platform, "system", lambda: "Linux")
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
-    for name in rocm.VISIBLE:
+    for name in (name for group in rocm.PLUGIN.visibility for name in group):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -92,6 +92,29 @@ def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
         "foreign_use": [{"pid": 9001, "busy_percent": None, "memory_bytes": 39_845_888}],
     }
     assert set(state.missing) == {"clock_default_hz", "violation_ns"}
+
+
+def test_the_violation_status_is_read_once_for_a_state(amdsmi):
+    """Each reading waits 100 ms."""
+    calls = []
+
+    class Counted:
+        def __getattr__(self, name):
+            calls.append(name)
+            return getattr(amdsmi, name)
+
+    state = amd.AmdSmiMonitor(amd.AmdSmi(Counted()), ADDRESS, own_pid=4242).state()
+    assert calls.count("amdsmi_get_violation_status") == 1
+    assert {"throttle_reasons", "throttle_counters"} <= state.values.keys()
+
+
+def test_hips_setting_wins_over_cudas_once_as_in_torch(kfd, amdsmi, monkeypatch):
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert device_of(kfd, amdsmi).probe()[0].found
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert device_of(kfd, amdsmi).probe()[0].why_not.startswith("HIP_VISIBLE_DEVICES=-1 hides all GPUs")
 
 
 def test_amdsmi_memory_is_the_processs_own_and_the_total(amdsmi):

@@ -11,7 +11,9 @@ from benchmarking import run_hardware_benchmark
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import Point
 from benchmarking.workloads.support import graph_file
-from benchmarking.workloads.support.graph_file import FAMILY, describe, graph_file_of, graph_file_workload
+from benchmarking.workloads.support.graph_contents import describe
+from benchmarking.workloads.support.graph_file import FAMILY, graph_file_of, graph_file_workload
+from benchmarking.workloads.support.graph_inputs import GraphChoices, Input, array_of, chosen_text
 from benchmarking.workloads.support.resolve import resolve
 
 onnx = pytest.importorskip("onnx")
@@ -89,6 +91,13 @@ def test_file_changed_after_resolution_is_not_measured(tmp_path):
         graph_file.copy_checked(workload, tmp_path / "copy")
 
 
+def test_a_git_lfs_pointer_is_called_that(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132735\n")
+    with pytest.raises(UsageError, match=r"model.onnx is a git-lfs pointer to the file: run `git lfs pull`"):
+        resolve(str(path))
+
+
 def test_invalid_graph_file_is_one_line(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"not a graph at all")
@@ -131,12 +140,13 @@ def test_inputs_have_the_graphs_shapes_and_index_its_table(tmp_path):
         ("past_key_values.0.key", ("batch", 4, "past_length", 8), (2, 4, 0, 8)),
         ("attention_mask", ("batch", "past_length + sequence"), (2, 16)),
         ("scalar", (), ()),
+        ("state", (2, "state_1", 8), (2, 2, 8)),
     ],
 )
 def test_free_dimensions_have_meaningful_names(name, shape, expected):
-    one = graph_file.Input(name=name, dtype="float32", shape=shape)
+    one = Input(name=name, dtype="float32", shape=shape)
     point = Point(batch_size=2, sequence_length=16, axes={"image_size": 64})
-    assert graph_file._array(one, point, np.random.default_rng(0)).shape == expected
+    assert array_of(one, point, np.random.default_rng(0), {}).shape == expected
 
 
 @pytest.mark.parametrize(
@@ -169,3 +179,151 @@ def test_a_file_is_measured_at_its_fixed_batch_and_marked_as_not_compared(tmp_pa
     assert run["cell"]["workload"]["source"] == "file"
     assert "not_compared" in [doubt["kind"] for doubt in result["doubts"]]
     assert result["missing"]["output_error"].startswith("not_supported: a graph in a file has no torch model")
+
+
+def write_voice_detector(folder):
+    """A recurrent graph as Silero's: a scalar chooses the branch, the state's batch has no name, and the weights are
+    constants in subgraphs."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    def branch(name, width):
+        weight = numpy_helper.from_array(np.full((width, 1), 0.5, dtype=np.float32), f"{name}_weight")
+        nodes = [
+            helper.make_node("Constant", [], [f"{name}_w"], value=weight),
+            helper.make_node("Slice", ["input", "zero", f"{name}_end", "one"], [f"{name}_head"]),
+            helper.make_node("Constant", [], [f"{name}_end"], value=numpy_helper.from_array(np.array([width]), "e")),
+            helper.make_node("MatMul", [f"{name}_head", f"{name}_w"], [f"{name}_out"]),
+        ]
+        nodes = [nodes[0], nodes[2], nodes[1], nodes[3]]
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None)]
+        )
+
+    constants = {"rate": np.array(16000), "zero": np.array([0]), "one": np.array([1])}
+    nodes = [
+        *(
+            helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
+            for name, value in constants.items()
+        ),
+        helper.make_node("Equal", ["sr", "rate"], ["is_wide"]),
+        helper.make_node("If", ["is_wide"], ["score"], then_branch=branch("wide", 32), else_branch=branch("narrow", 4)),
+        helper.make_node("ReduceSum", ["state"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["score", "sum"], ["output"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "vad",
+        [
+            helper.make_tensor_value_info("input", TensorProto.FLOAT, [None, None]),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, None, 4]),
+            helper.make_tensor_value_info("sr", TensorProto.INT64, []),
+        ],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, [None, 1])],
+    )
+    path = folder / "vad.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), str(path))
+    return path
+
+
+def described(path, **choices):
+    return graph_file_workload(str(path), path, task=None, seed=0, choices=GraphChoices(**choices))
+
+
+def test_what_only_the_user_knows_about_a_graph_replaces_the_guesses(tmp_path):
+    path = write_voice_detector(tmp_path)
+    point = Point(batch_size=3, sequence_length=64)
+    guessed = described(path)
+    arrays = FAMILY.inputs(guessed, point, 0)
+    assert (arrays["state"].shape, arrays["input"].shape) == ((2, 3, 4), (3, 64))  # a recurrent state's middle is batch
+    assert 0 <= arrays["sr"] < 100
+    assert chosen_text(guessed) == (
+        f"{path}: input_0 = batch size, input_1 = sequence length, state_1 = batch size, sr = random integers below "
+        "100 (others: --dim NAME=N, --input NAME=VALUE, --inputs FILE.npz)"
+    )
+    chosen = described(path, dimensions={"input_1": 512}, values={"sr": 16000})
+    arrays = FAMILY.inputs(chosen, Point(batch_size=3), 0)
+    assert (arrays["input"].shape, arrays["sr"]) == ((3, 512), 16000)
+    assert FAMILY.axes(chosen) == {}  # the only sequence has the chosen size
+    assert chosen.config_hash != guessed.config_hash  # another series
+
+
+def test_a_chosen_batch_is_the_only_one_and_a_dimension_can_be_called_the_batch(tmp_path):
+    workload = described(write_voice_detector(tmp_path), dimensions={"input_0": 5})
+    assert FAMILY.only_batch_size(workload) == 5
+    workload = described(write_model(tmp_path), dimensions={"tokens": "batch"})
+    assert FAMILY.inputs(workload, Point(batch_size=3), 0)["input_ids"].shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("choices", "why"),
+    [
+        ({"dimensions": {"input_7": 3}}, "--dim input_7: .* has no free dimension 'input_7': did you mean input_"),
+        ({"values": {"rate": 1}}, "--input rate: .* has no input 'rate': .*it has input, state, sr"),
+        ({"values": {"sr": 0.5}}, "'sr' is int64: give -9223372036854775808 to"),
+        ({"file": "absent.npz"}, "--inputs absent.npz: no such .npz file"),
+    ],
+)
+def test_a_choice_that_does_not_fit_the_graph_is_refused_with_what_fits(tmp_path, choices, why):
+    with pytest.raises(UsageError, match=why):
+        described(write_voice_detector(tmp_path), **choices)
+
+
+def test_whole_inputs_come_from_a_file_and_fix_their_dimensions(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    path, file = write_voice_detector(tmp_path), tmp_path / "inputs.npz"
+    np.savez(file, input=np.arange(64.0).reshape(2, 32), sr=np.array(16000))
+    workload = described(path, file=str(file))
+    assert FAMILY.only_batch_size(workload) == 2
+    assert FAMILY.axes(workload) == {}
+    file.unlink()  # it was copied
+    arrays = FAMILY.inputs(workload, Point(batch_size=2), 0)
+    assert arrays["input"].dtype == np.float32
+    assert (arrays["input"][1, 31], arrays["sr"], arrays["state"].shape) == (63, 16000, (2, 2, 4))
+    np.savez(file, input=np.zeros((2, 3, 4)))
+    with pytest.raises(UsageError, match=r"array 'input' has shape \[2, 3, 4\]: the graph takes"):
+        described(path, file=str(file))
+    np.savez(file, sr=np.array("text"))
+    with pytest.raises(UsageError, match="expected numbers"):
+        described(path, file=str(file))
+    file.write_bytes(b"no archive")
+    with pytest.raises(UsageError, match=r"is not a .npz file of arrays"):
+        described(path, file=str(file))
+
+
+def test_choices_are_for_graph_files_only(capsys):
+    assert run_hardware_benchmark.main(["--model-id", "tiny-bert", "--device", "cpu", "--dim", "height=48"]) == 2
+    assert "--dim, --input and --inputs are for graph files (.onnx, .xml), not tiny-bert" in capsys.readouterr().err
+
+
+def measured(path, capsys, *words):
+    """The only result of a short measurement of a file in ONNX Runtime, what was printed, and the run."""
+    words = ["--model-id", str(path), "--device", "cpu", "--runtime", "onnxruntime", *words]
+    words += ["--launches", "1", "--iterations", "3", "--warmup-iterations", "1", "--json"]
+    code = run_hardware_benchmark.main([*words, "--cache-dir", str(path.parent / "cache")])
+    captured = capsys.readouterr()
+    return code, captured.err, json.loads(captured.out)[0] if captured.out else None
+
+
+def test_a_graph_is_measured_with_the_users_inputs_and_what_is_guessed_is_printed(tmp_path, capsys):
+    path = write_voice_detector(tmp_path)
+    code, printed, run = measured(path, capsys, "--dim", "input_1=512", "--input", "sr=16000", "--batch-sizes", "2")
+    (result,) = run["results"]
+    assert (code, result["status"], result["point"]["sequence_length"]) == (0, "ok", None)
+    assert "input_0 = batch size, state_1 = batch size (others: --dim NAME=N" in printed
+    assert run["loads"][0]["verified"]["parameters_by_dtype"]["float32"] == 36  # constants in subgraphs are weights
+
+
+def test_the_precision_of_a_quantized_graph_is_that_of_its_weights(tmp_path, capsys):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    path = write_model(tmp_path)
+    quantization.quantize_dynamic(
+        str(path), str(path.with_stem("model_int8")), op_types_to_quantize=["MatMul", "Gather"]
+    )
+    path = path.with_stem("model_int8")
+    assert describe(path)["precision"] == "int8"
+    code, printed, _ = measured(path, capsys)
+    assert code == 2
+    assert "model_int8.onnx are int8 (2 x float32, 33 x int8, 401 x uint8): use --precision int8" in printed
+    code, _, run = measured(path, capsys, "--precision", "int8", "--sequence-lengths", "8", "--batch-sizes", "1")
+    assert (code, run["cell"]["precision"], run["results"][0]["status"]) == (0, "int8", "ok")
+    assert "quantized_operators" not in run["preparation"]["build"]  # the file itself, not quantized again

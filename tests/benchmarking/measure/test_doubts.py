@@ -219,7 +219,7 @@ def test_a_low_clock_explained_by_the_power_limit_is_not_throttling():
         ("hardware_slowdown", [("throttle_reason", "throttled")]),
         ("software_power_cap", [("power_capped", "info")]),
         ("gpu_idle", []),
-        ("clocks_setting", []),
+        ("clocks_setting", [("application_clock", "info")]),
     ],
 )
 def test_heat_and_power_brake_throttle_but_a_software_cap_does_not(reason, expected):

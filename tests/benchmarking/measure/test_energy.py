@@ -72,11 +72,24 @@ def test_power_is_sampled_while_calls_run():
 
 def test_a_counter_is_preferred_to_the_integrated_power(fake):
     handle = fake.handle(power_w=10.0)
-    handle.momentary_power_w = lambda: 99.0
+    handle.momentary_power_w = lambda: 10.5
     result = energy_pass(fake.context([100], handle=handle, energy_windows=1))
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(1.0)
-    assert (result.metrics["power_mean_w"], result.metrics["power_peak_w"]) == (pytest.approx(10.0), 99.0)
+    assert (result.metrics["power_mean_w"], result.metrics["power_peak_w"]) == (pytest.approx(10.0), 10.5)
     assert result.extra["energy_method"] == "counter"
+    assert "energy_counter_dropped" not in result.extra
+
+
+@pytest.mark.parametrize("power_w", [99.0, 5.0])
+def test_a_counter_that_contradicts_the_power_is_dropped_with_the_reason(fake, power_w):
+    """It counts 10 W. Counters stall, jump and run backward; 20 % is more than sampling can be off."""
+    handle = fake.handle(power_w=10.0)
+    handle.momentary_power_w = lambda: power_w
+    result = energy_pass(fake.context([100], handle=handle, energy_windows=2))
+    assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(power_w / 10)
+    assert result.metrics["power_mean_w"] == pytest.approx(power_w)
+    assert result.extra["energy_method"] == "integrated_power"
+    assert result.extra["energy_counter_dropped"].startswith("the energy counter differs by ")
 
 
 def test_the_idle_power_is_read_after_a_pause_and_before_any_call(fake):
@@ -221,7 +234,12 @@ def test_windows_have_a_minimum_duration_and_ten_calls(fake):
 
 def test_slow_calls_stop_after_the_window_at_the_time_limit(fake):
     context = fake.context([3000], handle=fake.handle(power_w=10.0), energy_windows=3, max_time_s=20.0)
-    assert energy_pass(context).extra["energy_calls"] == [10]
+    assert energy_pass(context).extra["energy_calls"] == [7]  # 21 s
+
+
+def test_a_call_longer_than_the_window_is_made_once(fake):
+    context = fake.context([17_000], handle=fake.handle(power_w=10.0), energy_windows=2, max_time_s=10.0)
+    assert energy_pass(context).extra["energy_calls"] == [1]
 
 
 def test_energy_is_not_measured_with_other_processes_on_the_device(fake):

@@ -24,7 +24,9 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.runtimes import llamacpp
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build, write
+from benchmarking.runtimes.support.engines.options import EngineSettings
 from benchmarking.runtimes.support.engines.session import Arrivals
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
@@ -317,6 +319,19 @@ def given(tmp_path_factory: pytest.TempPathFactory, llama: Workload) -> Path:
     path = tmp_path_factory.mktemp("given") / "mine.gguf"
     path.write_bytes(built.read_bytes())
     return path
+
+
+def test_llama_cpp_offloads_nothing_to_a_gpu_that_its_build_may_have(given: Path) -> None:
+    """Its own defaults are all layers, the cache and large products."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    defaults = xllamacpp.CommonParams()
+    assert (defaults.n_gpu_layers, defaults.no_op_offload, defaults.no_kv_offload) == (-1, False, False)
+    server = llamacpp.InProcessServer.__new__(llamacpp.InProcessServer)
+    llamacpp._Model.__init__(server, given, EngineSettings(), [POINT])
+    parameters = server._parameters(given, None)
+    assert (parameters.n_gpu_layers, parameters.no_op_offload, parameters.no_kv_offload) == (0, True, True)
+    with pytest.raises(BenchhouseError, match=r"requested the CPU, but llama.cpp offloads operators, -1 layers"):
+        llamacpp._check_offload(-1, op_offload=True, kv_offload=False)
 
 
 def test_a_users_gguf_file_is_measured_by_the_command_and_its_facts_are_stored(given: Path, tmp_path: Path) -> None:

@@ -20,7 +20,14 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild
 from benchmarking.devices.openvino import import_openvino, last_line
-from benchmarking.graphs.bundle import MANIFEST, Graph, read_bundle
+from benchmarking.graphs.bundle import (
+    MANIFEST,
+    QUANTIZED_TYPES,
+    WEIGHT_NAMES,
+    Graph,
+    read_bundle,
+    weights_precision,
+)
 from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
 
 KIND = "openvino"
@@ -40,19 +47,6 @@ GROUP_SIZE = 128
 row is not a multiple of it."""
 
 MIN_GROUP_SIZE = 32
-
-WEIGHT_TYPES: Mapping[str, str] = {
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f64": "float64",
-    "i8": "int8",
-    "u8": "uint8",
-    "i4": "int4",
-    "u4": "uint4",
-}
-"""This project's names for OpenVINO's element types of weights, scales and zero points. Indices and shapes are int64
-and int32."""
 
 STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
     "float16": ("float16",),
@@ -107,7 +101,7 @@ def weights_of(models: Iterable[Any]) -> tuple[dict[str, int], int]:
     for operation in (operation for model in models for operation in model.get_ops()):
         if operation.get_type_name() != "Constant":
             continue
-        name = WEIGHT_TYPES.get(operation.get_element_type().get_type_name())
+        name = WEIGHT_NAMES.get(operation.get_element_type().get_type_name())
         size_bytes += operation.get_byte_size()
         if name is not None:
             values[name] += prod(int(size) for size in operation.shape)
@@ -127,8 +121,9 @@ def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str
 def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
     """Convert the bundle in `source` into `folder`. Returns the facts of the build."""
     bundle = read_bundle(source)
+    is_quantized = weights_precision(bundle.weight_dtypes) in QUANTIZED_TYPES  # a user's file, which stays as it is
     saved = [
-        _convert_graph(source / graph.file, graph, folder / graph_file(name), precision)
+        _convert_graph(source / graph.file, graph, folder / graph_file(name), None if is_quantized else precision)
         for name, graph in bundle.graphs.items()
     ]
     dtypes, weights_bytes = weights_of(saved)
@@ -148,8 +143,9 @@ def _convert_bundle(cell: Cell, point: Point, store: BuildStore, folder: Path) -
     return convert(source, folder, cell.precision, cell.workload.model_id)
 
 
-def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> Any:
-    """Read a graph, turn its states into variables, compress its weights, and save it. Returns the saved model."""
+def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision | None) -> Any:
+    """Read a graph, turn its states into variables, compress its weights (None: leave them), and save it. Returns the
+    saved model."""
     openvino = import_openvino()
     core = openvino.Core()
     try:
@@ -157,7 +153,7 @@ def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precisio
     except RuntimeError as error:  # OpenVINO raises it for every failure
         raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
     _simplify(model, graph)
-    if precision in COMPRESSION:
+    if precision is not None and precision in COMPRESSION:
         model = _compress(model, precision)
     openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
     return core.read_model(str(target))

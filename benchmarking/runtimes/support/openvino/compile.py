@@ -238,7 +238,8 @@ def check(facts: Mapping[str, Json], requested: Mapping[str, Scalar], name: str)
 
 def check_devices(execution_devices: Json, name: str) -> None:
     """Raise UnsupportedError if a model runs on another device than requested. AUTO may choose any device."""
-    devices = [str(device) for device in execution_devices] if isinstance(execution_devices, list) else []
+    listed = execution_devices if isinstance(execution_devices, list) else [execution_devices]
+    devices = [str(device) for device in listed if device]  # the NPU's plugin returns a text in place of a list
     elsewhere = [device for device in devices if kind_of(device.strip("()")) != kind_of(name)]
     if name != AUTO and (elsewhere or not devices):
         raise UnsupportedError(f"requested OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")

@@ -16,11 +16,12 @@ from typing import Any
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.plugins import are_all_assumed, version_of
-from benchmarking.core.records import Device, Json, Precision
+from benchmarking.core.records import Device, Json, Precision, Workload
 from benchmarking.devices.support.kinds import kind_of, names_with
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE, is_gpu_in_use
+from benchmarking.workloads.support.families import plugin_of
 
-SDPA = "sdpa"
+SDPA, EAGER = "sdpa", "eager"
 FLEX = "flex_attention"
 BACKENDS: Mapping[str, str] = {
     "math": "MATH",
@@ -49,7 +50,7 @@ FLASH_PACKAGES: Mapping[str, FlashPackage] = {
 """Packages by transformers' name. Without the package, transformers would load a kernel from the hub."""
 FLASH_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
 """The only precisions of their kernels."""
-ATTENTIONS = ("eager", SDPA, *FLASH_PACKAGES, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS))
+ATTENTIONS = (EAGER, SDPA, *FLASH_PACKAGES, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS))
 """The values of `--attention`: transformers' implementations, and the kernels of `sdpa`."""
 
 OPERATORS: tuple[tuple[str, str], ...] = (
@@ -108,6 +109,16 @@ def check(attention: str | None, device: Device) -> None:
     if version_of(package.distribution) is None and not are_all_assumed():
         raise UnsupportedError(
             f"attention {attention} needs the package {package.distribution}: pip install {package.distribution}"
+        )
+
+
+def check_model(attention: str | None, workload: Workload) -> None:
+    """Raise UnsupportedError if the model has only its own attention code in transformers."""
+    default = None if workload.source == "module" else plugin_of(workload).default_attention(workload.config)
+    if default == EAGER and implementation_of(attention) == SDPA:
+        raise UnsupportedError(
+            f"attention {attention}: transformers has no scaled-dot-product attention for "
+            f"{workload.config.get('model_type')}: use --attention {EAGER}"
         )
 
 

@@ -112,6 +112,7 @@ class TorchRuntime(Runtime):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = settings.without_defaults(super().mode(device, workload, options))
         attention_kernels.check(_attention_of(mode), device)
+        attention_kernels.check_model(_attention_of(mode), workload)
         return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,17 @@ from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Sessio
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
-from benchmarking.core.records import FAILED, Cell, Family, Json, Point, Readings, Workload, canonical_hash
+from benchmarking.core.records import (
+    COUNTS_CALLS,
+    FAILED,
+    Cell,
+    Family,
+    Json,
+    Point,
+    Readings,
+    Workload,
+    canonical_hash,
+)
 from benchmarking.devices.support.torch_gpu import is_gpu_in_use
 from benchmarking.runtimes.support.torch import attention_kernels
 from benchmarking.runtimes.support.torch.counting import count_key
@@ -33,6 +43,7 @@ from benchmarking.runtimes.support.torch.settings import (
     effective_arithmetic,
     effective_threads,
 )
+from benchmarking.workloads.support.call_items import batch_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.processing import Prepared, Processing
@@ -231,7 +242,7 @@ class ModuleOperation(FamilyOperation):
     """`module(*inputs)` or `module(**inputs)`. The module's state between calls is left alone."""
 
     def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        self.items_per_call = batch_size(positional, named)
+        self.items_per_call = batch_size(module, positional, named) or 1
         self._module = module
         self._positional = positional
         self._named = dict(named)
@@ -271,11 +282,20 @@ class ModuleSession(Session):
         return called
 
     def point(self) -> Point:
-        """The point of the inputs: their first dimension is the batch; the second dimension of token ids the
+        """The point of the inputs: the batch that they show, else 1; the second dimension of token ids is the
         sequence."""
         sequences = [t for t in (*self._positional, *self._named.values()) if _is_token_ids(t)]
-        batch = batch_size(self._positional, self._named)
-        return Point(batch_size=batch, sequence_length=int(sequences[0].shape[1]) if sequences else None)
+        batch = batch_size(self._module, self._positional, self._named)
+        known = sequences if batch is not None else []
+        return Point(batch_size=batch or 1, sequence_length=int(known[0].shape[1]) if known else None)
+
+    def workload(self, name: str | None = None) -> Workload:
+        """The workload record of the module (`module_workload`), marked if a call is the only item that it shows."""
+        workload = module_workload(self._module, name)
+        if batch_size(self._module, self._positional, self._named) is not None:
+            return workload
+        config = {**workload.config, COUNTS_CALLS: True}
+        return replace(workload, config=config, config_hash=canonical_hash(config))
 
     def close(self) -> None:
         self._module.train(self._was_training)
@@ -309,14 +329,15 @@ def _family(config: Mapping[str, Json]) -> Family | None:
     return next((plugin.name for plugin in families() if config.get("model_type") in plugin.model_types), None)
 
 
-def batch_size(positional: Sequence[Any], named: Mapping[str, Any]) -> int:
-    """The first dimension of the first tensor. Raises UsageError if there is none."""
+def batch_size(module: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> int | None:
+    """The batch that the inputs show; None if they do not. Raises UsageError if there is no tensor."""
     import torch
 
-    for value in (*positional, *named.values()):
-        if isinstance(value, torch.Tensor) and value.dim() > 0:
-            return int(value.shape[0])
-    raise UsageError("the inputs contain no tensor with a batch dimension")
+    values = {**{f"input_{index}": value for index, value in enumerate(positional)}, **named}
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise UsageError("the inputs contain no tensor")
+    return batch_of(module, tensors)
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

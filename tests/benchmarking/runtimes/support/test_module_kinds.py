@@ -17,6 +17,13 @@ def kinds(**modules):
     return {path: place.kind for path, place in classify_modules(found).items()}
 
 
+def test_rotary_tables_belong_to_attention_and_are_no_embeddings():
+    found = kinds(
+        embed_tokens="Embedding is_lookup has_weights", rotary_emb="LlamaRotaryEmbedding", layers__0__rope="Table"
+    )
+    assert found == {"embed_tokens": "embedding", "rotary_emb": "attention", "layers.0.rope": "attention"}
+
+
 @pytest.mark.parametrize(
     ("path", "layer"),
     [

@@ -134,7 +134,7 @@ def test_kv_cache_has_the_requested_precision_instead_of_8_bits(core, product):
         compiling.check(eight_bits, requested, "CPU")
 
 
-def test_execution_on_another_device_is_refused_except_for_auto():
+def test_execution_on_another_device_is_refused_except_for_auto(openvino):
     with pytest.raises(UnsupportedError, match="requested OpenVINO's GPU, but the model runs on CPU"):
         compiling.compile_graph(
             FakeCore(gpu(EXECUTION_DEVICES=["CPU"])), None, cell("openvino:GPU", "float16"), POINT, has_states=False
@@ -144,6 +144,10 @@ def test_execution_on_another_device_is_refused_except_for_auto():
     with pytest.raises(UnsupportedError, match="runs on nothing"):
         compiling.check_devices(None, "NPU")
     compiling.check_devices(["(CPU)"], "AUTO")
+    text = openvino.OVAny("NPU").value  # as the bindings convert a plugin's string, which the NPU's returns
+    compiling.check_devices(text, "NPU")
+    with pytest.raises(UnsupportedError, match="but the model runs on NPU"):
+        compiling.check_devices(text, "GPU")
     compiling.check_devices(["GPU.1"], "GPU.1")
 
 

@@ -81,7 +81,7 @@ def test_point_of_another_batch_size_is_refused():
 
 
 def test_inputs_without_a_tensor_are_refused():
-    with pytest.raises(UsageError, match="no tensor with a batch dimension"):
+    with pytest.raises(UsageError, match="the inputs contain no tensor"):
         ModuleSession(Net(), {"x": 1}).point()
 
 

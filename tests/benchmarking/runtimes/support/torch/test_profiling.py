@@ -12,13 +12,16 @@ from statistics import median
 
 import pytest
 
+from benchmarking import run_hardware_benchmark
 from benchmarking.core.codec import dumps
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.profiles import TRACE_FILE, Profile
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Point
+from benchmarking.devices.support.kinds import processor
 from benchmarking.measure.profiling import profile_point, with_bounds
 from benchmarking.sweep.show.profile_report import advice, profile_text
+from benchmarking.workloads.support.resolve import resolve
 from db.commands import compare
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -181,6 +184,7 @@ def test_a_planted_slow_layer_is_named_by_the_profiler_with_its_allocations(prof
     assert allocations[f"layers.{SLOW}.network.wide"] == 30 * allocations["layers.0.network.wide"] > 0
     assert {one.module: one.calls for one in slow.call.breakdown.modules}[f"layers.{SLOW}.network.act"] == 30
     assert all(one.peak_bytes >= 0 for one in plain.call.breakdown.modules)
+    assert plain.call.window["elapsed_s"] > 0  # noise is watched as in a measurement
     assert plain.call.total_ms == tuple(0.25 + one for one in plain.call.latency_ms)
 
 
@@ -194,6 +198,36 @@ def test_advice_states_its_evidence(profiles):
     )))  # fmt: skip
     assert advice(bare) == ()
     assert "nothing stands out" in profile_text(bare)
+
+
+def test_a_part_that_is_slower_than_its_siblings_is_the_first_thing_to_try(profiles):
+    fast, slow, _ = profiles
+    assert "outlier" not in [one.what for one in advice(fast)]
+    first = advice(slow)[0]
+    assert (first.what, first.text.partition(" ")[0]) == ("outlier", f"layers.{SLOW}.network")
+    assert "times the median of the same part in other layers" in first.text
+    assert profile_text(slow).index(first.text[:20]) > profile_text(slow).index("What to try\n- outlier: ") > 0
+
+
+def test_no_command_is_advised_that_would_be_refused(profiles, tmp_path, capsys):
+    config = {"model_type": "deberta-v2", "architectures": ["DebertaV2Model"], "hidden_size": 64, "vocab_size": 100}
+    config |= {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "relative_attention": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plain = profiles[0]
+    softmax = [replace(one, kind="attention", operator="aten::softmax") for one in plain.call.breakdown.operators]
+    call = replace(plain.call, breakdown=replace(plain.call.breakdown, operators=tuple(softmax)))
+    (cpu,) = processor().probe()
+
+    def advised(workload):
+        cell = replace(plain.run.cell, workload=workload, device=cpu, runtime="eager", runtime_mode={})
+        point = Point(batch_size=1, sequence_length=16)
+        return [one.what for one in advice(replace(plain, call=call, point=point, run=replace(plain.run, cell=cell)))]
+
+    assert "attention" in advised(resolve("tiny-bert"))
+    assert "attention" not in advised(resolve(str(tmp_path)))
+    words = ["--model-id", str(tmp_path), "--device", "cpu", "--attention", "sdpa", "--dry-run"]
+    assert run_hardware_benchmark.main(words) == 2  # the reason for no advice, before anything runs
+    assert "transformers has no scaled-dot-product attention for deberta-v2" in capsys.readouterr().err
 
 
 def test_modules_that_cannot_be_observed_are_reported(profiles):

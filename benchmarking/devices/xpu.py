@@ -1,0 +1,230 @@
+"""Intel GPUs through torch's own XPU backend (SYCL on Level Zero); no extension package is needed.
+
+Everything about this kind is here. The same GPUs are also devices of OpenVINO, with other precisions and kernels.
+
+2026-11-26: written against the documented interface and the installed source of torch (torch/xpu/*.py); no machine with
+an Intel GPU was available.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from benchmarking.core.device_contracts import (
+    IN_USE_NAMES,
+    STATE_NAMES,
+    ColdCache,
+    DeviceHandle,
+    DeviceKind,
+    DeviceTimer,
+    Memory,
+)
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support.handles import HostHandle
+from benchmarking.devices.support.reading import all_missing, gather
+from benchmarking.devices.support.torch_gpu import FLUSH_BYTES, FLUSH_FACTOR
+
+WHEELS = "--index-url https://download.pytorch.org/whl/xpu"
+BUILT = re.compile(r"^xpu(?:: Optional\[str\])? = '", re.MULTILINE)
+"""The line of torch/version.py in a build with this backend; in other builds the value is None."""
+VENDOR = "0x8086"
+DISPLAY_CLASS = "0x03"
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
+NO_SENSOR = f"{NOT_SUPPORTED}: torch reads Intel's sensors from Level Zero's Sysman, which needs ZES_ENABLE_SYSMAN=1"
+
+
+class XpuTimer(DeviceTimer):
+    """A pair of events on a GPU's current stream, with the device's own timestamps."""
+
+    def __init__(self, torch: Any, index: int) -> None:
+        self._begin = torch.xpu.Event(enable_timing=True)
+        self._end = torch.xpu.Event(enable_timing=True)
+        self._torch, self._index = torch, index
+
+    def start(self) -> None:
+        self._begin.record(self._torch.xpu.current_stream(self._index))
+
+    def stop(self) -> None:
+        self._end.record(self._torch.xpu.current_stream(self._index))
+
+    def elapsed_ns(self) -> int:
+        return round(float(self._begin.elapsed_time(self._end)) * NS_PER_MS)
+
+
+class XpuHandle(HostHandle):
+    """One GPU under torch."""
+
+    has_queue = True
+
+    def __init__(self, torch: Any, index: int) -> None:
+        super().__init__()
+        self._torch, self._index = torch, index
+        self.torch_name: str | None = f"xpu:{index}"
+
+    def timer(self) -> DeviceTimer | None:
+        return XpuTimer(self._torch, self._index)
+
+    def synchronize(self) -> None:
+        self._torch.xpu.synchronize(self._index)
+
+    def empty_cache(self) -> None:
+        self._torch.xpu.empty_cache()
+
+    @contextmanager
+    def cold_cache(self) -> Iterator[ColdCache]:
+        size_bytes = max(FLUSH_FACTOR * (self.last_level_cache_bytes() or 0), FLUSH_BYTES)
+        buffer = [self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self.torch_name)]
+        try:
+            yield ColdCache(flush=buffer[0].zero_, size_bytes=size_bytes)
+        finally:
+            buffer.clear()
+            self.empty_cache()
+
+    def free_memory_bytes(self) -> int | None:
+        try:
+            return int(self._torch.xpu.mem_get_info(self._index)[0])
+        except (AttributeError, RuntimeError):  # torch before 2.8, and GPUs whose driver does not report it
+            return None
+
+    def last_level_cache_bytes(self) -> int | None:
+        properties = self._torch.xpu.get_device_properties(self._index)
+        return int(getattr(properties, "last_level_cache_size", 0)) or None
+
+    def reset_peak_memory(self) -> None:
+        self._torch.xpu.reset_peak_memory_stats(self._index)
+
+    def peak_memory(self) -> Readings:
+        memory = self._torch.xpu
+        return Readings(
+            values={
+                "device_allocated_peak_bytes": memory.max_memory_allocated(self._index),
+                "device_reserved_peak_bytes": memory.max_memory_reserved(self._index),
+            }
+        )
+
+    def memory_in_use(self) -> Readings:
+        own = Readings(values={IN_USE_NAMES[0]: int(self._torch.xpu.memory_reserved(self._index))})
+        why_not = f"{NOT_SUPPORTED}: Level Zero does not report the memory of all processes"
+        return all_missing(why_not, IN_USE_NAMES[1:]) | own
+
+    def state(self) -> Readings:
+        return all_missing(NO_SENSOR, STATE_NAMES)
+
+
+class XpuDevice(DeviceKind):
+    """Intel GPUs. `sys` is the kernel's tree."""
+
+    name = "xpu"
+    aliases = ("intel",)
+    typical = MappingProxyType({"xpu:0": "Intel GPU"})
+    auto_ranks = ((35, ""),)
+    memory: Memory = "own"
+    torch_type: str | None = "xpu"
+    sdpa_kernels = ("math",)
+    gpu_vendor = "intel"
+    pci_vendor_id = 0x8086
+    container_flags = ("--device", "/dev/dri")
+
+    def __init__(self, sys: Path = Path("/sys")) -> None:
+        self._sys = sys
+
+    def probe(self) -> tuple[Device, ...]:
+        why_not = self._why_not_torch()
+        if why_not is not None:
+            return (self.absent(why_not),)
+        torch: Any = importlib.import_module("torch")
+        if not torch.xpu.is_available():
+            return (self.absent(f"torch {torch.__version__} finds no Intel GPU: {self._driver_advice()}"),)
+        return described([torch.xpu.get_device_properties(index) for index in range(torch.xpu.device_count())])
+
+    def open(self, device: Device) -> DeviceHandle:
+        torch: Any = importlib.import_module("torch")
+        index = int(device.selector.partition(":")[2] or 0)
+        if not torch.xpu.is_available() or index >= torch.xpu.device_count():
+            raise BenchhouseError(f"device {device.selector!r} ({device.name}) is no longer available to torch")
+        return XpuHandle(torch, index)
+
+    def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
+        return with_torch
+
+    def _why_not_torch(self) -> str | None:
+        """None, or why the installed torch cannot use Intel GPUs, and what to do; torch is not imported for that."""
+        spec = importlib.util.find_spec("torch")
+        version = None if spec is None or spec.origin is None else Path(spec.origin).with_name("version.py")
+        has_gpu = self._has_gpu()
+        found = {True: "an Intel GPU was found, but ", False: "no Intel GPU was found, and ", None: ""}[has_gpu]
+        if version is None or not version.is_file():
+            return f"{found}torch is not installed: pip install torch {WHEELS}"
+        if BUILT.search(version.read_text(encoding="utf-8")) is None:
+            return f"{found}torch is built without XPU: pip install --upgrade --force-reinstall torch {WHEELS}"
+        return None
+
+    def _has_gpu(self) -> bool | None:
+        """Whether the kernel lists a GPU of this vendor; None on other systems than Linux."""
+        if platform.system() != "Linux":
+            return None
+        devices = (path.parent for path in self._sys.glob("bus/pci/devices/*/vendor") if _text(path) == VENDOR)
+        return any(_text(device / "class").startswith(DISPLAY_CLASS) for device in devices)
+
+    def _driver_advice(self) -> str:
+        if self._has_gpu() is False:
+            return "the kernel lists none: check lspci"
+        return "install Intel's compute runtime (Level Zero), and add this user to the group render"
+
+
+def described(found: list[Any]) -> tuple[Device, ...]:
+    """The devices of these properties (torch.xpu.get_device_properties), in torch's order."""
+    counts = Counter(str(properties.name) for properties in found)
+    return tuple(
+        replace(_describe(index, properties), count=counts[str(properties.name)])
+        for index, properties in enumerate(found)
+    )
+
+
+def _describe(index: int, properties: Any) -> Device:
+    facts = gather(
+        {
+            "compute_units": lambda: int(properties.max_compute_units),
+            "execution_units": lambda: int(properties.gpu_eu_count),
+            "sub_group_sizes": lambda: list(properties.sub_group_sizes),
+            "last_level_cache_bytes": lambda: int(getattr(properties, "last_level_cache_size", 0)) or None,
+            "has_float64": lambda: bool(properties.has_fp64),
+            "platform": lambda: str(properties.platform_name),
+        }
+    )
+    has_half = bool(getattr(properties, "has_fp16", True))
+    precisions = tuple(one for one in PRECISIONS if one != "float16" or has_half)
+    native: Json = list(precisions)
+    return Device(
+        type="xpu",
+        selector=f"xpu:{index}",
+        found=True,
+        name=str(properties.name),
+        vendor="Intel",
+        driver=str(properties.driver_version),
+        memory_bytes=int(properties.total_memory),
+        facts=facts | Readings(values={"native_precisions": native}),
+        precisions=precisions,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+PLUGIN = XpuDevice()

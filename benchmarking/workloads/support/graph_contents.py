@@ -1,0 +1,319 @@
+"""Reads an untrusted graph file in a process of its own, this module's `main`, which gets the path on stdin and answers
+in JSON: format, inputs, outputs, weights and files of an `.onnx` or an OpenVINO `.xml` file; or the arrays of a file of
+inputs.
+
+Weights in other files are read only from the same folder; links, paths with folders, and operators of unknown domains
+are rejected, and operator libraries are never loaded. Protobuf itself reads at most 2 GB and 100 levels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.records import PRECISIONS, Json
+from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
+from benchmarking.devices.openvino import last_line
+from benchmarking.graphs.bundle import WEIGHT_NAMES, weights_precision
+
+MODULE = "benchmarking.workloads.support.graph_contents"
+TIME_LIMIT_S = 300.0
+SUFFIXES = {".onnx": "onnx", ".xml": "openvino"}
+"""Formats by suffix. The weights of the second are in a .bin file of the same name."""
+MAX_BYTES = {"onnx": 2_000_000_000, "openvino": 200_000_000}
+"""Size limits of the file itself: Protobuf's own limit, and less for XML, which takes ten times as much memory and
+more."""
+MAX_ARRAY_BYTES = 2_000_000_000
+"""Size limit of the arrays in a file of inputs, unpacked."""
+MAX_TENSORS = 1000
+"""Limit of inputs and of outputs; decoders with a cache have a few hundred."""
+DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
+"""Operator domains that runtimes support without additional libraries."""
+EMBEDDED_ENGINE = "EPContext"
+"""The operator that refers to a vendor's compiled engine in a file."""
+ARRAYS = ".npz"
+"""Suffix of a file of inputs."""
+PRECISION, WEIGHTS = "precision", "weight_dtypes"
+"""Keys of the description of a file whose weights are not float32: their precision, and numbers of values by type."""
+
+
+def main() -> int:
+    """Describe the file named on stdin, on stdout; each of several files, without hashes; or the arrays of a file of
+    inputs."""
+    try:
+        request = json.load(sys.stdin)
+        if isinstance(request, list):
+            answer: Any = [contents(Path(path)) for path in request]
+        else:
+            answer = describe_arrays(Path(request)) if Path(request).suffix == ARRAYS else describe(Path(request))
+        print(json.dumps(answer))
+    except BenchhouseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def describe(path: Path) -> dict[str, Json]:
+    """The description of a graph file: its `contents` and the hash of its files. Raises BenchhouseError for a rejected
+    file."""
+    description = contents(path)
+    digest = hashlib.sha256()
+    for name in description["files"]:
+        hash_into(digest, path.parent / name)
+    return {**description, "sha256": digest.hexdigest()}
+
+
+def describe_arrays(path: Path) -> dict[str, Json]:
+    """Dtypes, shapes and the hash of the arrays in a .npz file, of which only the headers are read. Raises
+    BenchhouseError for anything else."""
+    from numpy.lib import format as npy
+
+    arrays: dict[str, Json] = {}
+    try:
+        with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MAX_ARRAY_BYTES:
+                raise BenchhouseError(f"{path.name}: its arrays exceed the limit of {MAX_ARRAY_BYTES / 1e6:g} MB")
+            for member in archive.infolist()[: MAX_TENSORS + 1]:
+                with archive.open(member) as array:
+                    read_header = npy.read_array_header_1_0 if npy.read_magic(array) == (1, 0) else _later_header
+                    shape, _, dtype = read_header(array)
+                if dtype.kind not in "biuf" or prod(shape) * dtype.itemsize > MAX_ARRAY_BYTES:
+                    raise BenchhouseError(f"{path.name}: array {member.filename!r} is {dtype}: expected numbers")
+                arrays[member.filename.removesuffix(".npy")] = {"dtype": dtype.name, "shape": list(shape)}
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, OSError) as error:
+        raise BenchhouseError(f"{path.name} is not a .npz file of arrays (numpy.savez): {first_line(error)}") from error
+    digest = hashlib.sha256()
+    hash_into(digest, path)
+    return {"arrays": arrays, "sha256": digest.hexdigest()}
+
+
+def _later_header(array: Any) -> Any:
+    from numpy.lib import format as npy
+
+    return npy.read_array_header_2_0(array)
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """Format, inputs, outputs, files and the number of parameters. Raises BenchhouseError for a rejected file."""
+    kind = SUFFIXES[path.suffix]
+    check_same_folder(path, path.name)
+    if (pointer := lfs_pointer(path)) is not None:
+        raise BenchhouseError(pointer)
+    if path.stat().st_size > MAX_BYTES[kind]:
+        raise BenchhouseError(f"{path.name} is larger than the limit of {MAX_BYTES[kind] / 1e6:g} MB")
+    description = _read_onnx(path) if kind == "onnx" else _read_openvino(path)
+    for tensors in ("inputs", "outputs"):
+        if not 0 < len(description[tensors]) <= MAX_TENSORS:
+            raise BenchhouseError(f"{path.name} has {len(description[tensors])} {tensors}: expected 1 to {MAX_TENSORS}")
+    counts: Mapping[str, int] = description.pop(WEIGHTS)
+    precision = weights_precision(counts)
+    if precision in PRECISIONS and precision != "float32":
+        description |= {PRECISION: precision, WEIGHTS: dict(counts)}
+    return {"format": kind, **description}
+
+
+def hash_into(digest: Any, path: Path) -> None:
+    """Add a file to a hash."""
+    with path.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+
+
+def check_same_folder(path: Path, name: str) -> None:
+    """Raise BenchhouseError unless the name is a plain file in the graph's folder."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise BenchhouseError(f"{path.name} refers to {name!r}: only files in the same folder are read")
+    try:
+        status = (path.parent / name).lstat()
+    except OSError as error:
+        raise BenchhouseError(f"{path.name} needs {name!r} in the same folder: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise BenchhouseError(f"{name!r} is a link or not a plain file: replace it by a copy of the file")
+
+
+def check_entities(path: Path) -> None:
+    """Raise BenchhouseError for XML that is too large or defines entities, which may expand to any size."""
+    if path.stat().st_size > MAX_BYTES["openvino"]:
+        raise BenchhouseError(f"{path.name} is larger than the limit of {MAX_BYTES['openvino'] / 1e6:g} MB")
+    content = path.read_bytes()
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise BenchhouseError(f"{path.name} defines XML entities, which OpenVINO models never do: it is rejected")
+
+
+def _read_onnx(path: Path) -> dict[str, Any]:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    from benchmarking.graphs.export.files import weights as stored_weights
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise BenchhouseError(f"{path.name} is not an ONNX file: {first_line(error)}") from error
+    _check_operators(path, model)
+    tensors = list(_tensors(model))
+    files = dict.fromkeys((path.name, *(_location(path, one) for one in tensors if one.data_location == one.EXTERNAL)))
+    for name in files:
+        check_same_folder(path, name)
+    weights = {one.name for one in model.graph.initializer}
+    tables = _rows(model.graph)
+    return {
+        "opset": max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0),
+        "inputs": [
+            {**_tensor(value), "rows": tables.get(value.name)}
+            for value in model.graph.input
+            if value.name not in weights
+        ],
+        "outputs": [_tensor(value) for value in model.graph.output],
+        "parameter_count": sum(prod(one.dims) for one in model.graph.initializer),
+        WEIGHTS: dict(stored_weights([path]).values_by_dtype),
+        "files": list(files),
+    }
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """All nodes, including those of subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """All tensors (weights and attribute values) in the graph, its subgraphs and functions."""
+    yield from _weights(model.graph)
+    for node in (*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _weights(inner)
+
+
+def _weights(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for one in graph.sparse_initializer:
+        yield from (one.values, one.indices)
+
+
+def _check_operators(path: Path, model: Any) -> None:
+    """Raise BenchhouseError for operators that need a library, and for compiled engines in separate files."""
+    defined_here = {function.domain for function in model.functions}
+    nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
+    unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | defined_here})
+    if unknown:
+        examples = ", ".join(unknown[:3])
+        raise BenchhouseError(f"{path.name} uses custom operators ({examples}), whose libraries are never loaded")
+    if any(node.op_type == EMBEDDED_ENGINE for node in nodes):
+        raise BenchhouseError(
+            f"{path.name} contains a vendor's compiled engine ({EMBEDDED_ENGINE}), which is never loaded"
+        )
+
+
+def _location(path: Path, tensor: Any) -> str:
+    """The file of a tensor's values. Raises BenchhouseError if the values lie outside the file."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    name = str(entries.get("location", ""))
+    check_same_folder(path, name)
+    begin, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
+    if (pointer := lfs_pointer(path.parent / name)) is not None:
+        raise BenchhouseError(pointer)
+    if begin < 0 or length < 0 or begin + length > (path.parent / name).stat().st_size:
+        raise BenchhouseError(
+            f"{name!r} is shorter than {path.name} requires: it is truncated, or belongs to another model"
+        )
+    return name
+
+
+def _tensor(value: Any) -> dict[str, Json]:
+    import onnx
+
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise BenchhouseError(f"{value.name!r} is not a tensor: only tensors are supported")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+    if dtype == "object":
+        raise BenchhouseError(f"{value.name!r} takes text, for which no input can be made")
+    sizes = [
+        size.dim_value if size.dim_value > 0 else _free_name(value.name, index, size.dim_param)
+        for index, size in enumerate(kind.shape.dim)
+    ]
+    return {"name": value.name, "dtype": dtype, "shape": list[Json](sizes)}
+
+
+def _free_name(tensor: str, index: int, name: str) -> str:
+    """The name of a free dimension; one without a name, or with a mark such as "?" that several share, is named after
+    its tensor and axis."""
+    return name if any(character.isalpha() for character in name) else f"{tensor}_{index}"
+
+
+VALUE_PRESERVING = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
+"""Operators that pass on the values of their first input."""
+
+
+def _rows(graph: Any) -> dict[str, int]:
+    """Rows of the smallest table that an input indexes (Gather of a weight), by input."""
+    origin = {value.name: value.name for value in graph.input}
+    sizes = {one.name: one.dims[0] for one in graph.initializer if one.dims}
+    rows_by_input: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in VALUE_PRESERVING and node.input[0] in origin:
+            origin |= dict.fromkeys(node.output, origin[node.input[0]])
+        if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in origin:
+            name, rows = origin[node.input[1]], sizes[node.input[0]]
+            rows_by_input[name] = min(rows, rows_by_input.get(name, rows))
+    return rows_by_input
+
+
+def _read_openvino(path: Path) -> dict[str, Any]:
+    import openvino
+
+    check_entities(path)
+    weights = path.with_suffix(".bin").name
+    check_same_folder(path, weights)
+    if (pointer := lfs_pointer(path.with_suffix(".bin"))) is not None:
+        raise BenchhouseError(pointer)
+    try:
+        model = openvino.Core().read_model(str(path))
+    except RuntimeError as error:  # OpenVINO raises it for every failure
+        raise BenchhouseError(f"OpenVINO cannot read {path.name}: {last_line(error)}") from error
+    constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
+    return {
+        "inputs": [_port(port, index) for index, port in enumerate(model.inputs)],
+        "outputs": [_port(port, index) for index, port in enumerate(model.outputs)],
+        "parameter_count": sum(prod(int(size) for size in one.shape) for one in constants),
+        WEIGHTS: _values_by_type(constants),
+        "files": [path.name, weights],
+    }
+
+
+def _values_by_type(constants: Sequence[Any]) -> dict[str, int]:
+    """Number of values of weights in constants, by type."""
+    counts: dict[str, int] = {}
+    for one in constants:
+        if (name := WEIGHT_NAMES.get(one.get_element_type().get_type_name())) is not None:
+            counts[name] = counts.get(name, 0) + prod(int(size) for size in one.shape)
+    return counts
+
+
+def _port(port: Any, index: int) -> dict[str, Json]:
+    """An input or output of an OpenVINO model."""
+    names: Sequence[str] = sorted(port.get_names())
+    name = names[0] if names else f"tensor_{index}"
+    sizes = [
+        int(one.get_length()) if one.is_static else f"{name}_{axis}"
+        for axis, one in enumerate(port.get_partial_shape())
+    ]
+    return {"name": name, "dtype": port.get_element_type().to_dtype().name, "shape": list[Json](sizes)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

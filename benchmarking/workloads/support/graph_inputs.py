@@ -1,0 +1,316 @@
+"""The inputs of a graph file, made from its shapes and types, and from what only the user knows about them.
+
+The first free dimension of an input is the batch, and so is the middle one of a recurrent state; dimensions named after
+height or width are the image's, those named after the past are 0, and any other free dimension is the sequence. Values
+are random; integers stay below the number of rows in the table that they index.
+
+`GraphChoices` replaces these guesses. What was chosen is part of the workload's configuration, so that results with
+different inputs are different series; `chosen_text` says what is guessed without.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildKey, BuildStore
+from benchmarking.core.child_process import ChildError, run_module_json
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.records import Json, Point, Workload
+from benchmarking.workloads.support.graph_contents import ARRAYS, MODULE, TIME_LIMIT_S
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DIMENSIONS, VALUES, FILE = "dims", "input_values", "inputs_file"
+"""Keys of a workload's configuration with the user's choices; absent without any."""
+BATCH, BATCH_SIZE, PAST = "batch", "batch_size", "past"
+INPUTS_KIND, INPUTS_FILE = "inputs", "inputs.npz"
+DEFAULT_ROWS = 100
+"""Upper limit of integers whose use is unknown."""
+IMAGE_SIDES = re.compile(r"height|width|(^|_)[hw]$", re.IGNORECASE)
+STATES = re.compile(r"state|hidden|(^|_)[hc](_?\d+|_?in)?$", re.IGNORECASE)
+"""Names of recurrent states, whose layout is layers x batch x width."""
+SAMPLED = ("float16", "float32", "float64", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """An input of the graph."""
+
+    name: str
+    dtype: str
+    """numpy's name."""
+    shape: tuple[int | str, ...]
+    rows: int | None = None
+    """Rows of the table that it indexes; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphChoices:
+    """What the user says about a graph's inputs."""
+
+    dimensions: Mapping[str, int | str] = field(default_factory=dict)
+    """Sizes of free dimensions by name, or "batch" for one that is the batch."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """A value for all elements of an input, by input."""
+    file: str | None = None
+    """A .npz file with whole inputs by name, which also fix the sizes of their dimensions."""
+
+    def __bool__(self) -> bool:
+        return bool(self.dimensions or self.values or self.file)
+
+
+NO_CHOICES = GraphChoices()
+
+
+def inputs_of(workload: Workload) -> tuple[Input, ...]:
+    """The inputs of a graph file."""
+    return _inputs(workload.config)
+
+
+def _inputs(config: Mapping[str, Json]) -> tuple[Input, ...]:
+    listed: Any = config["inputs"]
+    return tuple(Input(**{**one, "shape": tuple(one["shape"])}) for one in listed)
+
+
+def is_graph_file(workload: Workload) -> bool:
+    """Whether a workload is a single graph file."""
+    return workload.source == "file" and workload.family is None
+
+
+def choices_of(workload: Workload) -> GraphChoices:
+    """The choices in a graph file's configuration, to describe the same file again elsewhere. The arrays of a file of
+    inputs come from this machine's build cache. Raises BenchhouseError if they are not there."""
+    if not is_graph_file(workload):
+        return NO_CHOICES
+    file: Any = workload.config.get(FILE)
+    sizes: Any = workload.config.get(DIMENSIONS, {})
+    values: Any = workload.config.get(VALUES, {})
+    path = None if file is None else str(_stored(workload.model_id, file))
+    return GraphChoices(dimensions=sizes, values=values, file=path)
+
+
+def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) -> dict[str, Json]:
+    """The configuration with the user's choices. Raises UsageError for a name that the graph does not have, and for a
+    size, value or array that does not fit it."""
+    if not choices:
+        return config
+    inputs = {one.name: one for one in _inputs(config)}
+    sizes = _checked_sizes(choices.dimensions, inputs, model_id)
+    for name, value in choices.values.items():
+        _check_value(_named(name, inputs, f"--input {name}", model_id, "input"), value)
+    added: dict[str, Json] = {}
+    if choices.file is not None:
+        added[FILE], sizes = _with_file(choices.file, inputs, sizes, choices.values, model_id)
+    if sizes:
+        added[DIMENSIONS] = dict[str, Json](sizes)
+    if choices.values:
+        added[VALUES] = dict[str, Json](choices.values)
+    return {**config, **added}
+
+
+def _checked_sizes(given: Mapping[str, int | str], inputs: Mapping[str, Input], model_id: str) -> dict[str, int | str]:
+    """Sizes by the names that the description has; "INPUT_AXIS" names every dimension too."""
+    places = [(f"{one.name}_{axis}", size) for one in inputs.values() for axis, size in enumerate(one.shape)]
+    aliases = {place: size for place, size in places if isinstance(size, str)}
+    names = {**{name: name for name in aliases.values()}, **aliases}
+    return {_named(name, names, f"--dim {name}", model_id, "free dimension"): size for name, size in given.items()}
+
+
+def _named(name: str, known: Mapping[str, Any], flag: str, model_id: str, what: str) -> Any:
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"{flag}: {model_id} has no {what} {name!r}: {hint}it has {', '.join(known) or 'none'}")
+
+
+def _check_value(given: Input, value: float) -> None:
+    """Raise UsageError for a value that the input's type cannot hold."""
+    import numpy as np
+
+    kind = np.dtype("float32" if given.dtype == "bfloat16" else given.dtype)
+    if kind.kind not in "biu":
+        return
+    low, high = (0, 1) if kind.kind == "b" else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    if not (value == int(value) and low <= value <= high):
+        raise UsageError(f"--input {given.name}={value:g}: {given.name!r} is {given.dtype}: give {low} to {high}")
+
+
+def _with_file(
+    path: str, inputs: Mapping[str, Input], sizes: dict[str, int | str], values: Mapping[str, float], model_id: str
+) -> tuple[Json, dict[str, int | str]]:
+    """What the configuration says about a file of inputs, which is copied to the build cache, and the sizes including
+    those of its arrays."""
+    source = Path(path).expanduser().absolute()
+    if source.suffix != ARRAYS or not source.is_file():
+        raise UsageError(f"--inputs {path}: no such {ARRAYS} file: write one with numpy.savez")
+    try:
+        found: Any = run_module_json(MODULE, input_text=json.dumps(str(source)), limit_s=TIME_LIMIT_S)
+    except ChildError as error:
+        raise UsageError(f"--inputs {path}: {error}") from error
+    sizes = dict(sizes)
+    for name, array in found["arrays"].items():
+        one: Input = _named(name, inputs, f"--inputs {path}", model_id, "input")
+        if name in values:
+            raise UsageError(f"--input {name} and --inputs {path} both give {name!r}: use one of them")
+        _check_array(one, array, sizes, path)
+    key = _key(found)
+    BuildStore().get(key, partial(_copy_inputs, source, found["sha256"]))
+    return {"sha256": found["sha256"], "arrays": found["arrays"]}, sizes
+
+
+def _check_array(given: Input, array: Mapping[str, Any], sizes: dict[str, int | str], path: str) -> None:
+    """Add the sizes of an array's free dimensions. Raises UsageError for another type, rank or size."""
+    import numpy as np
+
+    wanted = "float32" if given.dtype == "bfloat16" else given.dtype
+    shape, asked = tuple(array["shape"]), list(given.shape)
+    if not np.can_cast(array["dtype"], wanted, "same_kind"):
+        raise UsageError(f"--inputs {path}: array {given.name!r} is {array['dtype']}: the graph takes {given.dtype}")
+    fits = len(shape) == len(asked)
+    for free, size in zip(asked, shape, strict=False):
+        expected = free if isinstance(free, int) else sizes.get(free, size)
+        fits &= expected in (size, BATCH)
+        if isinstance(free, str):
+            sizes[free] = size
+    if not fits:
+        raise UsageError(f"--inputs {path}: array {given.name!r} has shape {list(shape)}: the graph takes {asked}")
+
+
+def _key(found: Mapping[str, Any]) -> BuildKey:
+    return BuildKey(kind=INPUTS_KIND, parts={"file": found["sha256"]})
+
+
+def _copy_inputs(source: Path, sha256: str, folder: Path) -> Mapping[str, Json]:
+    import hashlib
+
+    shutil.copyfile(source, folder / INPUTS_FILE)
+    with (folder / INPUTS_FILE).open("rb") as opened:
+        if hashlib.file_digest(opened, "sha256").hexdigest() != sha256:
+            raise BenchhouseError(f"{source} has changed since the start of the run: run again")
+    return {}
+
+
+def _stored(model_id: str, file: Mapping[str, Any]) -> Path:
+    folder, _ = BuildStore().require(_key(file), f"the inputs of {model_id}")
+    return folder / INPUTS_FILE
+
+
+def free_dimensions(workload: Workload) -> Iterator[tuple[str, str]]:
+    """Name and axis of each free dimension whose size the user did not choose, in order; the axis is "past" for a
+    dimension that is empty before the first call."""
+    sizes = _sizes(workload)
+    for one in inputs_of(workload):
+        for index, name in enumerate(one.shape):
+            if isinstance(name, str) and not isinstance(sizes.get(name), int):
+                yield name, _axis_of(one, name, index, sizes)
+
+
+def fixed_batch(workload: Workload) -> int | None:
+    """The batch size if the user chose the size of a dimension that is the batch."""
+    sizes = _sizes(workload)
+    for one in inputs_of(workload):
+        for index, name in enumerate(one.shape):
+            size = sizes.get(name) if isinstance(name, str) else None
+            if isinstance(size, int) and isinstance(name, str) and _axis_of(one, name, index, {}) == BATCH_SIZE:
+                return size
+    return None
+
+
+def _sizes(workload: Workload) -> Mapping[str, int | str]:
+    sizes: Any = workload.config.get(DIMENSIONS, {})
+    return sizes  # type: ignore[no-any-return]
+
+
+def _axis_of(one: Input, name: str, index: int, sizes: Mapping[str, int | str]) -> str:
+    is_state = index == 1 and len(one.shape) == 3 and STATES.search(one.name) is not None
+    if index == 0 or is_state or "batch" in name.lower() or sizes.get(name) == BATCH:
+        return BATCH_SIZE
+    if "past" in name.lower() and "+" not in name:
+        return PAST
+    return "image_size" if IMAGE_SIDES.search(name) else "sequence_length"
+
+
+def _size_at(one: Input, name: str, index: int, point: Point, sizes: Mapping[str, int | str]) -> int:
+    """The size of a free dimension; for a sum such as "past_length + sequence_length", the sum of its parts."""
+    if isinstance(chosen := sizes.get(name), int):
+        return chosen
+    if index and "+" in name:
+        parts = [part.strip() for part in name.split("+")]
+        return sum(int(part) if part.isdigit() else _size_at(one, part, index, point, sizes) for part in parts)
+    kind = _axis_of(one, name, index, sizes)
+    return 0 if kind == PAST else int(point.value(kind) or 1)
+
+
+def arrays(workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+    """All inputs at a point. Raises BenchhouseError if the file of inputs was deleted from the build cache."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    sizes, values, file = _sizes(workload), workload.config.get(VALUES, {}), workload.config.get(FILE)
+    given: dict[str, np.ndarray] = {}
+    if isinstance(file, dict):
+        with np.load(_stored(workload.model_id, file), allow_pickle=False) as opened:
+            given = {name: opened[name] for name in opened.files}
+    made = {}
+    for one in inputs_of(workload):
+        dtype = "float32" if one.dtype == "bfloat16" else one.dtype
+        array = array_of(one, point, random, sizes)  # also for a replaced one, so that the others stay the same
+        if isinstance(values, dict) and one.name in values:
+            array = np.full(array.shape, values[one.name], dtype=dtype)
+        made[one.name] = np.asarray(given.get(one.name, array), dtype=dtype)
+    return made
+
+
+def array_of(one: Input, point: Point, random: np.random.Generator, sizes: Mapping[str, int | str]) -> np.ndarray:
+    """A random input in the shape and type of a graph's input."""
+    import numpy as np
+
+    shape = tuple(
+        size if isinstance(size, int) else _size_at(one, size, index, point, sizes)
+        for index, size in enumerate(one.shape)
+    )
+    name = one.name.lower()
+    if one.dtype == "bool" or "mask" in name:
+        return np.ones(shape, dtype=one.dtype)
+    if one.dtype in SAMPLED:
+        return random.standard_normal(shape).astype("float32" if one.dtype == "bfloat16" else one.dtype)
+    if "position" in name and shape:
+        return np.broadcast_to(np.arange(shape[-1]), shape).astype(one.dtype)
+    if "type" in name:
+        return np.zeros(shape, dtype=one.dtype)
+    return random.integers(0, one.rows or DEFAULT_ROWS, size=shape).astype(one.dtype)
+
+
+def chosen_text(workload: Workload) -> str | None:
+    """What is guessed about a graph's inputs, and how to say it instead; None if the user has said everything."""
+    if not is_graph_file(workload):
+        return None
+    sizes, values = _sizes(workload), workload.config.get(VALUES, {})
+    file: Any = workload.config.get(FILE, {})
+    kinds = {name: axis for name, axis in free_dimensions(workload) if name not in sizes}
+    words = {BATCH_SIZE: "batch size", "sequence_length": "sequence length", "image_size": "image size", PAST: "0"}
+    guessed = [f"{name} = {words[axis]}" for name, axis in kinds.items()]
+    given = {*(values if isinstance(values, dict) else ()), *file.get("arrays", ())}
+    integers = [
+        f"{one.name} = random integers below {one.rows or DEFAULT_ROWS}"
+        for one in inputs_of(workload)
+        if one.name not in given and one.dtype not in (*SAMPLED, "bool") and _is_random(one.name)
+    ]
+    guessed += integers
+    if not guessed:
+        return None
+    return f"{workload.model_id}: {', '.join(guessed)} (others: --dim NAME=N, --input NAME=VALUE, --inputs FILE.npz)"
+
+
+def _is_random(name: str) -> bool:
+    return not any(word in name.lower() for word in ("mask", "position", "type"))
