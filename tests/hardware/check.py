@@ -10,6 +10,7 @@ on a machine with one GPU; --only and --models limit it. Exit code 1 when anythi
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -35,16 +36,28 @@ FAMILIES = (
 )
 """A small model of each family."""
 DATA_SHEETS = {
+    "B200": {"bfloat16": 2250e12, "float16": 2250e12, "copy": 8.0e12},
     "H200": {"bfloat16": 989e12, "float16": 989e12, "copy": 4.8e12},
+    "H200 NVL": {"bfloat16": 835e12, "float16": 835e12, "copy": 4.8e12},
     "H100 80GB HBM3": {"bfloat16": 989e12, "float16": 989e12, "copy": 3.35e12},
+    "H100 NVL": {"bfloat16": 835e12, "float16": 835e12, "copy": 3.9e12},
     "H100 PCIe": {"bfloat16": 756e12, "float16": 756e12, "copy": 2.0e12},
     "A100-SXM4-80GB": {"bfloat16": 312e12, "float16": 312e12, "copy": 2.039e12},
     "A100-SXM4-40GB": {"bfloat16": 312e12, "float16": 312e12, "copy": 1.555e12},
+    "A100 80GB PCIe": {"bfloat16": 312e12, "float16": 312e12, "copy": 1.935e12},
+    "A100-PCIE-40GB": {"bfloat16": 312e12, "float16": 312e12, "copy": 1.555e12},
+    "L40S": {"bfloat16": 362e12, "float16": 362e12, "copy": 0.864e12},
     "L4": {"bfloat16": 121e12, "float16": 121e12, "copy": 0.3e12},
     "T4": {"float16": 65e12, "copy": 0.32e12},
-    "RTX 4090": {"bfloat16": 165e12, "float16": 165e12, "copy": 1.008e12},
+    "GeForce RTX 4090": {"bfloat16": 165e12, "float16": 165e12, "copy": 1.008e12},
+    "GeForce RTX 5090": {"bfloat16": 209e12, "float16": 209e12, "copy": 1.792e12},
+    "Instinct MI300X": {"bfloat16": 1307e12, "float16": 1307e12, "copy": 5.3e12},
 }
-"""By part of the name: dense FLOP/s on tensor cores, and bytes per second of the memory, as the vendor states them."""
+"""By exact product name, as the driver gives it after the vendor's: dense FLOP/s on tensor cores with 32-bit sums, and
+bytes per second of the memory, as the vendors' data sheets state them."""
+VENDORS = ("NVIDIA ", "AMD ", "Tesla ")
+NEEDED = ("torch", "transformers", "numpy", "psutil", "rich", "safetensors", "yaml")
+"""Modules that a bare machine needs; for an NVIDIA GPU also pynvml (nvidia-ml-py)."""
 LOAD = """
 import sys, torch
 matrix = torch.ones(4096, 4096, device=sys.argv[1])
@@ -363,7 +376,7 @@ def time_of(call: Callable[[], object], machine: Machine, count: int) -> float:
 def calibration(machine: Machine) -> str:
     """Measured peaks are below the data sheet's, and not far below."""
     machine.need_gpu()
-    sheet = next((one for name, one in DATA_SHEETS.items() if name in str(machine.device.name)), None)
+    sheet = data_sheet(str(machine.device.name))
     if sheet is None:
         raise NotApplicableError(f"no data sheet of {machine.device.name} in here")
     _, answer, _ = machine.command("run_hardware_benchmark", "--calibrate-device", "--device", machine.selector)
@@ -587,12 +600,34 @@ def invalid_kinds(result: dict[str, Any]) -> list[str]:
     return [doubt["kind"] for doubt in result["doubts"] if doubt["severity"] == "invalid"]
 
 
-CHECKS: tuple[Callable[[Machine], str], ...] = (
-    *(wall_time, weights, utilization, cold_cache, spooling, out_of_memory, families),
-    *(host_gap, event_time, queued_calls, device_memory, energy, after_a_trace, token_sync),
-    *(calibration, foreign_load, device_assert),
-)
-"""Those first that also run on a processor; those last that leave a GPU warm or disturbed."""
+CHECKS: dict[Callable[[Machine], str], float] = {
+    wall_time: 15,
+    weights: 15,
+    spooling: 20,
+    event_time: 15,
+    device_memory: 20,
+    host_gap: 30,
+    queued_calls: 20,
+    out_of_memory: 45,
+    after_a_trace: 30,
+    token_sync: 40,
+    cold_cache: 15,
+    utilization: 30,
+    energy: 60,
+    calibration: 90,
+    families: 420,
+    foreign_load: 40,
+    device_assert: 60,
+}
+"""Every check with the seconds that it took on a machine with one GPU, in the order of what a second of it tells: first
+contact and the clocks, then faults and sensors, then what is long; last what leaves a GPU warm or disturbed."""
+
+
+def data_sheet(name: str) -> dict[str, float] | None:
+    """The data sheet of a GPU by its exact name; None for any other: an L40S is no L4."""
+    for vendor in VENDORS:
+        name = name.removeprefix(vendor)
+    return DATA_SHEETS.get(name.removesuffix(" OAM").strip())
 
 
 def judged(check: Callable[[Machine], str], machine: Machine) -> Verdict:
@@ -623,28 +658,52 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", default="bert-base-uncased", help="model of the loops (default: bert-base-uncased)")
     parser.add_argument("--models", default=",".join(FAMILIES), help="models of the families (default: one of each)")
     parser.add_argument("--only", default=",".join(names), help=f"checks to run, of {', '.join(names)} (default: all)")
-    parser.add_argument("--json", metavar="FILE", help="file for the verdicts")
+    parser.add_argument("--json", metavar="FILE", help="file for the verdicts, a JSON line after each check")
+    parser.add_argument(
+        "--budget", type=float, metavar="S", help="seconds after which no check begins that would not end in time"
+    )
     arguments = parser.parse_args(argv)
     wanted = arguments.only.split(",")
     if unknown := sorted(set(wanted) - set(names)):
         parser.error(f"--only: unknown check {unknown[0]!r}")
-    with tempfile.TemporaryDirectory(prefix="benchhouse-hardware-") as folder:
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        parser.error(f"missing packages: {', '.join(missing)}: pip install {' '.join(missing)}")
+    started_s, verdicts = time.monotonic(), list[Verdict]()
+    with tempfile.TemporaryDirectory(prefix="benchhouse-hardware-") as folder, lines(arguments.json) as write:
         machine = Machine(arguments.device, arguments.model, Path(folder), tuple(arguments.models.split(",")))
         print(f"{machine.device.selector}: {machine.device.name}, driver {machine.device.driver or 'none'}\n")
-        verdicts = []
-        for check in CHECKS:
-            if check.__name__ in wanted:
-                verdicts.append(judged(check, machine))
-                print(row(verdicts[-1]), flush=True)
+        for check, usual_s in CHECKS.items():
+            if check.__name__ not in wanted:
+                continue
+            spent_s = time.monotonic() - started_s
+            if arguments.budget is not None and spent_s + usual_s > arguments.budget:
+                print(f"{'LEFT OUT':<15} {check.__name__:<16} it takes about {usual_s:g} s of {arguments.budget:g} s")
+                continue
+            verdicts.append(judged(check, machine))
+            write(verdicts[-1])
+            print(row(verdicts[-1]), flush=True)
         machine.close()
     counts = {
         outcome: sum(one.outcome == outcome for one in verdicts) for outcome in ("right", "wrong", "not applicable")
     }
     print(f"\n{', '.join(f'{count} {outcome}' for outcome, count in counts.items())}")
-    if arguments.json:
-        text = json.dumps([{name: getattr(one, name) for name in one.__slots__} for one in verdicts], indent=1)
-        Path(arguments.json).write_text(text + "\n")
     return 1 if counts["wrong"] else 0
+
+
+@contextmanager
+def lines(path: str | None) -> Iterator[Callable[[Verdict], None]]:
+    """Writes a JSON line per verdict to a file, on disk at once: a run that is killed keeps what it learned."""
+    if path is None:
+        yield lambda verdict: None
+        return
+    with Path(path).open("w", encoding="utf-8") as opened:
+
+        def write(verdict: Verdict) -> None:
+            opened.write(json.dumps({name: getattr(verdict, name) for name in verdict.__slots__}) + "\n")
+            opened.flush()
+            os.fsync(opened.fileno())
+
+        yield write
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def verdicts(tmp_path_factory):
         text=True,
         check=False,
     )
-    found = {one["name"]: one for one in json.loads((folder / "found.json").read_text())}
+    found = {one["name"]: one for one in map(json.loads, (folder / "found.json").read_text().splitlines())}
     return SimpleNamespace(found=found, table=done.stdout, exit_code=done.returncode)
 
 
@@ -62,6 +62,21 @@ def test_the_exit_code_is_0_where_nothing_is_wrong(verdicts):
 def test_the_readme_describes_every_check():
     text = SCRIPT.with_name("README.md").read_text()
     assert [one.__name__ for one in check.CHECKS if f"`{one.__name__}`" not in text] == []
+
+
+def test_data_sheets_are_found_by_the_exact_name():
+    assert check.data_sheet("NVIDIA L40S") is not check.data_sheet("NVIDIA L4")
+    assert check.data_sheet("NVIDIA L4")["copy"] == 0.3e12
+    assert check.data_sheet("AMD Instinct MI300X")["copy"] == 5.3e12
+    assert check.data_sheet("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
+
+
+def test_a_budget_leaves_out_what_would_not_end_in_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(check, "CHECKS", {check.weights: 15, check.families: 420})
+    words = ["--device", "cpu", "--model", "tiny-bert", "--budget", "60", "--json", str(tmp_path / "found.json")]
+    assert check.main(words) == 0
+    assert "LEFT OUT        families" in capsys.readouterr().out
+    assert [json.loads(line)["name"] for line in (tmp_path / "found.json").read_text().splitlines()] == ["weights"]
 
 
 class Parameter(SimpleNamespace):
