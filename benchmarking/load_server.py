@@ -35,7 +35,7 @@ from benchmarking.core.command_line import (
     positive_int,
     positive_ints,
     positive_number,
-    positive_numbers,
+    positive_rates,
     positive_seconds,
     run_command,
 )
@@ -64,7 +64,7 @@ from benchmarking.load.server import (
     server_processes,
     tokenizer,
 )
-from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Arrivals, Lengths, Traffic
+from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
@@ -234,11 +234,6 @@ def _server_load(
     )
 
 
-def request_rates(text: str) -> tuple[float, ...]:
-    """Rates such as 1,2.5, or inf for all requests at once."""
-    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text)
-
-
 def _levels(arguments: argparse.Namespace) -> list[Level]:
     shared = {"number": arguments.num_requests, "duration_s": arguments.duration}
     if arguments.request_rate == (math.inf,) and arguments.num_requests is None:
@@ -263,8 +258,9 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
         arrivals = "gamma" if name == "variation" else name
         if getattr(arguments, name) != default and arguments.arrivals != arrivals:
             raise UsageError(f"--{name} requires --arrivals {arrivals}")
+    is_at_once = arguments.request_rate == (math.inf,)
     traffic = Traffic(
-        arrivals=_arrivals(arguments),
+        arrivals="at_once" if is_at_once else "trace" if arguments.trace is not None else arguments.arrivals,
         variation=arguments.variation,
         burst=arguments.burst,
         lengths_in=Lengths(arguments.input_length),
@@ -277,13 +273,6 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
     )
     next(traffic.requests())  # reports an unreadable file before anything is sent
     return traffic
-
-
-def _arrivals(arguments: argparse.Namespace) -> Arrivals:
-    if arguments.request_rate == (math.inf,):
-        return "at_once"
-    arrivals: Arrivals = "trace" if arguments.trace is not None else arguments.arrivals
-    return arrivals
 
 
 def _target(arguments: argparse.Namespace) -> Target:
@@ -400,9 +389,8 @@ def _search_text(found: Result) -> str:
     if high is not None:
         rest = f"95 % interval {low:.4g} to {high:.4g}"
     elif isinstance(invalid, dict) and invalid:
-        rest = (
-            f"{low:.4g} or more with 97.5 % confidence; invalid: {', '.join(sorted(set(map(str, invalid.values()))))}"
-        )
+        kinds = ", ".join(sorted(set(map(str, invalid.values()))))
+        rest = f"{low:.4g} or more with 97.5 % confidence; higher levels were invalid: {kinds}"
     else:
         rest = f"{low:.4g} or more with 97.5 % confidence; the highest tried is {rate:g}: search higher"
     return f"highest rate within the limits: {rate:g} requests/s ({rest})"
@@ -480,7 +468,7 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument(
         "--request-rate",
-        type=request_rates,
+        type=positive_rates,
         metavar="R,...",
         help="open loop: mean requests per second; inf starts all --num-requests at once",
     )

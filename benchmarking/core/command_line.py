@@ -293,6 +293,11 @@ def positive_numbers(text: str) -> tuple[float, ...]:
     return tuple(int(value) if value.is_integer() else value for value in sorted(values))
 
 
+def positive_rates(text: str) -> tuple[float, ...]:
+    """Numbers above 0 such as 1,2.5, or inf alone."""
+    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text)
+
+
 def non_negative_seconds(text: str) -> float:
     """A duration in seconds from 0."""
     return _number(text, "takes seconds from 0", lambda value: value >= 0, most=MAX_SECONDS)

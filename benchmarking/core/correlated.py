@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCHES = 10
-FEWEST = 20.0
+FEWEST = 30.0
 """Independent values that must lie above the percentile, and below it: n min(q, 1 - q) / tau."""
 WIDER = 1.2
 """Factor of the standard error, for series that are shown because their correlation happens to look short."""

@@ -366,6 +366,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "lower the rate",
     ),
     (
+        "latency_from_sending",
+        "info",
+        "the other tool counts latencies from sending, so they lack the delay of requests that were sent late",
+        "see service_time_*, which is the same time under its own name, and the doubts about late requests",
+    ),
+    (
         "saturation_unknown",
         "info",
         "the level was too short to tell whether the server's queue keeps growing",

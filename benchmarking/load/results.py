@@ -40,7 +40,7 @@ from benchmarking.core.records import (
     Result,
     Samples,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, quantile
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, quantile
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import why_unknown
 from benchmarking.load.steady import Window, about_window, window_of
@@ -58,6 +58,8 @@ more; all prompts share a start token, and in a chat the beginning of its templa
 HELD_OPEN_MS, HELD_OPEN_SHARE = 20.0, 0.05
 """Median time for which bodies may stay open after the end of their responses, also as a share of the median
 latency."""
+WARMING_UP, WARMING_UP_Z = 0.1, 3.3
+"""Relative fall of the median latency from the first third of a level to the last, and its standard errors."""
 OTHER_INPUT_LENGTH = 0.2
 """Maximum difference of the server's count of prompt tokens from the requested length, as a share of it."""
 MOST_AT_ONCE = 0.1
@@ -408,7 +410,15 @@ def about(
     ]
     if short:
         found.append(doubt("other_output_length", asked=requested, requests=len(short), tokens=short[0]))
-    return [*found, *_held_open(requests, series), *_other_input_length(requests, traffic)]
+    return [*found, *_held_open(requests, series), *_other_input_length(requests, traffic), *_warming_up(series)]
+
+
+def _warming_up(series: Series) -> Sequence[Doubt]:
+    """The doubt about requests that became faster during the level, beyond the chance of correlated ones."""
+    found = drift(series.latency)
+    if found is None or found.relative_change > -WARMING_UP or found.z > -WARMING_UP_Z:
+        return ()
+    return (doubt("warming_up", relative_change=found.relative_change, z=found.z),)
 
 
 def _held_open(requests: Requests, series: Series) -> Sequence[Doubt]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from benchmarking.core.doubts import failed_requests, validity
+from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.load_doubts import (
     drawn_shortfall,
     late_generator,
@@ -27,6 +27,7 @@ from benchmarking.core.load_doubts import (
     rate_not_achieved,
     sent_per_s,
 )
+from benchmarking.core.metrics import LATENCY
 from benchmarking.core.records import (
     LOOP,
     NOT_APPLICABLE,
@@ -41,7 +42,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import quantile
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, measured
+from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, latency_metrics, measured
 from db.importers.support.reading import Fields, csv_lines, find_header, parsed_number, shortened
 
 Value = TypeVar("Value")
@@ -123,9 +124,42 @@ def load_result(
     )
     result = foreign_result(point, iterations=requests, doubts=load_doubts, **{**arguments, **outcome})
     result = _with_doubts(result, _of_numbers(result))
-    if request_rate is None:
+    if request_rate is None or result.status != "ok":
         return result
+    result = _from_sending(result)
     return _with_doubts(result, _of_statistics(result, failed or 0, achieved_per_s, lateness_p95_ms, variation))
+
+
+SERVICE_TIMES = {
+    "latency_median_ms": "service_time_p50_ms",
+    **{f"latency_{word}_ms": f"service_time_{word}_ms" for word in ("p90", "p95", "p99")},
+}
+"""Latency from the intended start -> the same time from sending."""
+
+
+def _from_sending(result: Result) -> Result:
+    """The result of a load at a rate, whose latencies the tool counts from sending: they are service times, too. As
+    latencies they lack the delay of requests that were sent late, which is a doubt."""
+    times = {name: result.metrics[column] for column, name in SERVICE_TIMES.items() if column in result.metrics}
+    if not times:
+        return result
+    return _with_doubts(replace(result, metrics={**result.metrics, **times}), [doubt("latency_from_sending")])
+
+
+def _from_schedule(result: Result, requests: Requests) -> Result:
+    """The result with latencies from the intended starts, if the file has a schedule and every time."""
+    done = [
+        (at, end)
+        for at, end, error in zip(requests.intended_ms, requests.end_ms, requests.error, strict=True)
+        if error is None and end is not None
+    ]
+    if all(sent in (None, at) for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True)) or not done:
+        return result
+    values = latency_metrics([[end - at for at, end in done]]).values
+    known = {column: name for column, name in LATENCY.items() if name in values and column in result.metrics}
+    latencies = {column: values[name] for column, name in known.items()}
+    doubts = tuple(one for one in result.doubts if one.kind != "latency_from_sending")
+    return replace(result, metrics={**result.metrics, **latencies}, doubts=doubts, validity=validity(doubts))
 
 
 def _of_numbers(result: Result) -> Iterator[Doubt]:
@@ -205,6 +239,7 @@ def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: 
     if not requests or rate <= 0:
         return updated
     (measured_requests,) = requests
+    updated = _from_schedule(updated, measured_requests)
     first_ms = result.metrics.get("time_to_first_token_ms", result.metrics.get("latency_median_ms"))
     doubts: list[Doubt] = []
     if first_ms is not None and (late := lateness(measured_requests)):

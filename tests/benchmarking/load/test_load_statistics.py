@@ -149,6 +149,15 @@ def test_a_ramp_is_named_as_a_varying_rate_and_not_judged_as_one_rate():
     assert doubts == {"varying_rate"}
 
 
+def test_a_level_in_which_requests_become_faster_is_a_server_that_warms_up():
+    starts = np.arange(300) / 10
+    quicker = requests_of(starts, starts + np.where(starts < 10, 0.3, 0.2) + 0.001 * np.sin(starts * 50), 1e6)
+    steady = requests_of(starts, starts + 0.2 + 0.001 * np.sin(starts * 50), 1e6)
+    level = Level(rate=10.0, duration_s=30.0)
+    assert "warming_up" in {one.kind for one in result_of(TRAFFIC, level, [quicker]).doubts}
+    assert "warming_up" not in {one.kind for one in result_of(TRAFFIC, level, [steady]).doubts}
+
+
 def test_percentiles_have_intervals_only_where_the_series_is_much_longer_than_its_correlation():
     chance = np.random.default_rng(3)
     independent = percentile_intervals(chance.exponential(1, 3000).tolist(), (0.5, 0.9, 0.99))

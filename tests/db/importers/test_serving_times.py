@@ -1,0 +1,44 @@
+"""Latencies of imported loads at a rate: the tools count from sending, and a schedule gives those from the intended
+start."""
+
+from __future__ import annotations
+
+from db.importers.support.serving import Sent, load_result, requests_record, with_requests
+
+
+def load(rate):
+    return load_result(
+        concurrency=None,
+        request_rate=rate,
+        prompt_tokens=8,
+        prompt_tokens_mean=8.0,
+        new_tokens=1,
+        requests=60,
+        failed=0,
+        metrics={},
+        stated={"latency_median_ms": 100.0, "latency_p90_ms": 120.0},
+    )
+
+
+def kinds(result):
+    return {one.kind for one in result.doubts}
+
+
+def test_latencies_of_a_load_at_a_rate_are_service_times_too_with_a_doubt():
+    found = load(4.0)
+    assert (found.metrics["service_time_p50_ms"], found.metrics["service_time_p90_ms"]) == (100.0, 120.0)
+    assert "latency_from_sending" in kinds(found)
+    assert "service_time_p50_ms" not in load(None).metrics
+
+
+def test_a_schedule_gives_the_latencies_from_the_intended_start():
+    late_s = 0.05
+    sent = [
+        Sent(intended_s=at / 4, sent_s=at / 4 + late_s, first_s=None, end_s=at / 4 + late_s + 0.1) for at in range(60)
+    ]
+    found = with_requests(load(4.0), requests_record(sent))
+    assert abs(found.metrics["latency_median_ms"] - 150) < 1e-6
+    assert found.metrics["service_time_p50_ms"] == 100.0
+    assert "latency_from_sending" not in kinds(found)
+    on_time = [Sent(intended_s=at / 4, sent_s=at / 4, first_s=None, end_s=at / 4 + 0.1) for at in range(60)]
+    assert "latency_from_sending" in kinds(with_requests(load(4.0), requests_record(on_time)))
