@@ -86,6 +86,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
         "series": Command("db.commands.series", "list series, and alias one to another after a rename"),
         "annotate": Command("db.commands.annotate", "store notes about runs, series and machines"),
+        "delete": Command("db.commands.delete", "delete runs, after showing which; run files go to a trash folder"),
         "cache": Command(
             "benchmarking.manage_cache", "list and delete cached exports, engines and compiled code", "manage_cache"
         ),
@@ -107,7 +108,7 @@ ALIASES = {
 WITHOUT_PANDAS = frozenset(
     f"db.commands.{name}"
     for name in (
-        *("alert", "annotate", "check", "compare", "history"),
+        *("alert", "annotate", "check", "compare", "delete", "history"),
         *("query", "recommend", "regressions", "series", "show"),
     )
 )

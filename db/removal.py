@@ -47,11 +47,6 @@ STATEMENTS = (
 CALIBRATED = f"SELECT hardware_id FROM hardware_info WHERE calibration_run_id IN {RUNS}"
 
 
-def of_files(connection: Connection, sha256: Sequence[str]) -> list[str]:
-    """The ids of the runs that were imported from files with these digests."""
-    return [row[0] for row in connection.execute(OF_FILES, [list(sha256)]).fetchall()]
-
-
 def remove(connection: Connection, run_ids: Sequence[str]) -> None:
     """Delete the runs with their results, samples, requests, notes, and what was computed from them, inside the
     caller's transaction."""

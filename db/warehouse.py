@@ -366,60 +366,63 @@ class Warehouse:
             if run.cell.precision not in get_args(Precision):
                 known = ", ".join(get_args(Precision))
                 raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
-        return self.repeated(lambda: self._ingest_files(files))
+        return self.change(lambda connection: self._ingest_files(connection, files))
 
-    def _ingest_files(self, files: Sequence[FileRuns]) -> list[int]:
-        with self.transaction() as connection:
-            stored = self._stored([run.run_id for file in files for run in file.runs], files)
-            columns = self._columns("benchmark_results").items()
-            metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
-            now = datetime.now(UTC).replace(tzinfo=None)
-            new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
-            counts = []
-            for file in files:
-                before, sha256 = len(new), file.source_sha256
-                for run in file.runs:
-                    # A file of another tool may contain many runs.
-                    sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
-                    if run.run_id in new or (sha256 is not None and sha256 in sources):
-                        continue
-                    rows = run_rows(
-                        run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now
-                    )
-                    if run.run_id in stored:
-                        check_same_content(connection, run.run_id, rows, self._columns)
-                    else:
-                        new[run.run_id] = run, rows
-                counts.append(len(new) - before)
-            self._check_new_results([run for run, _ in new.values()])
-            for table, key in SHARED_TABLES.items():
-                by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
-                self._insert(table, self._new(table, key, list(by_key.values())))
-            for table in RUN_TABLES:
-                self._insert(table, [row for _, rows in new.values() for row in rows[table]])
-            for _, rows in new.values():
-                rows["raw_benchmark_data"] = rows["requests"] = []
-            if self._lake is None:  # a lake may need them again
-                for values in large_samples(run for run, _ in new.values()):
-                    values.release()  # frees memory for the commit
-            self._update_latest(new.values())
-            for run, _ in new.values():
-                latest_results.apply_calibration(connection, run)
+    def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> list[int]:
+        """Store the runs of files in place of stored ones, all or none; returns how many of each file were new.
+
+        A new run must not have the id of a replaced one. Raises like `ingest_files`.
+        """
+
+        def work(connection: DuckDB) -> list[int]:
+            removal.remove(connection, run_ids)
+            return self._ingest_files(connection, files)
+
+        return self.change(work)
+
+    def _ingest_files(self, connection: DuckDB, files: Sequence[FileRuns]) -> list[int]:
+        stored = self._stored([run.run_id for file in files for run in file.runs], files)
+        columns = self._columns("benchmark_results").items()
+        metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
+        now = datetime.now(UTC).replace(tzinfo=None)
+        new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
+        counts = []
+        for file in files:
+            before, sha256 = len(new), file.source_sha256
+            for run in file.runs:
+                # A file of another tool may contain many runs.
+                sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
+                if run.run_id in new or (sha256 is not None and sha256 in sources):
+                    continue
+                rows = run_rows(run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now)
+                if run.run_id in stored:
+                    check_same_content(connection, run.run_id, rows, self._columns)
+                else:
+                    new[run.run_id] = run, rows
+            counts.append(len(new) - before)
+        self._check_new_results([run for run, _ in new.values()])
+        for table, key in SHARED_TABLES.items():
+            by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
+            self._insert(table, self._new(table, key, list(by_key.values())))
+        for table in RUN_TABLES:
+            self._insert(table, [row for _, rows in new.values() for row in rows[table]])
+        for _, rows in new.values():
+            rows["raw_benchmark_data"] = rows["requests"] = []
+        if self._lake is None:  # a lake may need them again
+            for values in large_samples(run for run, _ in new.values()):
+                values.release()  # frees memory for the commit
+        self._update_latest(new.values())
+        for run, _ in new.values():
+            latest_results.apply_calibration(connection, run)
         return counts
 
     def remove_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the runs, with everything that refers to them. Raises StorageError."""
         self.change(lambda connection: removal.remove(connection, run_ids))
 
-    def remove_imported(self, sha256: Sequence[str]) -> int:
-        """Delete the runs that were imported from files with these digests; returns their number."""
-
-        def work(connection: DuckDB) -> int:
-            run_ids = removal.of_files(connection, sha256)
-            removal.remove(connection, run_ids)
-            return len(run_ids)
-
-        return self.change(work)
+    def imported_from(self, sha256: Sequence[str]) -> list[str]:
+        """The ids of the runs that were imported from files with these digests."""
+        return [row["run_id"] for row in self.query(removal.OF_FILES, [list(sha256)]).dicts()]
 
     def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.

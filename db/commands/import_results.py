@@ -214,15 +214,22 @@ def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
             opened.append(Warehouse.open(path, lock_timeout_s=arguments.lock_timeout))
         if arguments.dry_run:
             return _new_runs(arguments, files, opened[0].ingest_files(files))
-        if arguments.replace:
-            opened[0].remove_imported([file.source_sha256 for file in files if file.source_sha256])
-        return opened[0].ingest_files(files)
+        return _replace(opened[0], files) if arguments.replace else opened[0].ingest_files(files)
 
     try:
         yield store
     finally:
         for warehouse in opened:
             warehouse.close()
+
+
+def _replace(warehouse: Warehouse, files: Sequence[FileRuns]) -> Sequence[int]:
+    """Store the runs of files in place of what was imported from them before."""
+    known = warehouse.imported_from([file.source_sha256 for file in files if file.source_sha256])
+    if not {run.run_id for file in files for run in file.runs} & set(known):
+        return warehouse.replace_runs(known, files)
+    warehouse.remove_runs(known)  # DuckDB cannot delete and insert a key in one transaction
+    return warehouse.ingest_files(files)
 
 
 def _new_runs(arguments: argparse.Namespace, files: Sequence[FileRuns], counts: Sequence[int]) -> Sequence[int]:

@@ -1,0 +1,179 @@
+"""Deletes runs from the warehouse, with their results, samples and notes.
+
+A run is deleted as a whole, even if only some of its results match. The list of runs is shown first. The run files of
+measured runs are moved to the folder .trash beside them, from where they can be loaded again with setup_benchmark_db
+--ingest; files of other tools stay where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import stdout_page
+from db.commands.arguments import (
+    SELECTION,
+    add_database,
+    command_parser,
+    confirm,
+    open_to_read,
+    open_to_write,
+    print_json,
+    selection_in,
+)
+
+NAME = "benchhouse delete"
+EXAMPLES = """
+examples:
+  benchhouse delete format=vllm_bench_serve,model=base --dry-run
+  benchhouse delete 0199a3f2
+  benchhouse delete tag.lab=old --yes
+"""
+EXIT_CODES = """
+exit codes: 0 deleted, or nothing matches; 1 a run file could not be moved; 2 usage, or not confirmed
+"""
+TRASH = ".trash"
+"""Folder for the files of deleted runs: hidden, so that loading the folder beside it does not find them."""
+RUNS = """
+SELECT run.run_id, run.started_at, run.model_id, run.device, run.runtime, run.precision, run.origin_format, run.source,
+    run.source_sha256, count(*) AS results, count(*) FILTER (WHERE result_id IN (
+        SELECT result_id FROM all_results WHERE {condition})) AS matching
+FROM benchmark_runs run JOIN benchmark_results USING (run_id)
+WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition})
+GROUP BY ALL ORDER BY run.started_at, run.run_id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What became of a run file."""
+
+    path: str
+    trash: str | None = None
+    """Its new path; None if it was not moved."""
+    problem: str | None = None
+    """Why it could not be moved."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv, interrupted="runs are deleted all or none")
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    if not arguments.selection.strip():
+        raise UsageError("no selection: name the runs to delete, such as a run id or model=NAME")
+    selection = selection_in(arguments, arguments.selection)
+    with open_to_read(arguments) as warehouse:
+        sql, values = RUNS.format(condition=selection.condition), [*selection.values, *selection.values]
+        runs = warehouse.query(sql, values).dicts()
+    if not arguments.json:
+        _show(runs, arguments.selection)
+    moved: list[Moved] = []
+    is_done = bool(runs) and not arguments.dry_run
+    if is_done:
+        if not arguments.yes:
+            confirm(f"Delete {_counted(len(runs), 'run')}?", arguments.db_path)
+        with open_to_write(arguments) as warehouse:
+            warehouse.remove_runs([run["run_id"] for run in runs])
+        moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
+    _report(runs, moved, arguments, is_done=is_done)
+    return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=f"runs: {SELECTION}")
+    parser.add_argument("--dry-run", action="store_true", help="show the runs; delete nothing")
+    parser.add_argument("--yes", action="store_true", help="skip the confirmation")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_database(parser)
+    return parser
+
+
+def _show(runs: Sequence[dict[str, Any]], selection: str) -> None:
+    if not runs:
+        note(f"{NAME}: no runs in {selection}")
+        return
+    rows = tuple(
+        (
+            run["run_id"],
+            f"{run['started_at']:%Y-%m-%d %H:%M}",
+            run["model_id"],
+            run["device"],
+            run["runtime"],
+            run["precision"],
+            str(run["results"]) if run["results"] == run["matching"] else f"{run['results']} ({run['matching']} match)",
+            run["source"] or "",
+        )
+        for run in runs
+    )
+    headings = ("run", "started (UTC)", "model", "device", "runtime", "precision", "results", "file")
+    print(table_text(Table(headings=headings, rows=rows), stdout_page()))
+
+
+def _moved(run: dict[str, Any]) -> Moved:
+    """Move a run's file to the folder .trash beside it, unless it is gone or has another content by now."""
+    from benchmarking.core.untrusted.input_files import unpacked_digest
+
+    path = Path(run["source"])
+    if not path.is_file():
+        return Moved(path=str(path))
+    try:
+        if unpacked_digest(path) != run["source_sha256"]:
+            return Moved(path=str(path), problem="its content is not that of the deleted run: left in place")
+        folder = path.parent / TRASH
+        folder.mkdir(exist_ok=True)
+        target = _free(folder / path.name)
+        os.rename(path, target)
+    except (OSError, StorageError) as error:
+        return Moved(path=str(path), problem=f"cannot be moved: {getattr(error, 'strerror', None) or error}")
+    return Moved(path=str(path), trash=str(target))
+
+
+def _free(path: Path) -> Path:
+    """The path, or one with a number if it is taken."""
+    number = 1
+    free = path
+    while free.exists():
+        free = path.with_name(f"{path.stem}.{number}{path.suffix}")
+        number += 1
+    return free
+
+
+def _report(
+    runs: Sequence[dict[str, Any]], moved: Sequence[Moved], arguments: argparse.Namespace, *, is_done: bool
+) -> None:
+    if arguments.json:
+        ids = [run["run_id"] for run in runs]
+        print_json({"deleted": is_done, "runs": ids, "files": [asdict(one) for one in moved]})
+        return
+    for one in moved:
+        if one.problem:
+            note(f"{NAME}: {one.path}: {one.problem}")
+    if is_done:
+        in_trash = sum(one.trash is not None for one in moved)
+        files = f"; {_counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
+        print(f"deleted {_counted(len(runs), 'run')}{files}")
+    elif runs:
+        print(f"would delete {_counted(len(runs), 'run')} (dry run: nothing was deleted)")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

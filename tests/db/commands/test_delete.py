@@ -1,0 +1,76 @@
+"""`benchhouse delete`, and corrections by `benchhouse import --replace`, through their own mains."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from benchmarking.core.records import dumps
+from db.commands import delete, import_results
+from db.setup_benchmark_db import main as setup
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
+
+IMPORTS = FIXTURES / "imports"
+LOAD = IMPORTS / "vllm_bench_serve/server_of_vllm.json"
+OTHER = IMPORTS / "vllm_bench_serve/over_saturated.json"
+
+
+def run(command, database, *arguments):
+    return command.main([*map(str, arguments), "--db-path", str(database)])
+
+
+def rows(database, sql="SELECT model_id, runtime, precision FROM benchmark_runs ORDER BY ALL"):
+    with Warehouse.open(database, read_only=True) as warehouse:
+        assert list(verify(warehouse)) == []
+        return [tuple(row.values()) for row in warehouse.query(sql).dicts()]
+
+
+def test_a_file_is_read_again_with_other_flags_in_place_of_what_was_stored(database, capsys):
+    assert run(import_results, database, LOAD, OTHER) == 0
+    assert run(import_results, database, LOAD, "--replace", "--precision", "bfloat16", "--runtime", "sglang") == 0
+    assert rows(database) == [("base", "sglang", "bfloat16"), ("m", "server", "unknown")]
+    assert run(import_results, database, LOAD, "--replace", "--precision", "bfloat16", "--runtime", "sglang") == 0
+    assert len(rows(database)) == 2
+    assert "new: 1 run" in capsys.readouterr().out
+
+
+def test_the_runs_of_a_selection_are_shown_and_deleted_after_a_yes(database, capsys, monkeypatch):
+    run(import_results, database, LOAD, OTHER)
+    assert run(delete, database, "model=base", "--dry-run") == 0
+    assert "would delete 1 run" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(delete, database, "model=base") == 2
+    assert len(rows(database)) == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert run(delete, database, "model=base") == 0
+    said = capsys.readouterr().out
+    assert ("base" in said, "deleted 1 run" in said) == (True, True)
+    assert rows(database) == [("m", "server", "unknown")]
+    assert LOAD.is_file()
+
+
+def test_the_file_of_a_measured_run_goes_to_the_trash_and_can_be_loaded_again(database, tmp_path, make_run, capsys):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "one.json").write_text(dumps(make_run()))
+    setup(["--ingest", str(folder), "--db-path", str(database)])
+    assert run(delete, database, "sql:TRUE", "--yes", "--json") == 0
+    told = json.loads(capsys.readouterr().out.partition("{")[2].join(("{", "")))
+    assert told["files"][0]["trash"] == str(folder / ".trash/one.json")
+    assert rows(database) == []
+    setup(["--ingest", str(folder), "--db-path", str(database)])
+    assert rows(database) == []
+    setup(["--ingest", str(folder / ".trash"), "--db-path", str(database)])
+    assert len(rows(database)) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], [" "]])
+def test_nothing_is_deleted_without_a_selection(database, arguments, capsys):
+    run(import_results, database, LOAD)
+    assert run(delete, database, *arguments) == 2
+    assert "no selection" in capsys.readouterr().err
+    assert len(rows(database)) == 1
