@@ -1,6 +1,7 @@
 """Stores notes about runs, results, series, machines and alerts: context that no measurement records.
 
-Trend charts and pages show each note at the time of its subject.
+Trend charts and pages show each note at the time of its subject. `label` corrects the labels of imported runs: model,
+runtime, precision, hardware. Their old values are kept with the runs.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, run_command
-from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
+    SELECTION,
     add_database,
     command_parser,
     open_to_read,
     open_to_write,
     plain_values,
     print_json,
+    selection_in,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ examples:
   benchhouse annotate add 0199a3f2 "the fan was replaced" --author mira
   benchhouse annotate list
   benchhouse annotate remove 0199a3f4
+  benchhouse annotate label format=llmperf --model-id mistral-7b --hardware "NVIDIA L4"
 """
 
 
@@ -47,12 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    return {"add": _add, "list": _list, "remove": _remove}[arguments.what](arguments)
+    return {"add": _add, "list": _list, "remove": _remove, "label": _label}[arguments.what](arguments)
 
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
-    commands = parser.add_subparsers(dest="what", required=True, metavar="add|list|remove")
+    commands = parser.add_subparsers(dest="what", required=True, metavar="add|list|remove|label")
     adding = commands.add_parser("add", help="store a note")
     adding.add_argument("target", metavar="ID", help="id of a run, result, series, machine or alert, or unique prefix")
     adding.add_argument("note", metavar="TEXT", help="text of the note, at most 2000 characters")
@@ -60,7 +65,14 @@ def _parser() -> Parser:
     listing = commands.add_parser("list", help="show the notes, oldest first")
     removing = commands.add_parser("remove", help="delete a note")
     removing.add_argument("id", metavar="ID", help="id of the note or unique prefix")
-    for command in (adding, listing, removing):
+    labelling = commands.add_parser("label", help="correct what imported runs are labelled with")
+    labelling.add_argument("selection", metavar="SELECTION", help=f"imported runs: {SELECTION}")
+    labelling.add_argument("--model-id", metavar="ID", help="model")
+    labelling.add_argument("--runtime", metavar="NAME", help="engine or runtime")
+    labelling.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
+    labelling.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, rocm, ...")
+    labelling.add_argument("--hardware", metavar="NAME", help="device name as the vendor gives it")
+    for command in (adding, listing, removing, labelling):
         command.add_argument("--json", action="store_true", help="print the result as JSON")
         add_database(command)
     return parser
@@ -101,6 +113,52 @@ def _remove(arguments: argparse.Namespace) -> int:
         print(f"{removed}: removed")
     return EXIT_OK
 
+
+def _label(arguments: argparse.Namespace) -> int:
+    """Store the runs again with the given labels, in place of the old ones, whose values are kept in their origin."""
+    from db.importers.support.given_values import GivenValues
+    from db.removal import FileRuns
+    from db.run_records import stored_runs
+
+    given = GivenValues(
+        model_id=arguments.model_id,
+        runtime=arguments.runtime,
+        precision=arguments.precision,
+        device=arguments.device,
+        device_name=arguments.hardware,
+    )
+    if given == GivenValues():
+        raise UsageError("no label: give --model-id, --runtime, --precision, --device or --hardware")
+    selection = selection_in(arguments, arguments.selection)
+    with open_to_write(arguments) as warehouse:
+        found = warehouse.query(LABELLED.format(condition=selection.condition), selection.values).dicts()
+        if measured := [row["run_id"] for row in found if row["origin_format"] is None]:
+            raise UsageError(f"run {measured[0]} was measured, not imported: its labels are what was measured")
+        stored = list(stored_runs(warehouse, [row["run_id"] for row in found]))
+        if compacted := [one.run.run_id for one in stored if one.compacted]:
+            raise UsageError(f"run {compacted[0]} has compacted samples: import its file again with --replace")
+        origin = {row["run_id"]: row for row in found}
+        files = [
+            FileRuns(
+                runs=[given.applied_to(one.run)],
+                source=origin[one.run.run_id]["source"],
+                source_sha256=origin[one.run.run_id]["source_sha256"],
+            )
+            for one in stored
+        ]
+        if files:
+            warehouse.replace_runs(list(origin), files)
+    if arguments.json:
+        print_json({"labelled": [run.run_id for file in files for run in file.runs]})
+    else:
+        print(f"{len(files)} run{'' if len(files) == 1 else 's'} labelled")
+    return EXIT_OK
+
+
+LABELLED = """
+SELECT run_id, origin_format, source, source_sha256 FROM benchmark_runs
+WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY started_at, run_id
+"""
 
 COLUMNS: tuple[Column[Annotation], ...] = (
     Column(heading="note", text=lambda one: one.annotation_id, is_key=True),

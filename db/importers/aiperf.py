@@ -19,6 +19,7 @@ from db.importers.support.serving import (
     is_export,
     load_mode,
     model_names,
+    server_host,
 )
 
 INPUT = {"loadgen", "phases"}
@@ -69,6 +70,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         stated_times=(top.text("start_time"),),
         started_at=top.time("start_time"),
         finished_at=top.time("end_time"),
+        host=server_host(endpoint.any("urls") or endpoint.any("url")),
         tool_version=top.text("aiperf_version"),
         runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
         command=(info.text("cli_command"),),

@@ -26,7 +26,7 @@ from db.importers.support.names import Argument, Arguments, arguments_of
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields, understood
 
 VERSION = 2
-SKIPPED = "NaN"
+SKIPPED = "nan"
 """Value of a combination that its set-up skipped; null means failed."""
 Kind = Literal["time", "peakmem", "mem", "track"]
 KINDS: Mapping[str, Kind] = {"timeraw": "time", "time": "time", "peakmem": "peakmem", "mem": "mem", "track": "track"}
@@ -65,8 +65,7 @@ def _is_results(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top_fields(file)  # refuses anything but an object
-    top = Fields(file, file.parsed(str))
+    top = top_fields(file)
     version = top.required(top.integer, "version")
     if version != VERSION:
         top.refuse("version", f"expected {VERSION}, found {version}: convert the file with asv update")

@@ -27,6 +27,7 @@ from db.importers.support.serving import (
     load_mode,
     load_result,
     requests_record,
+    server_host,
     with_requests,
 )
 
@@ -75,6 +76,8 @@ class Load:
     """One benchmark of a report."""
 
     model_id: str
+    server: str | None
+    """Host and port that the requests were sent to."""
     kind: str
     """Type of the strategy: concurrent, constant, ..."""
     started_at: datetime | None
@@ -105,6 +108,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             started_at=min(dated) if is_dated else None,
             finished_at=max(load.finished_at or dated[0] for load in own) if is_dated else None,
             runtime_mode={"load": kind, **load_mode(own[0].result)},
+            host=own[0].server,
             tool_version=metadata.text("guidellm_version"),
             versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
             kept={name: value for name, value in top.rest().items() if name != "benchmarks"},
@@ -116,7 +120,8 @@ def _load(top: Fields, benchmark: Fields) -> Load:
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
     return Load(
-        model_id=_model(top, benchmark, config) or "unknown",
+        model_id=_of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
+        server=server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
         kind=kind,
         started_at=benchmark.unix_time("start_time"),
         finished_at=benchmark.unix_time("end_time"),
@@ -124,13 +129,9 @@ def _load(top: Fields, benchmark: Fields) -> Load:
     )
 
 
-def _model(top: Fields, benchmark: Fields, config: Fields) -> str | None:
-    """The name of the model, from the backend, or in older reports from the arguments or the worker."""
-    for fields, holder, name in (
-        (config, "backend", "model"),
-        (benchmark, "worker", "backend_model"),
-        (top, "args", "model"),
-    ):
+def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:
+    """A text about the backend, such as its model, or in older reports of the arguments or the worker."""
+    for fields, holder, name in ((config, "backend", word), (benchmark, "worker", older), (top, "args", word)):
         found = fields.any(holder)
         if isinstance(found, dict) and isinstance(found.get(name), str):
             return str(found[name])

@@ -1,6 +1,7 @@
-"""Prints the time of importing a table of MLPerf with many rows, and the memory of importing many raw values.
+"""Prints the time of importing a table of MLPerf with many rows, the memory of importing many raw values, and the CPU
+time of each file in a folder of small ones.
 
-python -m tests.perf.imports [ROWS] [MEGABYTES]
+python -m tests.perf.imports [ROWS] [MEGABYTES] [FILES]
 """
 
 from __future__ import annotations
@@ -15,15 +16,37 @@ import tempfile
 import time
 from pathlib import Path
 
+LOAD = Path(__file__).parents[1] / "fixtures/imports/vllm_bench_serve/over_saturated.json"
 TABLE = Path(__file__).parents[1] / "fixtures/imports/mlperf/v41_summary.csv"
 BYTES_A_VALUE = 20
 
 
 def main() -> None:
-    rows, megabytes = (int(text) for text in (*sys.argv[1:], "2000", "200")[:2])
+    given = [int(text) for text in sys.argv[1:]]
+    rows, megabytes, files = [*given, *(2000, 200, 1000)[len(given) :]]
     with tempfile.TemporaryDirectory() as folder:
         _import("rows of MLPerf", rows, _table(Path(folder, "summary.csv"), rows))
         _import("MB of raw values", megabytes, _samples(Path(folder, "values.json"), megabytes))
+        _folder(Path(folder, "small"), files)
+
+
+def _folder(folder: Path, files: int) -> None:
+    """Import a folder of small files of loads, and an empty one, which takes the same start."""
+    load = json.loads(LOAD.read_text())
+    for count in (1, files):
+        own = folder / str(count)
+        own.mkdir(parents=True)
+        for number in range(count):
+            (own / f"{number}.json").write_text(json.dumps({**load, "duration": 100.0 + number}))
+    seconds = {}
+    for count in (1, files):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "db.commands.import_results", str(folder / str(count)), "--db-path"]
+        subprocess.run([*command, str(folder / f"{count}.duckdb")], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds[count] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    each_ms = 1000 * (seconds[files] - seconds[1]) / (files - 1)
+    print(f"a folder of {files} small files: {each_ms:.1f} ms of CPU per file, {seconds[1]:.2f} s to start")
 
 
 def _table(path: Path, rows: int) -> Path:

@@ -201,7 +201,7 @@ class Fields:
             if _least(numbers) >= low:
                 return numbers
             values = numbers.tolist()
-        if set(map(type, values)) == {float} and max(map(abs, values)) < LARGEST and min(values) >= low:
+        if set(map(type, values)) == {float} and all(low <= value and abs(value) < LARGEST for value in values):
             return tuple(values)  # avoids checking each of millions of samples
         column = []
         for index, value in enumerate(values):
@@ -481,40 +481,51 @@ def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, 
 
     Raises FormatError for any other file, with the line.
     """
-    from benchmarking.core.untrusted.yaml_files import parse_yaml
-
     if len(file.content) > MAX_YAML_BYTES:
         file.refuse(f"larger than {MAX_YAML_BYTES >> 20} MiB: too large for a result file in YAML")
     lines = list(enumerate((file.text or "").split("\n"), 1))
-    data: Any = None
-    first_problem: UsageError | None = None
+    data, error = _parsed_yaml(file, lines)
+    first_error = error
     for _ in range(MAX_YAML_REPAIRS):
-        try:
-            data = parse_yaml("\n".join(line for _, line in lines), file.path, times_as_text=True).plain()
+        if error is None:
             break
-        except UsageError as error:
-            first_problem = first_problem or error
-            if not _leave_out_yaml_line(file, lines, str(error)):
-                break
-    if first_problem is not None and not data:
-        raise FormatError(str(first_problem)) from first_problem
+        # A line that does not belong is noticed at itself or at the next one.
+        trials = [lines[:at] + lines[at + 1 :] for at in _suspects(error, len(lines))]
+        parsed = [(*_parsed_yaml(file, trial), trial) for trial in trials]
+        best = max(parsed, key=lambda one: _error_line(one[1]), default=None)
+        if best is None or (best[1] is not None and _error_line(best[1]) < _error_line(error)):
+            break
+        number, line = next(one for one in lines if one not in best[2])
+        file.leave_out(f"line {number}", f"not YAML: {line.strip()[:60]!r}")
+        data, error, lines = best
+    if error is not None and first_error is not None:
+        raise FormatError(str(first_error)) from first_error
     if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
         file.refuse("not YAML with a mapping at the top level")
     return {name: _json_value(file, value, name, infinity) for name, value in data.items()}
 
 
-def _leave_out_yaml_line(file: ForeignFile, lines: list[tuple[int, str]], problem: str) -> bool:
-    """Take the line of a syntax error out of the lines; False if the error names none."""
-    found = YAML_LINE.search(problem)
-    if found is None:
-        return False
-    # A line without a colon is noticed at the next one.
-    place = int(found[1]) - (2 if "could not find expected" in problem else 1)
-    if not 0 <= place < len(lines):
-        return False
-    number, line = lines.pop(place)
-    file.leave_out(f"line {number}", f"not YAML: {line.strip()[:60]!r}")
-    return True
+def _parsed_yaml(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> tuple[Any, UsageError | None]:
+    from benchmarking.core.untrusted.yaml_files import parse_yaml
+
+    try:
+        return parse_yaml("\n".join(line for _, line in lines), file.path, times_as_text=True).plain(), None
+    except UsageError as error:
+        return None, error
+
+
+def _error_line(error: UsageError | None) -> float:
+    """The line of a syntax error; infinity without an error, 0 if the error names no line."""
+    if error is None:
+        return math.inf
+    found = YAML_LINE.search(str(error))
+    return int(found[1]) if found else 0
+
+
+def _suspects(error: UsageError, count: int) -> list[int]:
+    """The places of the lines that may be the cause of a syntax error."""
+    line = _error_line(error)
+    return [at for at in (int(line) - 1, int(line) - 2) if 0 <= at < count] if line else []
 
 
 def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None) -> Any:

@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.load_doubts import (
@@ -465,6 +466,19 @@ def engine_not_stated(backend: str | None) -> tuple[Doubt, ...]:
     """A doubt about a file that only names the client's request function: it sends requests to any server."""
     evidence: dict[str, Json] = {"backend": backend, "meaning": "the client's request function, not the server"}
     return (Doubt(kind="engine_not_stated", severity="info", evidence=evidence),)
+
+
+def server_host(target: Any) -> str | None:
+    """Host and port of the server that a load was sent to, from its URL, without credentials; None for anything
+    else."""
+    text = target[0] if isinstance(target, list) and target else target
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        parts = urlsplit(text if "//" in text else f"//{text}")
+        return f"{parts.hostname}:{parts.port}" if parts.hostname and parts.port else parts.hostname
+    except ValueError:
+        return None
 
 
 PARALLELISM = {

@@ -1,4 +1,4 @@
-"""`benchhouse delete`, and corrections by `benchhouse import --replace`, through their own mains."""
+"""`benchhouse delete`, and corrections by `import --replace` and `annotate label`, through their own mains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import pytest
 
 from benchmarking.core.records import dumps
-from db.commands import delete, import_results
+from db.commands import annotate, delete, import_results
 from db.setup_benchmark_db import main as setup
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -74,3 +74,20 @@ def test_nothing_is_deleted_without_a_selection(database, arguments, capsys):
     assert run(delete, database, *arguments) == 2
     assert "no selection" in capsys.readouterr().err
     assert len(rows(database)) == 1
+
+
+def test_labels_of_imported_runs_are_set_afterwards(database, capsys):
+    run(import_results, database, LOAD, OTHER)
+    assert (
+        annotate.main(["label", "model=base", "--runtime", "sglang", "--hardware", "H100", "--db-path", str(database)])
+        == 0
+    )
+    sql = "SELECT run.runtime, device_name FROM benchmark_runs run JOIN hardware_info USING (hardware_id) ORDER BY ALL"
+    assert rows(database, sql) == [("server", None), ("sglang", "H100")]
+    (kept,) = rows(
+        database, "SELECT origin->'kept'->'replaced'->>'runtime' FROM benchmark_runs WHERE runtime = 'sglang'"
+    )
+    assert kept == ("server",)
+    assert run(import_results, database, LOAD, "--replace") == 0
+    assert [row[1] for row in rows(database)] == ["server", "server"]
+    assert annotate.main(["label", "model=base", "--db-path", str(database)]) == 2

@@ -1,0 +1,109 @@
+"""One bad value, missing row, printed line or emoji changes at most the result that it belongs to.
+
+Every importer's recorded files are changed in one place at a time; all other results must stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from db.importers.support.files import importers
+from tests.db.importers.test_mutations import files_of, foreign, places, replaced
+
+BAD = ("NaN", "Infinity", "-Infinity", "-1", '"text"', "1" + "0" * 400, "null")
+"""Values as JSON writes them."""
+NOISE = "ggml_cuda_init: found 1 devices, and one more word"
+MOST_OF_A_ROW = 2
+"""Results of a row: a row of MLAgility's first reports has two devices."""
+PLACES = 6
+"""Places of a file that are changed, chosen by a seeded generator."""
+
+
+def outcome(importer, file):
+    """The metrics and sizes of each result, and why the file was refused (None if it was not)."""
+    try:
+        runs = list(importer.runs(file))
+    except FormatError as error:
+        return Counter(), str(error)
+    facts = Counter(tuple(sorted(result.metrics.items())) for run in runs for result in run.results)
+    return facts, None
+
+
+def lost(before, after):
+    """The number of results that changed or are gone."""
+    return sum((before - after).values())
+
+
+def values_in(data, kinds):
+    """The paths of values of these kinds, in a random but fixed order."""
+    found = []
+    for path in places(data):
+        value = data
+        for key in path:
+            value = value[key]
+        if isinstance(value, kinds) and not isinstance(value, bool):
+            found.append(path)
+    return random.Random(1).sample(found, min(PLACES, len(found)))
+
+
+def as_json(path):
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        return None
+
+
+def changes(path):
+    """(what, text) of each changed copy of a file."""
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    data = as_json(path)
+    if data is not None:
+        for place in values_in(data, (int, float)):
+            for bad in BAD:
+                yield "value", f"{place} = {bad[:20]}", json.dumps(replaced(data, place, "@@")).replace('"@@"', bad, 1)
+        for place in values_in(data, str):
+            if place[0] == "result_columns":
+                continue  # the names of the other values
+            changed = json.dumps(replaced(data, place, f"{value_at(data, place)}\N{GRINNING FACE}"))
+            yield "emoji", f"{place}", changed
+        text = json.dumps(data, indent=1)
+        lines = text.splitlines(keepends=True)
+    for at in {0, len(lines), *random.Random(2).sample(range(len(lines) + 1), min(3, len(lines)))}:
+        yield "noise", f"above line {at + 1}", "".join([*lines[:at], f"{NOISE}\n", *lines[at:]])
+    if data is None and len(lines) > 2:
+        gone = random.Random(3).randrange(1, len(lines))
+        yield "row", f"without line {gone + 1}", "".join(lines[:gone] + lines[gone + 1 :])
+
+
+def value_at(data, path):
+    for key in path:
+        data = data[key]
+    return data
+
+
+@pytest.mark.parametrize("importer", importers(), ids=lambda importer: importer.name)
+def test_everything_else_is_stored(importer):
+    paths = files_of(importer.name)
+    if not paths:
+        pytest.skip("reads no text")
+    for path in paths:
+        before, refused = outcome(importer, foreign(path, path.read_bytes()))
+        if refused:
+            continue
+        for what, where, text in changes(path):
+            file = foreign(path, text.encode())
+            after, why = outcome(importer, file)
+            case = f"{path.name}: {what} {where}: {why or [one.text for one in file.left_out]}"
+            if what == "noise":
+                assert lost(before, after) == 0, case
+            elif what == "row":
+                assert why or lost(before, after) <= MOST_OF_A_ROW, case
+            else:
+                assert lost(before, after) <= 1, case
+                assert why is None or sum(before.values()) == 1, case
