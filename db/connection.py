@@ -59,6 +59,12 @@ FILE_FORMAT: Config = {
 WRITER: Config = FILE_FORMAT | {"threads": 1}
 """A run has few rows: more threads make storing it slower, and take cores from measurements."""
 
+TEMP_FOLDER_VARIABLE = "BENCHHOUSE_QUERY_TEMP"
+"""Names the folder for temporary files to a process that answers a query."""
+TEMP_LIMIT_VARIABLE = "BENCHHOUSE_TEMP_LIMIT"
+DEFAULT_TEMP_LIMIT = "2GB"
+"""Limit of what a connection writes to temporary files; DuckDB's own is 90 % of the free space."""
+
 QUESTIONS: Config = FILE_FORMAT | {"errors_as_json": True, "memory_limit": "2GiB"}
 """For the user's SQL: errors contain their position."""
 
@@ -67,6 +73,8 @@ NO_EXTENSIONS: Config = {
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
 }
+
+TEMP_LIMIT = re.compile(r"\d{1,9}(?:\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 
 MEMORY = ":memory:"
 """The path of a database in memory."""
@@ -318,7 +326,7 @@ def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
     import duckdb
 
     with OPENING:
-        connection = duckdb.connect(path, read_only=read_only, config=config | NO_EXTENSIONS)
+        connection = duckdb.connect(path, read_only=read_only, config=config | NO_EXTENSIONS | _temp_config(config))
         try:
             sql = "SELECT system.main.current_setting('enable_external_access')"
             if connection.execute(sql).fetchall()[0][0]:  # otherwise this process has the file open with these settings
@@ -337,6 +345,27 @@ def _import_optional_packages(connection: DuckDB) -> None:
     import, and the process would continue with a part of pandas."""
     with signals_deferred():
         connection.execute("SELECT ?", [""])
+
+
+def _temp_config(config: Config) -> Config:
+    """The quota of temporary files, and for the user's SQL their folder. Raises UsageError for an invalid quota."""
+    given = os.environ.get(TEMP_LIMIT_VARIABLE) or DEFAULT_TEMP_LIMIT
+    if TEMP_LIMIT.fullmatch(given) is None:
+        raise UsageError(f"{TEMP_LIMIT_VARIABLE}: expected a size such as 500MB or 20GB, found {given!r}")
+    folder = os.environ.get(TEMP_FOLDER_VARIABLE) if "errors_as_json" in config else None
+    return {"max_temp_directory_size": given, **({"temp_directory": folder} if folder else {})}
+
+
+def remove_temporary_files(path: str) -> None:
+    """Delete what killed processes left in the folder of a database's temporary files. Only for a process that has the
+    file open alone."""
+    folder = Path(f"{os.path.abspath(path)}.tmp")
+    if folder.is_dir() and not folder.is_symlink():
+        for entry in folder.glob("duckdb_temp_*"):
+            with suppress(OSError):
+                entry.unlink()
+        with suppress(OSError):  # other files are not ours
+            folder.rmdir()
 
 
 OPENING = threading.Lock()

@@ -38,6 +38,7 @@ from db.connection import (
     lock,
     new_database,
     quoted,
+    remove_temporary_files,
     translate_errors,
 )
 from db.contents import conflicts, conflicts_text
@@ -156,6 +157,7 @@ class Warehouse:
                     keep_old(Path(name).resolve(), error.version, lock_timeout_s=left_s)
                 warehouse = cls._of_file(name, name, WRITER, lock_timeout_s=left_s, waited_s=waited_s, upgrades=True)
             remove_leftovers(Path(name).resolve().parent)
+            remove_temporary_files(name)
             warehouse._kept = stack.pop_all()
         return warehouse
 

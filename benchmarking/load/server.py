@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import re
 import socket
@@ -63,6 +62,11 @@ CACHE_COUNTERS: Mapping[str, str] = {
 tokens only with an option."""
 MAX_NAME = 200
 """Characters of a metric's name."""
+COUNTER = re.compile(r"# TYPE ([A-Za-z_:][\w:]*) counter\s*$")
+SAMPLE = re.compile(
+    r"""([A-Za-z_:][\w:]*+)\s*+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*+")*+\})?\s*+([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|[Ii]nf|[Nn]a[Nn]))(?=\s|$)"""
+)
+"""A line of the format: name, labels, value. It reads each character once, whatever a server sends."""
 NO_METRICS = ("_bucket", "_created")
 MAX_METRICS_BYTES = 1 << 22
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
@@ -370,20 +374,31 @@ class Activity:
 def scraped(target: Target) -> dict[str, float]:
     """The numbers at the server's /metrics, in the text format of Prometheus or OpenMetrics; empty if there are
     none."""
-    if importlib.util.find_spec("prometheus_client") is None:
-        return {}
-    from prometheus_client.parser import text_string_to_metric_families
-
     try:
-        families = list(text_string_to_metric_families(_metrics_text(target)))
-    except (OSError, HTTPException, ValueError, LookupError, AttributeError, TypeError):  # the parser has no error
+        text = _metrics_text(target)
+    except (OSError, HTTPException, ValueError):
         return {}
-    samples = [one for family in families for one in family.samples]
-    found = {one.name: 0.0 for one in samples if not one.name.endswith(NO_METRICS) and len(one.name) <= MAX_NAME}
-    for one in samples:
-        if one.name in found and one.value == one.value and abs(one.value) < 1e300:
-            found[one.name] += one.value
-    return dict(list(found.items())[:MOST_METRICS])
+    found: dict[str, float] = {}
+    counters = set[str]()
+    for line in text.split("\n"):
+        if (declared := COUNTER.match(line)) is not None:
+            counters.add(declared[1])
+            continue
+        sample = SAMPLE.match(line)
+        if sample is None or len(sample[1]) > MAX_NAME or sample[1].endswith(NO_METRICS):
+            continue
+        # As in OpenMetrics, the name of a counter ends with _total.
+        name = f"{sample[1]}_total" if sample[1] in counters else sample[1]
+        if name not in found and len(found) == MOST_METRICS:
+            continue
+        try:
+            value = float(sample[2])
+        except ValueError:  # such as 1.2.3
+            continue
+        found.setdefault(name, 0.0)
+        if value == value and abs(value) < 1e300:
+            found[name] += value
+    return found
 
 
 def _metrics_text(target: Target) -> str:

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -36,6 +37,8 @@ from benchmarking.core.errors import (
     StorageError,
     UsageError,
 )
+from benchmarking.core.temporary import temporary_folder
+from db.connection import TEMP_FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     from db.connection import DuckDB, DuckDbMessage
@@ -59,6 +62,8 @@ PARQUET_GROUP_ROWS = 122_880
 MEMORY_BYTES = 4 * 1024**3
 """Memory limit of a query. DuckDB keeps its tables within half of it and spills the rest to disk; its functions on
 single values heed no other limit."""
+NICENESS = 10
+"""Of the process that answers: other work, such as the pages of the dashboard, comes first."""
 GRACE_S = 5.0
 """Time after the limit at which the process ends by itself if it was not killed."""
 TOO_LARGE = f"the query needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
@@ -99,6 +104,32 @@ ERRORS: dict[str, type[BenchhouseError]] = {
     kind.__name__: kind for kind in (UsageError, LockedError, FormatError, StorageError, TimeLimitError)
 }
 """Errors that the process can send, by name."""
+
+
+class Stopper:
+    """Ends the query of a caller that no longer waits for it, from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Kill the process that answers, or the one that is about to."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._processes:
+                process.kill()
+
+    def watch(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._processes.append(process)
+            if self._is_stopped:
+                process.kill()
+
+
+STOPPER: ContextVar[Stopper | None] = ContextVar("stopper", default=None)
+"""Stops the queries of this context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +234,17 @@ def _question_process(
 @contextmanager
 def _child() -> Iterator[subprocess.Popen[str]]:
     """The process that answers. It is killed at the end, since the rest of its answer may be unread."""
-    with start(module_command("db.query.questions"), stdin=subprocess.PIPE, stderr=None) as process:
+    with (
+        temporary_folder("benchhouse-query") as folder,  # removed here even if the process is killed
+        start(
+            module_command("db.query.questions"),
+            stdin=subprocess.PIPE,
+            stderr=None,
+            variables={TEMP_FOLDER_VARIABLE: str(folder)},
+        ) as process,
+    ):
+        if (stopper := STOPPER.get()) is not None:
+            stopper.watch(process)
         try:
             yield process
         finally:
@@ -283,6 +324,8 @@ def _received(sent: dict[str, Any]) -> Any:
 
 def main() -> int:
     """Answer the query on stdin, to stdout."""
+    with suppress(AttributeError, OSError):
+        os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the calling process is interrupted, and kills this one
     question = json.loads(sys.stdin.buffer.read())
     try:

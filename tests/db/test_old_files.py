@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 
 import pytest
 
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, UsageError
 from db import setup_benchmark_db, turns
 from db.connection import FILE_FORMAT, connect
 from db.migrate import latest_version
+from db.query.questions import answering
 from db.turns import turn
 from db.warehouse import Warehouse
 
@@ -98,3 +100,23 @@ def test_concurrent_compactions_wait_for_each_other(tmp_path, make_run):
     assert [process.wait(timeout=120) for process in started] == [0] * 3
     with Warehouse.open(path, read_only=True) as warehouse:
         assert len(warehouse.query("FROM benchmark_runs").dicts()) == 1
+
+
+def test_temporary_files_have_a_quota_and_do_not_outlast_a_killed_process(tmp_path, monkeypatch):
+    path = tmp_path / "a.duckdb"
+    setting = "SELECT current_setting('max_temp_directory_size') AS quota, current_setting('temp_directory') AS folder"
+    with Warehouse.open(path) as warehouse:
+        assert warehouse.query(setting).dicts()[0]["quota"] == "1.8 GiB"
+    left = tmp_path / "a.duckdb.tmp"
+    left.mkdir()
+    (left / "duckdb_temp_storage_DEFAULT-0.tmp").write_bytes(b"x" * 1000)
+    with Warehouse.open(path):
+        assert not left.exists()
+    monkeypatch.setenv("BENCHHOUSE_TEMP_LIMIT", "20MB")
+    with answering(path, setting) as answer:
+        ((quota, folder),) = answer.rows
+        assert (quota, "benchhouse-query" in folder, os.path.isdir(folder)) == ("19.0 MiB", True, True)
+    assert not os.path.exists(folder)
+    monkeypatch.setenv("BENCHHOUSE_TEMP_LIMIT", "much")
+    with pytest.raises(UsageError, match="BENCHHOUSE_TEMP_LIMIT: expected a size such as 500MB or 20GB, found 'much'"):
+        Warehouse.open(path)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
+import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 from starlette.applications import Starlette
@@ -31,6 +32,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from benchmarking.core.errors import BenchhouseError, LockedError, UsageError
+from db.query.questions import STOPPER, Stopper
 from visualize.pages import parameters as params
 from visualize.pages.site import (
     STATIC,
@@ -89,6 +91,13 @@ AT_ONCE = 4
 """Maximum pages computed concurrently; further requests wait. DuckDB uses several cores for one page."""
 
 
+CLIENT_CLOSED = 499
+"""Status of a response that nobody receives, as in nginx."""
+CONNECTION_CHECK_S = 0.2
+
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Access rules."""
@@ -127,6 +136,7 @@ def application(snapshots: Snapshots, access: Access, live_snapshot: Callable[[]
     app.state.site = LiveSite(None if access.is_read_only else secrets.token_urlsafe(24))
     app.state.live_snapshot = live_snapshot
     app.state.limiter = CapacityLimiter(AT_ONCE)
+    app.state.sql_limiter = CapacityLimiter(1)
     return Guard(app, access)
 
 
@@ -226,15 +236,60 @@ def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
         parameters = _parameters(view, request)
         address = _site(request).url(view.name, parameters)
         given = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        runs_sql = view.runs_sql is not None and view.runs_sql(parameters)
+        if runs_sql and request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return _foreign_sql()
         is_part = request.headers.get("hx-request") == "true"
         if not is_part and any(not value for _, value in request.query_params.multi_items()):
             return RedirectResponse(address, HTTPStatus.SEE_OTHER)  # drop empty form fields: one URL per state
-        limiter = request.app.state.limiter
-        text = await anyio.to_thread.run_sync(_rendered, request, view, parameters, limiter=limiter)
+        if runs_sql:
+            text = await _while_connected(request, lambda: _rendered(request, view, parameters))
+            if text is None:
+                return Response(status_code=CLIENT_CLOSED)
+        else:
+            limiter = request.app.state.limiter
+            text = await anyio.to_thread.run_sync(_rendered, request, view, parameters, limiter=limiter)
         headers = {"HX-Push-Url": address} if is_part and address != given else {}
         return HTMLResponse(text, headers=headers)
 
     return endpoint
+
+
+def _foreign_sql() -> Response:
+    return PlainTextResponse(
+        "a link of another site does not run SQL here: paste the address into the browser's address bar, "
+        "if you trust the statement",
+        HTTPStatus.FORBIDDEN,
+    )
+
+
+async def _while_connected(request: Request, work: Callable[[], T]) -> T | None:
+    """The result of `work`, which runs SQL, in a slot of its own; None once the viewer has closed the connection, which
+    ends the query or its wait for the slot."""
+    stopper = Stopper()
+    STOPPER.set(stopper)
+    outcome: list[T] = []
+    errors: list[Exception] = []
+
+    async def run() -> None:
+        try:
+            outcome.append(await anyio.to_thread.run_sync(work, limiter=request.app.state.sql_limiter))
+        except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
+            errors.append(error)
+        group.cancel_scope.cancel()
+
+    async def watch() -> None:
+        while not await request.is_disconnected():
+            await anyio.sleep(CONNECTION_CHECK_S)
+        stopper.stop()
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        group.start_soon(watch)
+    if errors:
+        raise errors[0]
+    return outcome[0] if outcome else None
 
 
 def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
@@ -300,8 +355,12 @@ def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
     """Serves one kind of download in parts."""
 
     async def endpoint(request: Request) -> Response:
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return _foreign_sql()
         parts = _file_parts(request, download, _parameters(download, request))
-        file = await anyio.to_thread.run_sync(next, parts, limiter=request.app.state.limiter)
+        file = await _while_connected(request, lambda: next(parts))
+        if file is None:
+            return Response(status_code=CLIENT_CLOSED)
         assert isinstance(file, File)
         headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
         return StreamingResponse(iterate_in_threadpool(parts), media_type=file.media_type, headers=headers)

@@ -76,6 +76,8 @@ class View(Generic[P]):
     """Whether pages load the chart library."""
     reads_warehouse: bool = True
     """Whether pages need the newest copy of the warehouse."""
+    runs_sql: Callable[[P], bool] | None = None
+    """Whether the parameters have SQL of the user, which may run for long; None for views without."""
     in_files: Callable[[P], P | None] | None = None
     """Maps parameters to those of a page in a static site, which does not have every filter; returns None without such
     a page. None for views that need a server."""

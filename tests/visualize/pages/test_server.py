@@ -8,13 +8,16 @@ import hashlib
 import io
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 from tests.visualize.pages.conftest import HOSTILE, STORE, serving
@@ -61,6 +64,48 @@ def test_requests_from_other_sites_compute_nothing(server, site):
     assert server.get("/results", **{**link, "Sec_Fetch_Dest": "iframe"}).status == 403
     assert server.get("/results", **link, Sec_Purpose="prefetch;prerender").status == 403
     assert server.get("/results", **link).status == 200
+
+
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+
+
+@pytest.mark.parametrize("path", ["/sql?sql=SELECT%201", "/sql.csv?sql=SELECT%201"])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_of_another_site_runs_no_sql(server, path, site):
+    link = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document", "Sec_Fetch_User": "?1"}
+    assert server.get(path, **link).status == 403
+    assert server.get(path, Sec_Fetch_Site="none").status == 200
+    assert server.get("/sql", **link).status == 200
+
+
+def questions():
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            found += [child.pid] if "db.query.questions" in " ".join(child.cmdline()) else []
+    return found
+
+
+def test_endless_sql_of_many_viewers_leaves_the_pages_alone_and_ends_with_their_connections(server):
+    """Twelve viewers with an endless statement, who then close their windows."""
+    port = int(server.url.rpartition(":")[2].strip("/"))
+    request = f"GET /sql?sql={quote(ENDLESS)} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+    viewers = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+    for viewer in viewers:
+        viewer.sendall(request)
+    deadline_s = time.monotonic() + 30
+    while not questions():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    for _ in range(5):
+        assert server.get("/results").status == 200
+        assert len(questions()) <= 1
+    for viewer in viewers:
+        viewer.close()
+    while questions():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    assert "<h1>" in server.get("/sql?sql=SELECT%201").text
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])

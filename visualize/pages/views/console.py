@@ -280,6 +280,7 @@ VIEWS = (
         parameters=ConsoleParameters,
         page=page,
         has_charts=True,
+        runs_sql=lambda parameters: parameters.sql is not None,
     ),
 )
 DOWNLOADS = (
