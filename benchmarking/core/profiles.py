@@ -32,6 +32,9 @@ TRACE_FILE = "trace.json"
 COMPILE_S = "compile_s"
 """Key of a breakdown's details: the compile time in seconds before the profiled calls."""
 
+KERNEL_TIME = "kernel_time"
+"""Key of a breakdown's missing values: why the times of operators are not those of their kernels."""
+
 OUTSIDE = ""
 """The path of time outside all modules, in the call's own code, such as a generation loop."""
 Bound = Literal["compute", "memory"]

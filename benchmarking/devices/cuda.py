@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import re
@@ -16,13 +17,22 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support import nvml as nvidia
 from benchmarking.devices.support import ort_providers as directml
+from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.ort_providers import CUDA_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError
-from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_driver, why_not_torch
+from benchmarking.devices.support.torch_gpu import (
+    NoMonitor,
+    TorchGpuKind,
+    is_gpu_in_use,
+    why_not_driver,
+    why_not_torch,
+)
 
 WHEEL_INDEX = "cu130"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+SENSORS = "sensors"
+"""The fact whose reason says why a GPU is measured without NVML."""
 
 FIRST_CAPABILITY: dict[Precision, tuple[int, int]] = {
     "float32": (0, 0),
@@ -76,6 +86,8 @@ class CudaDevice(TorchGpuKind):
         try:
             nvml = nvidia.Nvml(self._module)
         except nvidia.NvmlError as error:
+            if why_torch is None and (found := without_nvml(str(error))):
+                return self.usable(found, None)
             return (self.absent("; ".join(filter(None, (str(error), why_torch)))),)
         try:
             return self._devices(nvml, why_torch)
@@ -94,7 +106,9 @@ class CudaDevice(TorchGpuKind):
     def lock_name(self, device: Device) -> str | None:
         return f"cuda-{device.facts.values.get('uuid', device.selector)}"
 
-    def monitor(self, device: Device) -> nvidia.NvmlMonitor:
+    def monitor(self, device: Device) -> Monitor:
+        if (why_not := device.facts.missing.get(SENSORS)) is not None:
+            return NoMonitor(why_not)
         uuid = str(device.facts.values.get("uuid"))
         try:
             return nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
@@ -137,6 +151,41 @@ class CudaDevice(TorchGpuKind):
             facts=facts | Readings(values={"native_precisions": native}),
             precisions=precisions(capability),
         )
+
+
+def without_nvml(why_not: str) -> list[Device]:
+    """The GPUs as torch lists them where NVML cannot be used, as in a container with only the compute capability, on
+    Jetson and WSL2; empty if torch sees none either. Sensors are missing with the reason, and what to add."""
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        return []
+    if not torch.cuda.is_available():
+        return []
+    reason = f"{why_not.partition(':')[0]}; in a container, add NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        capability = f"{properties.major}.{properties.minor}"
+        native: Json = list(native_precisions(capability))
+        values: dict[str, Json] = {"compute_capability": capability, "native_precisions": native}
+        values["multiprocessors"] = int(properties.multi_processor_count)
+        if (uuid := getattr(properties, "uuid", None)) is not None:
+            values["uuid"] = f"GPU-{str(uuid).removeprefix('GPU-')}"
+        found.append(
+            Device(
+                type="cuda",
+                selector=f"cuda:{index}",
+                found=True,
+                name=str(properties.name),
+                vendor="NVIDIA",
+                driver=None,
+                memory_bytes=int(properties.total_memory),
+                facts=Readings(values=values, missing={SENSORS: reason}),
+                precisions=precisions(capability),
+            )
+        )
+    return found
 
 
 def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None) -> nvidia.Instance | None:

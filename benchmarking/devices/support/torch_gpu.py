@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import (
+    CONDITION_NAMES,
+    IN_USE_NAMES,
     PEAK_NAMES,
+    STATE_NAMES,
     ColdCache,
     DeviceHandle,
     DeviceKind,
@@ -32,12 +35,12 @@ from benchmarking.core.device_contracts import (
 )
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
-from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
+from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import MonitorGauge
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.kineto import TorchTracer
-from benchmarking.devices.support.reading import all_missing
+from benchmarking.devices.support.reading import UnreadableError, all_missing
 
 FLUSH_FACTOR = 2
 """Multiple of the cache size: caches do not evict strictly in order of use."""
@@ -280,6 +283,34 @@ class TorchGpuKind(DeviceKind):
             settings = " ".join(f"{name}={os.environ[name]}" for name in effective)
             return (self.absent(f"{settings} hides all GPUs ({len(found)} x {found[0].name}): unset it"),)
         return usable_devices
+
+
+class NoMonitor:
+    """The monitor of a GPU without the vendor's library: torch measures, and each sensor is missing with the reason."""
+
+    def __init__(self, why_not: str) -> None:
+        self._why_not = f"{NOT_SUPPORTED}: {why_not}"
+
+    def memory_in_use(self) -> Readings:
+        return all_missing(self._why_not, IN_USE_NAMES)
+
+    def state(self) -> Readings:
+        return all_missing(self._why_not, STATE_NAMES)
+
+    def conditions(self) -> Readings:
+        return all_missing(self._why_not, CONDITION_NAMES)
+
+    def energy_j(self) -> Readings:
+        return all_missing(self._why_not, ("gpu",))
+
+    def momentary_power_w(self) -> float | None:
+        return None
+
+    def utilization_percent(self) -> Json:
+        raise UnreadableError(self._why_not)
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 def is_gpu_in_use() -> bool:

@@ -20,6 +20,7 @@ from benchmarking.core.profiles import (
     ATTENTION,
     COMPILE_S,
     COMPUTE,
+    KERNEL_TIME,
     MEMORY,
     OTHER,
     OUTSIDE,
@@ -310,6 +311,8 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
             f"The slowest call took {longest / usual_ms:.1f} times the median, and the means include the disturbance."
         )
         yield f"{text} Profile on an idle machine."
+    if (why_not := breakdown.missing.get(KERNEL_TIME)) is not None:
+        yield f"Kernel time is not attributed to operators: {why_not.partition(': ')[2]}."
     if "bound" in breakdown.missing:
         yield f"Whether operators are compute-bound or memory-bound is unknown: {breakdown.missing['bound']}."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -312,6 +313,33 @@ def test_a_driver_that_does_not_start_has_a_reason_and_advice(nvml, code, words)
     (device,) = cuda.CudaDevice(nvml(init_error=code)).probe()
     assert not device.found
     assert words in device.why_not
+
+
+def test_without_nvml_a_gpu_is_measured_through_torch_and_its_sensors_are_missing(nvml, fake_torch, monkeypatch):
+    """As in a container that has the compute capability only, on Jetson and WSL2."""
+    gpu = SimpleNamespace(
+        name="NVIDIA H100 80GB HBM3",
+        major=9,
+        minor=0,
+        multi_processor_count=132,
+        total_memory=85_520_809_984,
+        uuid="11111111-2222-3333-4444-555555555555",
+        L2_cache_size=52_428_800,
+    )
+    monkeypatch.setitem(sys.modules, "torch", fake_torch([gpu]))
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
+    kind = cuda.CudaDevice(nvml(init_error=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    (device,) = kind.probe()
+    assert (device.found, device.name, device.memory_bytes) == (True, gpu.name, 85_520_809_984)
+    assert "bfloat16" in device.precisions
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in device.facts.missing["sensors"]
+    handle = kind.open(device)
+    assert handle.torch_name == "cuda:0"
+    assert handle.timer() is not None
+    assert all("NVIDIA_DRIVER_CAPABILITIES" in why for why in handle.state().missing.values())
+    assert "device_allocated_peak_bytes" in handle.peak_memory().values
+    monkeypatch.setitem(sys.modules, "torch", fake_torch([]))
+    assert not kind.probe()[0].found
 
 
 def test_a_driver_without_a_gpu_is_not_found(nvml):

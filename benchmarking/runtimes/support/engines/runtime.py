@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarking.builds.store import BuildKey, BuildStore, Make, combined_facts
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.model_contracts import Modality
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
@@ -48,6 +48,18 @@ def draft_workload(cell: Cell) -> Workload | None:
             f"{workload.vocab_size}: choose a draft model with the same vocabulary"
         )
     return draft
+
+
+def check_device(engine: str, device: Device, facts: Mapping[str, Json]) -> None:
+    """Raise BenchhouseError if an engine says that it computes on the CPU where a GPU was requested, or the reverse.
+    Some engines report no device; they are told which one to use."""
+    system = facts.get("engine_system")
+    found = system.get("device") if isinstance(system, dict) else None
+    if found is None:
+        return
+    requests_cpu = has(device.type, lambda kind: kind.is_processor)
+    if requests_cpu != ("cpu" in str(found).lower()):
+        raise BenchhouseError(f"requested {device.selector}, but {engine} computes on {found}")
 
 
 class GenerativeEngine(Runtime):
@@ -121,7 +133,9 @@ class GenerativeEngine(Runtime):
 
         is_file = cell.workload.source == "file"
         processing = Processing(why_not=NO_TOKENIZER) if is_file else open_processing(cell.workload, stage)
-        return EngineSession(cell, self.load(cell, self.model_path(cell), stage, points), processing)
+        model = self.load(cell, self.model_path(cell), stage, points)
+        check_device(self.name, cell.device, model.facts)
+        return EngineSession(cell, model, processing)
 
     def model_path(self, cell: Cell) -> Path:
         """The path to load: the user's file or folder, checked again, or the folder of the build."""

@@ -9,6 +9,7 @@ import bisect
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import GraphRunner
-from benchmarking.core.profiles import TRACE_FILE, Breakdown, CallProfiler
+from benchmarking.core.profiles import KERNEL_TIME, TRACE_FILE, Breakdown, CallProfiler
+from benchmarking.core.records import NOT_SUPPORTED
+from benchmarking.devices.support.ort_providers import HOST_MEMORY
 from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
 from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, read_graph_profile
 from benchmarking.runtimes.support.onnxruntime.runtime import open_graph
@@ -58,7 +61,19 @@ class OrtProfiler(CallProfiler):
         if origins.modules:
             origins = origins.optimised(optimised_graphs(self._source, self._folder))
         (self._folder / TRACE_FILE).write_text(json.dumps(merge_traces(profile_files)), encoding="utf-8")
-        return breakdown([calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], origins)
+        found = breakdown([calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], origins)
+        if (why_not := kernel_time_missing(self._source.settings.provider.memory)) is not None:
+            found = replace(found, missing={**found.missing, KERNEL_TIME: why_not})
+        return found
+
+
+def kernel_time_missing(memory: str | None) -> str | None:
+    """None, or why nodes have no kernel time: on a GPU ONNX Runtime's profile has the times of launches on the host."""
+    if memory in (None, HOST_MEMORY):
+        return None
+    return (
+        f"{NOT_SUPPORTED}: ONNX Runtime's profile has the times in which the host launched the kernels, not their own"
+    )
 
 
 def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
