@@ -2,7 +2,7 @@
 
 A and B are run_hardware_benchmark or batch_benchmark commands, in quotes: with different flags, with VAR=value in
 front, with the interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two
-commits (--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process: A B, B A, A B, ... No
+commits (--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process, in random order. No
 shell is involved.
 
 The difference is first tested after --rounds. Results are paired by round, so that drift of the machine cancels out.
@@ -165,7 +165,8 @@ def measure_and_compare(
 ) -> ABResult:
     """Measure both sides in turns while `needs_more_rounds` of the comparison after a look, and store their runs.
 
-    No rounds are added after `budget_s`. With `keep_partial`, results measured before an error are kept.
+    The name of the comparison, which is the tag `ab` of all its runs, is the seed of the order in each round. No rounds
+    are added after `budget_s`. With `keep_partial`, results measured before an error are kept.
     """
     name = uuid7()
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
@@ -183,7 +184,8 @@ def measure_and_compare(
             part = folder / f"{rounds + 1}-{count}"
             turns = range(rounds, count)
             code = max(
-                code, measure_in_turns(arms, turns, part, _side_arguments(output, name), notes(quiet=output.quiet))
+                code,
+                measure_in_turns(arms, turns, part, _side_arguments(output, name), notes(quiet=output.quiet), name),
             )
             for letter in LETTERS:
                 for path in _collect_run_files(part, letter, output):

@@ -3,9 +3,8 @@
 With b the baseline's median latency and o the other's:
 
     speedup       b / o
-    between       with 3 or more common launches: launches with the same number ran close together, so slow drift of
-                  the machine affects both. With r(k) = b(k) / o(k) for the n launches' medians, the 95 % interval is
-                  exp(mean ln r -+ t(0.975, n - 1) sd(ln r) / sqrt(n))
+    between       with 3 or more common launches: launches with the same number are a round, in which slow drift of the
+                  machine affects both. Interval and verdict are those of every comparison (`core.verdicts.judging`)
     within        with fewer: from the two medians' own intervals, which mostly cover only the calls within launches.
                   On a log scale, the distance to either end is the square root of the sum of the squares of the two
                   distances in that direction (Zou and Donner 2008, "MOVER"):
@@ -22,8 +21,13 @@ from math import exp, fsum, hypot, log
 from statistics import median
 from typing import Literal
 
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.records import Result
-from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
+from benchmarking.core.verdicts.judging import Pair, judge
+from benchmarking.core.verdicts.rounds import MIN_ROUNDS
+from benchmarking.core.verdicts.words import Judgement
+
+FEW_LAUNCHES = f"fewer than {MIN_ROUNDS} launches in common: use --launches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,19 +40,38 @@ class Speedup:
     high: float | None = None
     scope: Literal["between", "within"] | None = None
     """Whether the interval covers the spread between launches or only within them."""
+    judgement: Judgement
+    """The verdict on the other's latency against the baseline's."""
 
 
-def speedup(baseline: Result, other: Result) -> Speedup | None:
-    """The speedup of `other` over `baseline`; None if either has no median above 0."""
+def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
+    """The speedup of each second result over the first, judged as one comparison; None if either has no median above
+    0."""
+    rounds = [_rounds(baseline, other) for baseline, other in pairs]
+    judgements = judge([Pair(rounds=one) for one in rounds], METRICS[DEFAULT_METRIC])
+    return [
+        _speedup(baseline, other, judgement) for (baseline, other), judgement in zip(pairs, judgements, strict=True)
+    ]
+
+
+def _rounds(baseline: Result, other: Result) -> tuple[tuple[float, float], ...]:
+    """The medians of launches with the same number."""
+    base_medians, other_medians = launch_medians_ms(baseline), launch_medians_ms(other)
+    common = sorted(base_medians.keys() & other_medians.keys())
+    return tuple((base_medians[number], other_medians[number]) for number in common)
+
+
+def _speedup(baseline: Result, other: Result, judgement: Judgement) -> Speedup | None:
     base_ms, other_ms = (result.metrics.get("latency_median_ms", 0.0) for result in (baseline, other))
     if base_ms <= 0 or other_ms <= 0:
         return None
-    base_medians, other_medians = launch_medians_ms(baseline), launch_medians_ms(other)
-    ratios = [base_medians[k] / other_medians[k] for k in sorted(base_medians.keys() & other_medians.keys())]
-    if len(ratios) >= MIN_LAUNCHES_FOR_BETWEEN:
-        low, high = between_launches_interval(ratios)
-        return Speedup(ratio=base_ms / other_ms, low=low, high=high, scope="between")
-    return _from_intervals(baseline, other, base_ms / other_ms)
+    ratio = base_ms / other_ms
+    if judgement.low is not None and judgement.high is not None:
+        low, high = 1 / (1 + judgement.high), 1 / (1 + judgement.low)
+        return Speedup(ratio=ratio, low=low, high=high, scope="between", judgement=judgement)
+    change = 1 / ratio - 1
+    unjudged = Judgement(verdict="not judged", reason=FEW_LAUNCHES, before=base_ms, after=other_ms, change=change)
+    return _from_intervals(baseline, other, ratio, unjudged)
 
 
 def launch_medians_ms(result: Result) -> dict[int, float]:
@@ -68,13 +91,14 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return exp(fsum(map(log, ratios)) / len(ratios))
 
 
-def _from_intervals(baseline: Result, other: Result, ratio: float) -> Speedup:
+def _from_intervals(baseline: Result, other: Result, ratio: float, judgement: Judgement) -> Speedup:
     """The ratio, with an interval from the two medians' own intervals."""
     base, other_ends = _distances(baseline), _distances(other)
     if base is None or other_ends is None:
-        return Speedup(ratio=ratio)
+        return Speedup(ratio=ratio, judgement=judgement)
     down, up = hypot(base[0], other_ends[1]), hypot(base[1], other_ends[0])
-    return Speedup(ratio=ratio, low=ratio * exp(-down), high=ratio * exp(up), scope="within")
+    ends = {"low": ratio * exp(-down), "high": ratio * exp(up)}
+    return Speedup(ratio=ratio, scope="within", judgement=judgement, **ends)
 
 
 def _distances(result: Result) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,14 @@ def only(folder):
     return json.loads(path.read_text())
 
 
-def test_sides_alternate_and_neither_is_always_first():
-    assert "".join(order(range(3))) == "abbaab"
-    assert "".join(order(range(3, 5))) == "baab"
+def test_each_round_has_both_sides_in_an_order_that_the_seed_draws():
+    turns = "".join(order(range(1000), "seed"))
+    rounds = [turns[place : place + 2] for place in range(0, 2000, 2)]
+    assert set(rounds) == {"ab", "ba"}
+    assert 400 < rounds.count("ab") < 600
+    assert 400 < sum(one != other for one, other in pairwise(rounds)) < 600
+    assert "".join(order(range(3, 5), "seed")) == turns[6:10]
+    assert "".join(order(range(1000), "other")) != turns
 
 
 def test_a_side_has_variables_a_program_and_flags(tmp_path):

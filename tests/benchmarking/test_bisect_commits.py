@@ -13,9 +13,9 @@ import pytest
 from benchmarking import ab, bisect_commits
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import dumps, to_json
+from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.sweep.run.turns import TurnError
 from benchmarking.sweep.run.warehouse import StoredComparison
-from db.analysis.compare.judging import Pair, judge
 from tests.helpers.git_repositories import GitRepository
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -1,7 +1,7 @@
 """Error rates of `benchhouse compare` and `ab` by kind of noise: false changes and detected changes.
 
 Sides are made of launches on one time line, as machines make them: a launch has an effect of its own, a session has
-one that all its launches share, and levels drift.
+one that all its launches share, and levels drift. Noise may also come back every k launches, or follow the hour.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarking.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.verdicts.judging import Pair, Session, judge, log_variance
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
-from db.analysis.compare.judging import Pair, Session, judge
+from benchmarking.sweep.run.turns import order
 from db.analysis.compare.series_sessions import session_scatter
 
 if TYPE_CHECKING:
@@ -116,6 +118,46 @@ def walk(step: float, sd: float = QUIET) -> Effects:
     return lambda rng, count: rng.normal(0.0, step, count).cumsum() + rng.normal(0.0, sd, count)
 
 
+def wave(period: float, size: float, sd: float = QUIET) -> Effects:
+    """A sine over the launches, of any phase."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        phase = rng.uniform(0, 2 * math.pi)
+        drawn: Floats = size * np.sin(2 * math.pi * np.arange(count) / period + phase) + rng.normal(0.0, sd, count)
+        return drawn
+
+    return effects
+
+
+def every(number: int, slower: float, sd: float = QUIET) -> Effects:
+    """Every k-th launch is slower, from any of the first k on."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        first = rng.integers(number)
+        drawn: Floats = math.log1p(slower) * (np.arange(count) % number == first) + rng.normal(0.0, sd, count)
+        return drawn
+
+    return effects
+
+
+def coarse(step: float, sd: float = QUIET) -> Effects:
+    """A clock whose steps give most launches the same value."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        level = rng.uniform(0, step)
+        ticks = np.round((1 + level + rng.normal(0.0, sd, count)) / step) * step
+        drawn: Floats = np.log(ticks)
+        return drawn
+
+    return effects
+
+
 def none(rng: np.random.Generator, count: int) -> Floats:
     """No effect."""
     return rng.normal(0.0, 0.0, count)
@@ -135,8 +177,11 @@ TURN_CASES: Mapping[str, Effects] = {
     "drift of 10 %": drift(0.10),
     "one switch by 10 %": switch(0.10),
     "walk of 0.5 % a launch": walk(0.005),
+    **{f"sine of {period:g} launches, 5 %": wave(period, 0.05) for period in (2, 2.5, 3, 4, 5, 7, 10, 24)},
+    **{f"every {number}. launch 6 % slower": every(number, 0.06) for number in (2, 3, 4, 5, 8)},
+    "clock in steps of 5 %": coarse(0.05),
 }
-"""Noise of launches on one time line: A B, B A, A B, ..."""
+"""Noise of launches on one time line."""
 
 
 ONE_PERCENT = normal(0.01)
@@ -180,10 +225,9 @@ def replay_turns(
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    slots = np.arange(2 * looks[-1])
-    first = np.where(slots // 2 % 2 == 0, slots % 2 == 0, slots % 2 == 1)
     found = []
-    for _ in range(pairs):
+    for pair in range(pairs):
+        first = np.array([letter == "a" for letter in order(range(looks[-1]), f"{seed} {pair}")])
         levels = effects(rng, 2 * looks[-1])
         rounds = [*zip(np.exp(levels[first]).tolist(), ((1 + change) * np.exp(levels[~first])).tolist(), strict=True)]
         found.append(_until_decided(rounds, looks))
@@ -218,6 +262,99 @@ def replay_history(
         known = None if scatter is None else (scatter, scatter)
         pair = Pair(before=(sessions[before],), after=(sessions[after],), scatter=known)
         judgements.append(judge([pair], JUDGED[DEFAULT_METRIC])[0])
+    return _rates(judgements, change)
+
+
+def _nightly(count: int) -> list[datetime]:
+    return [datetime(2026, 1, 5, 2) + timedelta(days=night) for night in range(count)]
+
+
+def alike(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """Sessions of 1 % on every night."""
+    import numpy as np
+
+    return rng.normal(0.0, 0.01, count), np.full(count, 0.01), _nightly(count)
+
+
+def other_hour(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """A daily sine of 3 %; the history and A at 02:00, B at 14:00."""
+    levels, sds, times = alike(rng, count)
+    levels[-1] += 0.06
+    return levels, sds, [*times[:-1], times[-1] + timedelta(hours=12)]
+
+
+def known_hours(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """A daily sine of 3 %; the history at 02:00 and at 14:00 in turns, A at 02:00, B at 14:00."""
+    levels, sds, times = alike(rng, count)
+    starts = [time + timedelta(hours=12 * (place % 2 == (count - 1) % 2)) for place, time in enumerate(times)]
+    return levels + [0.06 * (time.hour == 14) for time in starts], sds, starts
+
+
+def any_hour(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """A daily sine of 3 %, measured at any hour."""
+    import numpy as np
+
+    levels, sds, times = alike(rng, count)
+    hours = rng.uniform(0, 24, count)
+    starts = [time + timedelta(hours=float(hour) - 2) for time, hour in zip(times, hours, strict=True)]
+    return levels + 0.03 * np.sin(2 * math.pi * hours / 24), sds, starts
+
+
+def monday(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """Mondays are 4 % slower; A on a Sunday, B on the Monday after it."""
+    levels, sds, _ = alike(rng, count)
+    last = datetime(2026, 3, 30, 2)
+    times = [last - timedelta(days=count - 1 - night) for night in range(count)]
+    return levels + [0.04 * (time.weekday() == 0) for time in times], sds, times
+
+
+def busy_day(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """B is measured on a day on which launches and session vary six times as much."""
+    levels, sds, times = alike(rng, count)
+    levels[-1] *= 6
+    sds[-1] *= 6
+    return levels, sds, times
+
+
+def burst(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """In the last week sessions vary four times as much."""
+    levels, sds, times = alike(rng, count)
+    levels[-9:] *= 4
+    return levels, sds, times
+
+
+TIMED_CASES: Mapping[str, Callable[[np.random.Generator, int], tuple[Floats, Floats, list[datetime]]]] = {
+    "sessions 1 %, every night": alike,
+    "daily sine of 3 %: 02:00 against 14:00": other_hour,
+    "the same, and the history has both hours": known_hours,
+    "daily sine of 3 %, any hour": any_hour,
+    "Mondays 4 % slower: Sunday against Monday": monday,
+    "B on a busy day, 6 times the variation": busy_day,
+    "last week 4 times the variation": burst,
+}
+
+
+def replay_timed(name: str, *, pairs: int, seed: int, change: float = 0.0, history: int = HISTORY) -> Rates:
+    """The rates of the last two sessions of a history with times."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    judgements: list[Judgement] = []
+    for _ in range(pairs):
+        levels, sds, times = TIMED_CASES[name](rng, history + 2)
+        levels = levels + 0.0
+        levels[-1] += math.log1p(change)
+        launches = np.exp(levels[:, None] + sds[:, None] * rng.normal(0.0, 1.0, (len(levels), LAUNCHES)))
+        sessions = [
+            Session(value=median(row), launches=tuple(row), position=place, time=times[place])
+            for place, row in enumerate(launches.tolist())
+        ]
+        *others, before, after = sessions
+        scatter = session_scatter(
+            [[one.value for one in others]], times[:-2], [log_variance(one.launches) for one in others[-10:]]
+        )
+        known = None if scatter is None else (scatter, scatter)
+        judgements += judge([Pair(before=(before,), after=(after,), scatter=known)], JUDGED[DEFAULT_METRIC])
     return _rates(judgements, change)
 
 

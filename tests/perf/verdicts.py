@@ -19,12 +19,14 @@ if __package__ in (None, ""):
 from benchmarking.core.tables import Table, table_text
 from tests.helpers.verdict_replay import (
     HISTORY_CASES,
+    TIMED_CASES,
     TURN_CASES,
     UNPROMISED_CASES,
     HistoryCase,
     Rates,
     normal,
     replay_history,
+    replay_timed,
     replay_turns,
 )
 
@@ -42,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     pairs = int(arguments[0]) if arguments else PAIRS
     _show("in turns, as benchhouse ab measures", ("rounds", "at +5%"), _in_turns(pairs))
     _show("in turns, so many rounds and one look", (), _power(pairs))
+    _show("3 and 5 rounds and one look: 3 v 3 and 5 v 5 launches of one command", (), _few_rounds(pairs))
+    _show("sessions with times, 20 others of the series", (), _timed(pairs))
     _show("one session each, 20 others of the series, 5 launches", (), _with_history(HISTORY_CASES, pairs))
     _show("the same where whole sessions are far off: not promised", (), _with_history(UNPROMISED_CASES, pairs))
     _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
@@ -75,6 +79,22 @@ def _power(pairs: int) -> Iterator[tuple[str, ...]]:
 def _with_history(cases: Mapping[str, HistoryCase], pairs: int) -> Iterator[tuple[str, ...]]:
     for name, case in cases.items():
         yield _of_case(name, case, pairs)
+
+
+def _few_rounds(pairs: int) -> Iterator[tuple[str, ...]]:
+    for name in ("two levels, 1 in 4 10 % slower", "sine of 4 launches, 5 %", "launch sd 1 %"):
+        for rounds in (3, 5):
+            case = {"looks": (rounds,)}
+            equal = replay_turns(TURN_CASES[name], pairs=pairs, seed=3, **case)
+            found = [replay_turns(TURN_CASES[name], pairs=pairs // 4, seed=4, change=one, **case) for one in CHANGES]
+            yield _row(f"{name}, {rounds} rounds", equal, found, pairs)
+
+
+def _timed(pairs: int) -> Iterator[tuple[str, ...]]:
+    for name in TIMED_CASES:
+        equal = replay_timed(name, pairs=pairs, seed=5)
+        found = [replay_timed(name, pairs=pairs // 4, seed=6, change=change) for change in CHANGES]
+        yield _row(name, equal, found, pairs)
 
 
 def _by_history(pairs: int) -> Iterator[tuple[str, ...]]:

@@ -117,7 +117,7 @@ def outlooks(series: Sequence[Series], false_alarms: float, together: Sequence[i
         if trend is not None:
             nights_ago = np.arange(1 - values.shape[1], 1)
             values[row] -= signs[row] * math.log1p(trend.per_run) * nights_ago
-    levels, scores, scales = _scores(values, times, together)
+    name, levels, scores, scales = _scores(values, times, together)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
     most = (_limit(_of_nights(worst), share, len(series)), _limit(_of_nights(best), share, len(series)))
@@ -143,7 +143,8 @@ def outlooks(series: Sequence[Series], false_alarms: float, together: Sequence[i
                 is_better=any(is_better for _, _, is_better in beyond),
                 together=next((count for count, *sides in beyond if any(sides)), 1),
                 trend=trends[row],
-                is_gradual=_is_gradual(values[row], levels[row], scales[row], max(TOGETHER)),
+                is_gradual=name not in SMOOTHING_NAMES
+                and _is_gradual(values[row], levels[row], scales[row], max(TOGETHER)),
             )
         )
     return found
@@ -192,9 +193,9 @@ def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:
 
 def _scores(
     values: Floats, times: Sequence[datetime | None], together: Sequence[int]
-) -> tuple[Floats, list[Floats], Floats]:
-    """The level of each series on the newest night; its score on each night, by itself and together with those before;
-    and its scale: the deviation that has the score 1 on the newest night."""
+) -> tuple[str, Floats, list[Floats], Floats]:
+    """The predictor; the level of each series on the newest night; its score on each night, by itself and together with
+    those before; and its scale: the deviation that has the score 1 on the newest night."""
     import numpy as np
 
     name, ahead, levels = _best_predictor(values, times)
@@ -209,7 +210,7 @@ def _scores(
         scale = _scale(deviations, is_symmetric=name not in SMOOTHING_NAMES)
         scores.append(deviations / scale)
         scales.append(scale[:, -1])
-    return _without_newest(values, levels, name), scores, scales[0]
+    return name, _without_newest(values, levels, name), scores, scales[0]
 
 
 def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:

@@ -20,6 +20,7 @@ from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
 from benchmarking.core.untrusted.redaction import redacted_record
+from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.measure.context import Live
 from benchmarking.measure.peaks import with_peak
 from benchmarking.measure.settings import Settings
@@ -86,12 +87,14 @@ def sweep(
 ) -> None:
     """Measure everything that is left; `done` is called with each track right after its last launch.
 
+    The cells run in random order in each launch, drawn by their session, so that no disturbance follows one of them.
+
     Raises StorageError if results cannot be written, LockedError for a device that stays in use for
     `device_wait_s` (None: an hour).
     """
     launches = max((track.plan.settings.launches for track in tracks), default=0)
     for launch in range(launches):
-        for track in tracks:
+        for track in random_order(tracks[0].plan.session_id, launch, tracks):
             if launch < track.plan.settings.launches:
                 track.begin()
                 run_launch(track, launch, observer, device_wait_s)

@@ -1,4 +1,5 @@
-"""Two commands measured in turns, A B B A A B ..., so that slow drifts of the machine affect both alike.
+"""Two commands measured in turns, in random order in each round, so that neither drifts of the machine nor disturbances
+that come back affect one of them more (`core.verdicts.rounds`).
 
 A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`, or `batch_benchmark`,
 which also measures user-written benchmarks). The sides may differ in interpreter, environment variables and working
@@ -21,6 +22,7 @@ from typing import Literal
 from benchmarking.core.child_process import environment, module_command, run_bound
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.core.signals import ENDING_SIGNALS
+from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, recover_finished
@@ -122,10 +124,10 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
     return Arm(letter=letter, words=program, typed=typed, environment=variables, folder=worktree and worktree.resolve())
 
 
-def order(rounds: Iterable[int]) -> tuple[Letter, ...]:
-    """The side of each turn of these rounds, counted from 0: A B, B A, A B, ..."""
-    pairs: tuple[tuple[Letter, Letter], ...] = (("a", "b"), ("b", "a"))
-    return tuple(letter for number in rounds for letter in pairs[number % 2])
+def order(rounds: Iterable[int], seed: str) -> tuple[Letter, ...]:
+    """The side of each turn of these rounds, counted from 0: A B, A B, B A, ..., drawn by the seed."""
+    sides: tuple[Letter, Letter] = ("a", "b")
+    return tuple(letter for number in rounds for letter in random_order(seed, number, sides))
 
 
 def measure_in_turns(
@@ -134,15 +136,18 @@ def measure_in_turns(
     folder: Path,
     extra_arguments: Mapping[Letter, Sequence[str]],
     say: Callable[[str], None],
+    seed: str,
 ) -> int:
     """Measure one launch of each side in each of these rounds, counted from 0; returns the worst exit code.
+
+    The seed gives the order of the sides in each round.
 
     The runs are left in the subfolders a and b of `folder`. `extra_arguments` are added to each side's command. Raises
     TurnError for a side whose command fails.
     """
     by_letter = {one.letter: one for one in arms}
     code = EXIT_OK
-    for turn, letter in enumerate(order(rounds)):
+    for turn, letter in enumerate(order(rounds, seed)):
         one = by_letter[letter]
         say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {one.name}")
         code = max(

@@ -6,16 +6,17 @@ Invalid results and those of emulators are shown but never ranked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarking.core.doubts import SEVERITIES
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
-from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedup
+from benchmarking.core.verdicts.words import verdict_sentence
+from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedups
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference
 from benchmarking.sweep.show.report import left_out
@@ -43,7 +44,7 @@ class Entry:
     is_reference: bool
     peak_memory_mb: float | None
     is_fastest: bool
-    """Whether it is the fastest of the ranked results, or not significantly slower: 1 is in their interval."""
+    """Whether it is the fastest of the ranked results, or not shown to be slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ class Summary:
     worst_point: str
     doubtful: int
     """Number of points at which one of the two sides is in doubt."""
+    sentence: str
+    """The verdicts on all points: `verdict_sentence`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Co
     default = default_runtime()
     baseline = next((run for run in measured if run.cell.runtime == default), measured[0])
     labels = dict.fromkeys(result.point.label for run in measured for result in run.results)
-    points = tuple(_point(label, measured, baseline) for label in labels)
+    points = _points(labels, measured, baseline)
     cell = baseline.cell
     return Comparison(
         model_id=cell.subject,
@@ -147,13 +150,42 @@ def _why_skipped(run: Run) -> str | None:
     return next((result.error for result in run.results if result.error), "skipped")
 
 
-def _point(label: str, runs: Sequence[Run], baseline: Run) -> PointComparison:
-    results = [(run, result) for run in runs if (result := _result(run, label)) is not None]
-    fastest = _fastest([result for run, result in results if _is_ranked(run, result)])
-    base = _result(baseline, label)
-    base = base if base is not None and _is_ranked(baseline, base) else None
-    entries = tuple(_entry(run, result, base, is_fastest=result.result_id in fastest) for run, result in results)
-    return PointComparison(point=label, entries=entries)
+def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[PointComparison, ...]:
+    """All runs at each point. All verdicts are of one comparison."""
+    by_label = {
+        label: [(run, result) for run in runs if (result := _result(run, label)) is not None] for label in labels
+    }
+    over_base: list[tuple[Result, Result]] = []
+    over_best: list[tuple[Result, Result]] = []
+    for label, results in by_label.items():
+        ranked = [result for run, result in results if _is_ranked(run, result)]
+        base = _result(baseline, label)
+        if base is not None and _is_ranked(baseline, base):
+            over_base += [(base, result) for result in ranked if result is not base]
+        if ranked:
+            best = min(ranked, key=lambda result: result.metrics["latency_median_ms"])
+            over_best += [(best, result) for result in ranked]
+    found = {pair[1].result_id: one for pair, one in zip(over_base, speedups(over_base), strict=True)}
+    fastest = {
+        other.result_id
+        for (best, other), one in zip(over_best, speedups(over_best), strict=True)
+        if other is best or one is None or (one.judgement.verdict != "slower" and _may_be_equal(one))
+    }
+    return tuple(
+        PointComparison(
+            point=label,
+            entries=tuple(
+                _entry(run, result, found.get(result.result_id), is_fastest=result.result_id in fastest)
+                for run, result in results
+            ),
+        )
+        for label, results in by_label.items()
+    )
+
+
+def _may_be_equal(over_best: Speedup) -> bool:
+    """Whether 1 is in the interval of a speedup over the fastest; unknown without an interval."""
+    return over_best.high is not None and over_best.high >= 1
 
 
 def _result(run: Run, label: str) -> Result | None:
@@ -166,22 +198,8 @@ def _is_ranked(run: Run, result: Result) -> bool:
     return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
 
 
-def _fastest(results: Sequence[Result]) -> set[str]:
-    """The ids of the fastest result and of those not significantly slower."""
-    if not results:
-        return set()
-    best = min(results, key=lambda result: result.metrics["latency_median_ms"])
-    return {best.result_id, *(one.result_id for one in results if one is not best and _is_tied(one, best))}
-
-
-def _is_tied(slower: Result, best: Result) -> bool:
-    ratio = speedup(slower, best)
-    return ratio is not None and ratio.low is not None and ratio.low <= 1
-
-
-def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -> Entry:
+def _entry(run: Run, result: Result, speedup: Speedup | None, *, is_fastest: bool) -> Entry:
     metrics = result.metrics
-    has_speedup = base is not None and _is_ranked(run, result)
     return Entry(
         runtime=run.cell.runtime,
         status=result.status,
@@ -189,7 +207,7 @@ def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -
         validity=result.validity,
         doubts=_doubts(result),
         median_ms=metrics.get("latency_median_ms"),
-        speedup=speedup(base, result) if base is not None and base is not result and has_speedup else None,
+        speedup=speedup,
         output_error=metrics.get("output_error"),
         equal_token_share=metrics.get("output_equal_token_share"),
         is_reference=result.status == "ok" and _is_reference(run),
@@ -205,28 +223,29 @@ def _is_reference(run: Run) -> bool:
 
 
 def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:
-    found: dict[str, list[tuple[float, str]]] = {}
+    found: dict[str, list[tuple[Speedup, str]]] = {}
     doubtful: Counter[str] = Counter()
     for point in points:
         is_base_doubtful = any(entry.doubts for entry in point.entries if entry.runtime == baseline)
         for entry in point.entries:
             if entry.speedup is not None and entry.runtime != baseline:
-                found.setdefault(entry.runtime, []).append((entry.speedup.ratio, point.point))
+                found.setdefault(entry.runtime, []).append((entry.speedup, point.point))
                 doubtful[entry.runtime] += is_base_doubtful or bool(entry.doubts)
-    return tuple(_summary(runtime, ratios, doubtful[runtime]) for runtime, ratios in found.items())
+    return tuple(_summary(runtime, baseline, ratios, doubtful[runtime]) for runtime, ratios in found.items())
 
 
-def _summary(runtime: str, ratios: Sequence[tuple[float, str]], doubtful: int) -> Summary:
-    best, worst = max(ratios, key=lambda one: one[0]), min(ratios, key=lambda one: one[0])
+def _summary(runtime: str, baseline: str, found: Sequence[tuple[Speedup, str]], doubtful: int) -> Summary:
+    best, worst = max(found, key=lambda one: one[0].ratio), min(found, key=lambda one: one[0].ratio)
     return Summary(
         runtime=runtime,
-        points=len(ratios),
-        geometric_mean=geometric_mean([ratio for ratio, _ in ratios]),
-        best=best[0],
+        points=len(found),
+        geometric_mean=geometric_mean([one.ratio for one, _ in found]),
+        best=best[0].ratio,
         best_point=best[1],
-        worst=worst[0],
+        worst=worst[0].ratio,
         worst_point=worst[1],
         doubtful=doubtful,
+        sentence=verdict_sentence(baseline, runtime, [one.judgement for one, _ in found], METRICS[DEFAULT_METRIC]),
     )
 
 
@@ -279,7 +298,8 @@ def comparison_table(comparison: Comparison, page: Page = PLAIN) -> Table:
 def remarks(comparison: Comparison) -> list[str]:
     """The summary of each runtime, the runtimes that were not measured, and the meaning of the marks."""
     entries = [entry for point in comparison.points for entry in point.entries]
-    lines = [_summary_text(summary, comparison.baseline) for summary in comparison.summaries]
+    lines = [summary.sentence for summary in comparison.summaries]
+    lines += [_summary_text(summary, comparison.baseline) for summary in comparison.summaries]
     lines += [f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()]
     lines += [
         f"{point.point}, {entry.runtime}: {_status(entry)}: {entry.error}"
@@ -288,7 +308,7 @@ def remarks(comparison: Comparison) -> list[str]:
         if entry.status != "ok"
     ]
     if any(entry.is_fastest for entry in entries):
-        lines.append("* fastest, or not significantly slower; invalid results and emulators are never ranked")
+        lines.append("* fastest, or not shown to be slower; invalid results and emulators are never ranked")
     if any(entry.speedup is not None and entry.speedup.scope == "within" for entry in entries):
         lines.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
     return lines

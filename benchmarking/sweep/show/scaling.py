@@ -11,7 +11,7 @@ from benchmarking.core.records import Result, Run, Status, canonical_hash, to_js
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, wrapped
-from benchmarking.measure.speedup import Speedup, speedup
+from benchmarking.measure.speedup import Speedup, speedups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def _is_ranked(run: Run, result: Result) -> bool:
 def _scaled(run: Run, result: Result, base: tuple[Run, Result] | None) -> ScaledPoint:
     ratio = None
     if base is not None and base[1] is not result and _is_ranked(run, result):
-        ratio = speedup(base[1], result)
+        (ratio,) = speedups([(base[1], result)])
     thread_ratio = _threads(run) / _threads(base[0]) if base is not None else 1.0
     return ScaledPoint(
         point=result.point.label,

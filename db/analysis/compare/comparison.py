@@ -14,11 +14,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.verdicts import judging
+from benchmarking.core.verdicts.judging import Pair, Session, log_variance
+from benchmarking.core.verdicts.sessions import SessionScatter
 from benchmarking.core.verdicts.words import Judgement, verdict_sentence
-from db.analysis.compare import judging
-from db.analysis.compare.judging import Pair, Session
 from db.analysis.compare.matching import Matched, Measured, Representative, allowed_across, differences, match
-from db.analysis.compare.series_sessions import SessionScatter, session_mean, session_scatter
+from db.analysis.compare.series_sessions import session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
 from db.analysis.environment import Shift, common_shift
 from db.analysis.selection import Selection
@@ -235,14 +236,22 @@ def _pair(
     return Pair(
         before=sessions[0],
         after=sessions[1],
-        rounds=tuple(one for _, rounds in interleaved for one in rounds),
+        rounds=tuple((one.before, one.after) for _, rounds in interleaved for one in rounds),
+        is_first=tuple(one.is_before_first for _, rounds in interleaved for one in rounds),
         looks=max(looks.values(), default=1),
         scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
     )
 
 
-def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[float, float]]:
-    """Both values of each round; empty if the launches did not alternate."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    before: float
+    after: float
+    is_before_first: bool
+
+
+def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]:
+    """The rounds; empty if the launches did not alternate."""
     values = [details.values.get(one.result_id, {}) for one in (before, after)]
     starts = [details.starts.get(one.result_id, {}) for one in (before, after)]
     numbers = set.intersection(*map(set, (*values, *starts)))
@@ -250,7 +259,12 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[f
     in_order = sorted(numbers, key=spans.__getitem__)
     if any(spans[one][1] >= spans[following][0] for one, following in pairwise(in_order)):
         return []
-    return [(values[0][number], values[1][number]) for number in in_order]
+    return [
+        _Round(
+            before=values[0][number], after=values[1][number], is_before_first=starts[0][number] <= starts[1][number]
+        )
+        for number in in_order
+    ]
 
 
 def _session_positions(sides: Iterable[Sequence[Measured]], details: Details) -> dict[str, int]:
@@ -275,6 +289,7 @@ def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: D
             value=session_mean([one.value for one in members if one.value is not None and one.value > 0]),
             launches=tuple(value for one in members for value in details.values.get(one.result_id, {}).values()),
             position=positions[session_id],
+            time=min(one.started_at for one in members),
         )
         for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
     )
@@ -282,8 +297,13 @@ def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: D
 
 def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Details) -> SessionScatter | None:
     """The variation between sessions of the side's series: of the sessions not compared, and of the side's own."""
-    other_sessions = details.other_sessions.get(side[0].series_id, ())
-    return session_scatter([[one.value for one in other_sessions], [one.value for one in sessions]])
+    history = details.other_sessions.get(side[0].series_id, ())
+    launches = [tuple(details.history_values.get(one.result_id, {}).values()) for one in history]
+    return session_scatter(
+        [[one.value for one in history], [one.value for one in sessions]],
+        [one.started_at for one in history],
+        [log_variance(each) for each in launches if len(each) >= judging.MIN_LAUNCHES],
+    )
 
 
 def _why_not_comparable(before: Representative, after: Representative) -> str | None:

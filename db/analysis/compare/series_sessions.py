@@ -15,6 +15,8 @@ The history is cut where its level changed (`history.detector`), since a change 
 difference in ten is clipped, to 4 robust standard deviations: a disturbed session, or the change under test. More
 outliers are a property of the series; clipping them would report a change for a third of all equal sides.
 
+If the newest sessions vary far more than the others, they alone count: a burst of noise is not over yet.
+
 The degrees of freedom, found by simulation (`tests/perf/verdicts.py`), are fewer than the differences, since two values
 are estimated and noise is not normal.
 """
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter
 from db.analysis.compare.matching import Measured
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import judged_value
@@ -52,7 +55,7 @@ FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
 WHERE coalesce(alias.canonical_series_id, s.series_id) IN (SELECT unnest($series))
 """
 SERIES_RUNS = f"""
-SELECT run_id, session_id, coalesce(git_commit_time, started_at) AS time, {", ".join(CELL)}
+SELECT run_id, session_id, started_at, coalesce(git_commit_time, started_at) AS time, {", ".join(CELL)}
 FROM benchmark_runs
 WHERE ({", ".join(CELL)}) IN (
         SELECT ({", ".join(CELL)}) FROM series WHERE series_id IN (SELECT unnest($members))
@@ -60,7 +63,7 @@ WHERE ({", ".join(CELL)}) IN (
     AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
 """
 SESSION_VALUES = """
-SELECT series_id AS own_id, run_id, {value} AS value
+SELECT series_id AS own_id, run_id, result_id, {value} AS value
 FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {value} > 0
     AND validity IS DISTINCT FROM 'invalid'
@@ -68,8 +71,16 @@ WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)
 """Reads few columns, and only one table if it has the metric, since there are many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 RunRow = Mapping[str, Any]
-SessionResults = dict[str, list[tuple[datetime, float]]]
-"""session_id -> time and value of each of its results of one series."""
+SessionResults = dict[str, list["_Result"]]
+"""session_id -> its results of one series."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    result_id: str
+    time: datetime
+    started_at: datetime
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,9 @@ class SessionValue:
     session_id: str
     value: float
     """In the metric's unit; the geometric mean if it measured the point several times."""
+    started_at: datetime
+    result_id: str
+    """The newest of its results."""
 
 
 SeriesSessions = tuple[SessionValue, ...]
@@ -143,14 +157,18 @@ def _add_values(
     for row in warehouse.query(sql, parameters).dicts():
         run = runs_by_id[row["run_id"]]
         sessions = by_series.setdefault(canonical[row["own_id"]], {})
-        sessions.setdefault(run["session_id"], []).append((run["time"], row["value"]))
+        result = _Result(row["result_id"], run["time"], run["started_at"], row["value"])
+        sessions.setdefault(run["session_id"], []).append(result)
 
 
 def _newest_sessions(sessions: SessionResults) -> SeriesSessions:
     """The newest sessions, oldest first."""
     values = [
-        SessionValue(max(time for time, _ in results), session_id, session_mean([value for _, value in results]))
+        SessionValue(
+            newest.time, session_id, session_mean([one.value for one in results]), newest.started_at, newest.result_id
+        )
         for session_id, results in sessions.items()
+        for newest in [max(results, key=lambda one: (one.time, one.result_id))]
     ]
     return tuple(sorted(values, key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
 
@@ -162,49 +180,53 @@ def session_mean(values: Sequence[float]) -> float:
     return values[0] if len(values) == 1 else geometric_mean(values)
 
 
-MIN_SESSIONS = 5
-"""With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
 RATIOS = (0.0, *np.geomspace(0.002, 10.0, 40).tolist())
 """Ratios of w^2 to s^2 to try."""
 LIKELIHOOD_DROP = 1.0
 DEGREES_A_DIFFERENCE = 0.65
 DEGREES_LESS = 0.5
+RECENT, TIMES_LATELY = 7, 4.0
+"""Newest differences, and the ratio of their variance to that of the earlier ones from which they alone count: a burst
+of noise."""
 CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
 SD_OF_MEDIAN_ABSOLUTE = 1.4826
 """Standard deviation over the median absolute value, for normal values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionScatter:
-    """The variation between sessions of a series, of logarithms of values: 0.0001 is a standard deviation of 1 %."""
+def session_scatter(
+    histories: Sequence[Sequence[float]],
+    times: Sequence[datetime] = (),
+    launch_variances: Sequence[float] = (),
+) -> SessionScatter | None:
+    """The variation between sessions, from histories of consecutive sessions, oldest first, with positive values.
 
-    variance: float
-    """s^2: variance of a single session."""
-    walk: float
-    """w^2: variance of the step from one session to the next."""
-    degrees: float
-    """Degrees of freedom of both."""
-    sessions: int
-    """Number of sessions it was estimated from."""
-
-
-def session_scatter(histories: Iterable[Sequence[float]]) -> SessionScatter | None:
-    """The variation between sessions, from stretches of consecutive sessions, oldest first, with positive values.
-
-    None if the stretches have fewer than 4 differences between neighbours in total.
+    `times` are the starts of the sessions of the first history, and `launch_variances` the variances of the logarithms
+    of the launches of some of them. None if the histories have fewer than 4 differences between neighbours in total.
     """
-    stretches = [part for history in histories for part in _levels([value for value in history if value > 0])]
-    differences = [np.diff(np.log(np.asarray(part))) for part in stretches if len(part) > 1]
+    positive = [[one for one in history if one > 0] for history in histories]
+    levels = [[np.log(np.asarray(part)) for part in _levels(history)] for history in positive]
+    stretches = [part for parts in levels for part in parts]
+    differences = [np.diff(part) for part in stretches if len(part) > 1]
     count = sum(map(len, differences))
     if count < MIN_SESSIONS - 1:
         return None
     ratio, variance = _fit(_clipped(differences))
+    degrees = DEGREES_A_DIFFERENCE * count - DEGREES_LESS
+    squares = np.diff(levels[0][-1]) ** 2
+    lately, earlier = squares[-RECENT:], squares[:-RECENT]
+    if len(earlier) >= RECENT and lately.mean() > TIMES_LATELY * earlier.mean():
+        variance = max(variance, float(lately.mean()) / 2)
+        degrees = DEGREES_A_DIFFERENCE * RECENT - DEGREES_LESS
+    offs = [float(off) for part in levels[0] for off in part - part.mean()]
     return SessionScatter(
         variance=variance,
         walk=ratio * variance,
-        degrees=DEGREES_A_DIFFERENCE * count - DEGREES_LESS,
+        degrees=degrees,
         sessions=count + len(differences),
+        stretches=tuple(tuple(map(float, part)) for part in stretches),
+        times=tuple(zip(times, offs, strict=True)) if len(times) == len(offs) else (),
+        launch_variance=float(np.median(launch_variances)) if len(launch_variances) else None,
     )
 
 

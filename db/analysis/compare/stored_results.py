@@ -77,6 +77,8 @@ class Evidence:
 
 
 NO_EVIDENCE = Evidence()
+TYPICAL_SESSIONS = 10
+"""Newest sessions that show how much launches vary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,8 @@ class Details:
     """Start of measurement of each launch."""
     other_sessions: Mapping[str, SeriesSessions]
     """By series_id, the values of sessions that are not compared."""
+    history_values: Mapping[str, Mapping[int, float]]
+    """Each launch's own value, of the newest of these sessions."""
 
 
 def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
@@ -182,8 +186,13 @@ def read_details(
         starts = pool.submit(_starts, warehouse, simultaneous)
         other_sessions = pool.submit(read_series_sessions, warehouse, results, metric)
     single = {one.result_id: {0: one.value} for one in results if one.value is not None}
+    history = other_sessions.result()
+    newest = {one.result_id for sessions in history.values() for one in sessions[-TYPICAL_SESSIONS:]}
     return Details(
-        values={**single, **launches.result()}, starts=starts.result(), other_sessions=other_sessions.result()
+        values={**single, **launches.result()},
+        starts=starts.result(),
+        other_sessions=history,
+        history_values=launch_values(warehouse, sorted(newest), metric) if newest else {},
     )
 
 

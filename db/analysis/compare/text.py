@@ -11,9 +11,9 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
+from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single, in_words
-from db.analysis.compare.judging import CONFIDENCE, MAX_Q
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0

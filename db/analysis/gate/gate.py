@@ -29,8 +29,9 @@ class Parameters:
 
     false_alarms: float = 0.05
     """Share of the checks that call anything worse although nothing changed."""
-    confirmed_false_alarms: float = 0.01
-    """The same after measuring again in a fresh session."""
+    confirmation_share: float = 0.001
+    """The share for the fresh session of a confirmation. It is smaller, since the machine may still be in the state
+    that raised the alarm."""
     min_change: float = MIN_CHANGE
     """Changes up to this fraction are fine, even significant ones: nobody acts on them."""
     min_points: int = 10
@@ -99,7 +100,7 @@ def judge_all(
     ]
     found = outlooks(
         series,
-        parameters.confirmed_false_alarms if is_confirmation else parameters.false_alarms,
+        parameters.confirmation_share if is_confirmation else parameters.false_alarms,
         (1,) if is_confirmation else TOGETHER,
     )
     by_index = dict(zip(members, found, strict=True))

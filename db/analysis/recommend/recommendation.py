@@ -4,12 +4,18 @@ A limit on latency applies to the upper end of the median's 95 % interval, and o
 latency, so that a promise holds despite the median's uncertainty. Tails, memory, energy and time to first token have no
 interval and are compared as measured. An unmeasured quantity meets no limit.
 
+Options whose intervals overlap with that of the best one are equal. Among equals, the choice is the cheapest, then the
+simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not change from week
+to week with the noise. The interval of a single launch does not cover other launches, so it counts as at least 10 %
+wide to either side.
+
 The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
 have. An option is on the front if no other one is at least as good on all axes and better on one.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +41,10 @@ UNITS: Mapping[Quantity, str] = {
     "throughput": "/s",
     "cost": "",
 }
+UNSEEN_LAUNCHES = 0.10
+"""Least relative half-width of an interval that does not cover the variation between launches."""
+CLOSE = 0.02
+"""Relative difference up to which values without an interval are equal, since runs vary as much."""
 KEYS = ("currency", "per_hour")
 SECONDS_PER_HOUR = 3600
 MILLION = 1_000_000
@@ -159,6 +169,8 @@ class Recommendation:
     """What the options are ranked by."""
     axes: tuple[Aim, ...]
     """Axes of the front."""
+    equal: tuple[Rated, ...] = ()
+    """Further options that meet the limits and cannot be told apart from the recommended one; they follow it."""
 
     @property
     def best(self) -> Rated | None:
@@ -175,7 +187,45 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     chosen = _aim(limits, axes) if aim is None else aim
     front = _front(options, axes)
     rated = [Rated(option=one, misses=misses(one, limits), is_on_front=one in front) for one in options]
-    return Recommendation(rated=tuple(sorted(rated, key=lambda one: _order(one, chosen))), aim=chosen, axes=axes)
+    in_order = sorted(rated, key=lambda one: _order(one, chosen))
+    fitting = [one for one in in_order if one.fits]
+    equals = [one for one in fitting if _is_equal(fitting[0].option, one.option, chosen)]
+    equals.sort(key=_preference)
+    others = [one for one in in_order if one not in equals]
+    return Recommendation(rated=(*equals, *others), aim=chosen, axes=axes, equal=tuple(equals[1:]))
+
+
+def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
+    """Whether the intervals of two options overlap."""
+    values = [axis_value(one, aim) for one in (best, other)]
+    if values[0] is None or values[1] is None or min(values[0], values[1]) <= 0:
+        return values[0] == values[1]
+    apart = abs(math.log(values[0] / values[1]))
+    if aim in ("memory", "energy"):
+        return apart <= math.log1p(CLOSE)
+    return apart <= sum(map(_half_width, (best, other)))
+
+
+def _half_width(option: Option) -> float:
+    """Half of the interval of an option's latency, which is also that of its throughput and cost, as a logarithm."""
+    high = option.latency_high_ms
+    stated = 0.0 if high is None else math.log(high / option.latency_ms)
+    return stated if option.is_between and high is not None else max(stated, math.log1p(UNSEEN_LAUNCHES))
+
+
+def _preference(rated: Rated) -> tuple[object, ...]:
+    """A sort key of equal options: valid ones first, then the cheapest, the simplest, and by name."""
+    option = rated.option
+    return (
+        option.validity != "valid",
+        math.inf if option.price_per_hour is None else option.price_per_hour,
+        len(option.runtime_mode),
+        option.point.concurrency,
+        option.point.batch_size,
+        *(option.runtime, option.precision, option.device_name or option.device),
+        json.dumps(dict(option.runtime_mode), sort_keys=True, default=str),
+        option.hardware_id,
+    )
 
 
 def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]:

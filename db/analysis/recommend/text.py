@@ -12,9 +12,18 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, wrapped
+from benchmarking.core.text import listed, number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
-from db.analysis.recommend.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
+from db.analysis.recommend.recommendation import (
+    UNITS,
+    UNSEEN_LAUNCHES,
+    Aim,
+    Miss,
+    Option,
+    Quantity,
+    Rated,
+    Recommendation,
+)
 from db.analysis.recommend.serving import Demand, Limit, Server, Traffic
 from db.analysis.settings import differing_names
 from db.values import optional_number
@@ -35,6 +44,13 @@ AIMS: Mapping[Aim, str] = {
     "energy": "the least energy per item",
     "cost": "the lowest cost",
 }
+MOST_EQUAL = 4
+"""Maximum equal options named in the advice; the rest are counted."""
+EQUAL_NOTE = (
+    "equal: their intervals overlap; among equals the cheapest is recommended, then the simplest, then the first by "
+    "name; "
+    f"the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
+)
 LIMITS_NOTE = (
     "latency limits apply to the upper end of the median's 95 % interval (up to), throughput limits to the rate at "
     "that latency; p99, memory, energy and time to first token have no interval and are compared as measured"
@@ -64,6 +80,7 @@ def recommendation_words(
     """The recommended option for a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     notes = [f"front: no other option is at least as good in {_joined(recommendation.axes)} and better in one"]
+    notes += [EQUAL_NOTE] if recommendation.equal else []
     notes += [LIMITS_NOTE] if limits else []
     doubted = [one for one in recommendation.rated if _doubts(one) is not None]
     notes += doubt_notes((kind, _name(one, recommendation)) for one in doubted for kind in one.option.doubts)
@@ -115,7 +132,9 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     among = "of those that meet the limits" if limits else "of all"
     figures = _figure(first.option, recommendation.aim, unit, currency)
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
-    return f"recommended: {name}: {AIMS[recommendation.aim]} {among}, {figures}{doubts}"
+    equals = [_name(one, recommendation) for one in recommendation.equal]
+    also = f"; equal within their intervals: {listed(equals, MOST_EQUAL, '; ')}" if equals else ""
+    return f"recommended: {name}: {AIMS[recommendation.aim]} {among}, {figures}{doubts}{also}"
 
 
 def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:

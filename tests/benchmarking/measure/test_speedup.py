@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedup
+from benchmarking.measure.speedup import geometric_mean, launch_medians_ms, speedups
 
 
 def result(medians_ms, interval=None, metric="latency_wall"):
@@ -28,20 +28,33 @@ def result(medians_ms, interval=None, metric="latency_wall"):
     return Result(result_id="r", point=Point(batch_size=1), status="ok", metrics=metrics, samples=samples)
 
 
+def speedup(baseline, other):
+    (found,) = speedups([(baseline, other)])
+    return found
+
+
+def ends(found):
+    return found.ratio, found.low, found.high, found.scope
+
+
 def test_launches_with_the_same_number_are_paired():
     """Ratios 2, 2.5, 2.4: logs 0.693147 0.916291 0.875469, mean 0.828302, sd 0.118820; t(0.975, 2) = 4.302653, so the
     half-width is 4.302653 x 0.118820 / sqrt(3) = 0.295165."""
-    found = speedup(result({0: 8.0, 1: 10.0, 2: 12.0}), result({0: 4.0, 1: 4.0, 2: 5.0}))
-    assert found == Speedup(
-        ratio=2.5, low=pytest.approx(1.7042, abs=1e-4), high=pytest.approx(3.0755, abs=1e-4), scope="between"
+    found = speedup(result({0: 8.0001, 1: 10.0002, 2: 12.0001}), result({0: 4.0001, 1: 4.0, 2: 5.0003}))
+    assert ends(found) == (
+        pytest.approx(2.5, rel=1e-3),
+        pytest.approx(1.7042, rel=1e-3),
+        pytest.approx(3.0755, rel=1e-3),
+        "between",
     )
+    assert found.judgement.verdict == "not judged"
 
 
 def test_a_common_drift_does_not_widen_the_interval():
-    found = speedup(result({0: 10.0, 1: 20.0, 2: 30.0}), result({0: 5.0, 1: 10.0, 2: 15.0}))
-    assert found == Speedup(
-        ratio=2.0, low=pytest.approx(2.0, abs=1e-12), high=pytest.approx(2.0, abs=1e-12), scope="between"
-    )
+    base = {0: 10.123457, 1: 20.234563, 2: 30.345679}
+    found = speedup(result(base), result({number: value / 2 for number, value in base.items()}))
+    assert ends(found) == (2.0, pytest.approx(2.0, abs=1e-5), pytest.approx(2.0, abs=1e-5), "between")
+    assert found.judgement.verdict == "faster"
 
 
 def test_two_common_launches_use_the_medians_own_intervals():
@@ -50,9 +63,8 @@ def test_two_common_launches_use_the_medians_own_intervals():
     base = result({0: 10.0, 1: 10.0, 2: 10.0}, (8.0, 12.5))
     other = result({0: 5.0, 2: 5.0}, (4.0, 6.25))
     found = speedup(base, other)
-    assert found == Speedup(
-        ratio=2.0, low=pytest.approx(1.4587, abs=1e-4), high=pytest.approx(2.7421, abs=1e-4), scope="within"
-    )
+    assert ends(found) == (2.0, pytest.approx(1.4587, abs=1e-4), pytest.approx(2.7421, abs=1e-4), "within")
+    assert found.judgement.reason == "fewer than 3 launches in common: use --launches"
 
 
 def test_distances_in_the_same_direction_are_combined():
@@ -65,7 +77,7 @@ def test_distances_in_the_same_direction_are_combined():
 
 
 def test_without_intervals_there_is_only_a_ratio():
-    assert speedup(result({0: 10.0}), result({0: 5.0}, (4.0, 6.0))) == Speedup(ratio=2.0)
+    assert ends(speedup(result({0: 10.0}), result({0: 5.0}, (4.0, 6.0)))) == (2.0, None, None, None)
 
 
 @pytest.mark.parametrize(("base", "other"), [({}, {0: 1.0}), ({0: 1.0}, {}), ({0: 0.0}, {0: 1.0})])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from benchmarking.core.metrics import JUDGED
+from benchmarking.core.verdicts.judging import Pair, Session, false_discovery_rates, judge
+from benchmarking.core.verdicts.sessions import SessionScatter
 from benchmarking.core.verdicts.words import change_word
-from db.analysis.compare.judging import Pair, Session, false_discovery_rates, judge
-from db.analysis.compare.series_sessions import SessionScatter
 from tests.helpers.verdict_replay import HISTORY_CASES, TURN_CASES, replay_history, replay_turns
 
 LATENCY = JUDGED["latency_median_ms"]
@@ -24,7 +26,7 @@ def values(*logs, centre=10.0):
 
 
 STEADY = values(0.0, 0.01, -0.01)
-SLOWER = values(0.10, 0.112, 0.088)
+SLOWER = values(0.70, 0.712, 0.688)
 
 
 def alone(metric=LATENCY, **fields):
@@ -49,15 +51,15 @@ def between(before, after, scatter=SCATTER, other=None):
 
 
 def test_rounds_are_judged_by_the_paired_t_test():
-    # differences .10, .102, .098: mean .1, sd .002, SE .0011547, t(.975, 2) = 4.302653, half .0049683
+    # differences .70, .702, .698: mean .7, sd .002, SE .0011547, t(.975, 2) = 4.302653, half .0049683
     judged = in_turns(STEADY, SLOWER)
-    assert judged.change == pytest.approx(math.expm1(0.1))
+    assert judged.change == pytest.approx(math.expm1(0.7))
     assert (judged.low, judged.high) == pytest.approx(
-        (math.expm1(0.1 - 0.0049683), math.expm1(0.1 + 0.0049683)), abs=1e-6
+        (math.expm1(0.7 - 0.0049683), math.expm1(0.7 + 0.0049683)), abs=1e-6
     )
     assert judged.p_value == pytest.approx(stats.ttest_rel(np.log(SLOWER), np.log(STEADY)).pvalue)
     assert (judged.verdict, judged.is_worse, judged.scope) == ("slower", True, "in turns")
-    assert (judged.before, judged.after) == pytest.approx((10.0, 10.0 * math.exp(0.1)))
+    assert (judged.before, judged.after) == pytest.approx((10.0, 10.0 * math.exp(0.7)))
 
 
 def test_a_drift_that_both_sides_share_does_not_widen_the_interval():
@@ -71,7 +73,7 @@ def test_each_look_doubles_p_and_the_error_of_the_interval():
     once, thrice = in_turns(STEADY, SLOWER), in_turns(STEADY, SLOWER, looks=3)
     assert thrice.p_value == pytest.approx(4 * once.p_value)
     half = stats.t.ppf(1 - 0.025 / 4, 2) * 0.0011547
-    assert thrice.high == pytest.approx(math.expm1(0.1 + half), abs=1e-5)
+    assert thrice.high == pytest.approx(math.expm1(0.7 + half), abs=1e-5)
     assert thrice.detectable > once.detectable
 
 
@@ -100,7 +102,7 @@ def test_several_sessions_of_a_side_share_the_scatter():
 def test_two_series_have_two_estimates():
     # Satterthwaite: (a + b)^2 / (a^2 / 10 + b^2 / 4), the larger walk with its own side
     other = SessionScatter(variance=0.03**2, walk=0.0, degrees=4.0, sessions=9)
-    judged = between([10.0], [12.0], other=other)
+    judged = between([10.0012345], [12.0014814], other=other)
     a, b = 0.02**2 + 0.01**2, 0.03**2
     degrees = (a + b) ** 2 / (a**2 / 10 + b**2 / 4)
     assert judged.p_value == pytest.approx(2 * stats.t.sf(math.log(1.2) / math.sqrt(a + b), degrees))
@@ -131,7 +133,7 @@ def test_a_session_of_fewer_than_three_launches_gets_no_verdict(launches):
 def test_two_rounds_are_too_few():
     sides = {"before": (session(10.0, 0),), "after": (session(11.0, 1),)}
     assert alone(rounds=((10.0, 11.0),) * 2, **sides).verdict == "not judged"
-    assert alone(rounds=((10.0, 11.0),) * 3, **sides).verdict == "slower"
+    assert alone(rounds=tuple(zip(STEADY, SLOWER, strict=True)), **sides).verdict == "slower"
 
 
 def test_an_interval_within_two_percent_is_equivalent():
@@ -148,12 +150,65 @@ def test_a_significant_change_below_two_percent_is_not_reported():
     assert wider.reason == "the change is significant, but may be smaller than 2%"
 
 
-def test_without_variation_the_change_is_exact():
-    judged = in_turns((10.0, 10.0, 10.0), (11.0, 11.0, 11.0))
-    assert (judged.verdict, judged.p_value, judged.q_value) == ("slower", 0.0, 0.0)
-    assert (judged.low, judged.high) == pytest.approx((0.1, 0.1))
-    same = in_turns((10.0, 10.0, 10.0), (10.0, 10.0, 10.0))
-    assert (same.verdict, same.change, same.p_value, same.low, same.high) == ("equivalent", 0.0, 1.0, 0.0, 0.0)
+def test_identical_values_of_a_clock_have_an_interval_of_its_resolution():
+    judged = in_turns((10.0,) * 8, (11.0,) * 8)
+    assert (judged.verdict, judged.low < 0.1 < judged.high) == ("not judged", True)
+    same = in_turns((10.0,) * 8, (10.0,) * 8)
+    assert (same.verdict, same.change, same.low < 0 < same.high) == ("equivalent", 0.0, True)
+    memory = in_turns((10.0,) * 8, (11.0,) * 8, JUDGED["memory_peak_rss_infer_mb"])
+    assert (memory.verdict, memory.low, memory.high) == ("more", pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_few_rounds_judge_only_what_no_disturbance_explains():
+    little = values(0.100, 0.112, 0.088, 0.1003, 0.0997)
+    judged = in_turns(values(0.0, 0.01, -0.01, 0.0004, 0.0), little)
+    assert (judged.verdict, judged.q_value < 0.004) == ("not judged", True)
+    assert "8 rounds decide" in judged.reason
+    again = in_turns(values(0.0, 0.01, -0.01, 0.0004, 0.0) * 2, little * 2)
+    assert again.verdict == "slower"
+
+
+def test_rounds_of_a_fixed_order_prove_nothing():
+    pairs = tuple(
+        zip(values(*(0.001 * n for n in range(8))), values(*(0.1 + 0.001 * n for n in range(8))), strict=True)
+    )
+    assert alone(rounds=pairs).verdict == "slower"
+    assert alone(rounds=pairs, is_first=(True, False, False, True, True, True, False, True)).verdict == "slower"
+    for fixed in ((True,) * 8, (True, False) * 4):
+        judged = alone(rounds=pairs, is_first=fixed)
+        assert (judged.verdict, "fixed order" in judged.reason) == ("not judged", True)
+
+
+def test_differences_that_the_history_has_are_no_change():
+    levels = tuple(0.0004 * place + 0.1 * (place % 4 == 0) for place in range(20))
+    scatter = replace(SCATTER, variance=0.01**2, walk=0.0, stretches=(levels,))
+    assert "sessions of the history differ" in between([10.01], [11.013], scatter=scatter).reason
+    assert between([10.01], [13.013], scatter=scatter).verdict == "slower"
+
+
+def test_a_session_on_a_busy_day_is_expected_to_be_off_by_more():
+    scatter = replace(SCATTER, variance=0.01**2, walk=0.0, launch_variance=0.01**2)
+    quiet, busy = values(0.15, 0.16, 0.14), values(0.15, 0.25, 0.05)
+    sides = {"before": (session(10.0012345, 0),), "scatter": (scatter, scatter)}
+    assert alone(after=(session(quiet[0], 1, quiet),), **sides).verdict == "slower"
+    assert alone(after=(session(busy[0], 1, busy),), **sides).verdict == "not judged"
+
+
+@pytest.mark.parametrize(
+    ("hour", "day", "reason"),
+    [(14, 4, "measured at other hours"), (2, 4, None), (3, 4, None), (2, 5, "measured on other weekdays")],
+)
+def test_other_hours_and_weekdays_that_the_history_does_not_have_are_not_judged(hour, day, reason):
+    nights = [
+        datetime(2026, 1, 5, 2) + timedelta(weeks=week, days=weekday) for week in range(4) for weekday in range(5)
+    ]
+    scatter = replace(SCATTER, times=tuple((night, 0.0) for night in nights))
+    last = datetime(2026, 2, 2, 2)
+    before = replace(session(10.0012345, 0), time=last + timedelta(days=3))
+    after = replace(session(12.5, 1), time=last.replace(hour=hour) + timedelta(days=day))
+    judged = alone(before=(before,), after=(after,), scatter=(scatter, scatter))
+    assert judged.verdict == ("slower" if reason is None else "not judged")
+    assert reason is None or reason in judged.reason
 
 
 def test_incomparable_results_have_a_reason_and_no_numbers():
@@ -173,7 +228,8 @@ def test_q_is_benjamini_and_hochbergs():
 
 
 def test_among_many_comparisons_a_change_needs_a_smaller_p():
-    one = Pair(rounds=tuple(zip(STEADY, SLOWER, strict=True)))
+    wide = values(0.70, 0.76, 0.64)
+    one = Pair(rounds=tuple(zip(STEADY[:1] * 3, wide, strict=True)))
     equal = Pair(rounds=tuple(zip(STEADY, values(0.01, -0.01, 0.0), strict=True)))
     assert judge([one], LATENCY)[0].verdict == "slower"
     among = judge([one] + [equal] * 99, LATENCY)[0]

@@ -93,6 +93,26 @@ def test_the_most_throughput_within_the_latency_is_recommended():
     assert recommend(options, {}, "latency").best.option.result_id == "b1"
 
 
+def test_overlapping_intervals_are_equal_and_the_choice_among_them_is_stable():
+    def weeks(first, second):
+        small = option("small", high_ms=10.3, throughput=first, is_between=True, price_per_hour=None)
+        tuned = replace(small, result_id="tuned", throughput=second, runtime_mode={"attention": "eager"})
+        return recommend([tuned, small, option("slow", high_ms=10.1, throughput=50.0, is_between=True)], {})
+
+    for found in (weeks(100.0, 102.0), weeks(102.0, 100.0)):
+        assert order(found) == ["small", "tuned", "slow"]
+        assert [one.option.result_id for one in found.equal] == ["tuned"]
+    apart = weeks(100.0, 120.0)
+    assert (order(apart)[0], apart.equal) == ("tuned", ())
+
+
+def test_the_interval_of_a_single_launch_is_not_used_as_one_between_launches():
+    between = option("a", high_ms=10.05, throughput=100.0, is_between=True)
+    other = replace(between, result_id="b", throughput=108.0)
+    assert recommend([between, other], {}).equal == ()
+    assert len(recommend([between, replace(other, is_between=False)], {}).equal) == 1
+
+
 def test_the_cheapest_is_recommended_where_all_have_a_price():
     prices = Prices(currency="EUR", per_hour={"cpu": 0.36, "cuda": 3.6})
     cpu = option("cpu", throughput=100.0)

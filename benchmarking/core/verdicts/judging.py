@@ -3,14 +3,17 @@
 Values are compared as logarithms, so a change is a ratio. Two cases get a verdict, each with its own error term:
 
     in turns            d(k) = ln b(k) - ln a(k) of the k-th of n rounds, in which each side had one launch. Machine
-                        drift affects both sides. change = exp(mean d) - 1, SE = sd(d) / sqrt(n), df = n - 1
+                        drift affects both sides. change = exp(mean d) - 1, SE = sd(d) / sqrt(n), df = n - 1. The
+                        order of the sides in a round is random, and has to prove a change (`verdicts.rounds`)
     between sessions    the sides' sessions, and the variation between sessions in the series' history
                         (`SessionScatter`: the variance s^2 of a session, the variance w^2 of a random walk from one
                         session to the next). change = exp(mean ln b - mean ln a) - 1, over the sessions of each side;
                         SE^2 = sum over both sides' sessions of max(s^2, v) / m^2, plus w^2 times the distance between
                         the sides on the time line, where m is the number of sessions of a side and v the variance of a
                         session's mean launch. A session whose launches disagree gets a lower weight than the history
-                        alone would give it.
+                        alone would give it: if they vary far more than the history's launches, the session is expected
+                        to be off by as much more. A change must also exceed every difference that the history has
+                        between sessions as far apart, so that a mode or a disturbance that recurs is none.
 
     interval            95 %, exp(mean -+ t(0.975, df) SE) - 1
     p                   two-sided, of t = mean / SE. Each look at the data before adding rounds halves the level: p and
@@ -19,9 +22,13 @@ Values are compared as logarithms, so a change is a ratio. Two cases get a verdi
     detectable          the smallest change that would be found with a probability of 80 %:
                         (t(1 - 0.004 / 2, df) + t(0.8, df)) SE, and at least 2 %
 
+Both have the resolution of the clock added to SE: values that are all equal are known to half a step, not exactly.
+
 A difference is a change if q <= 0.004 and it is at least 2 %. Sides that are neither interleaved nor have a history are
 described but not judged: their difference includes whatever the machine did between the two sessions, by an unknown
-amount. `tests/perf/verdicts.py` prints the false positive rate of equal sides, and the power.
+amount. Nor are sessions of other hours of the day, or other weekdays, of which the history has too few to tell whether
+they matter, or shows that they do. `tests/perf/verdicts.py` prints the false positive rate of equal sides, and the
+power.
 """
 
 from __future__ import annotations
@@ -29,19 +36,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import fmean
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.student_t import cumulative, quantile
+from benchmarking.core.verdicts.rounds import MIN_ROUNDS, is_proven, why_not_proven
+from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter, resolution, why_other_times
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
-from db.analysis.compare.series_sessions import MIN_SESSIONS, SessionScatter
 
 MAX_Q = 0.004
 """Keeps the false positive rate of equal sides at 0.6 %, even with several looks and non-normal noise."""
 CONFIDENCE = 0.95
 POWER = 0.8
-MIN_ROUNDS = 3
-"""Minimum rounds: with 2, the interval is too wide to be useful, and its width is mostly chance."""
+CLOCK_UNITS = ("ms", "s")
+"""Units of values that a clock measured; others, such as memory, may be exact."""
 MIN_LAUNCHES = 3
 """Minimum launches of a session, so that one disturbed launch cannot become the session's value."""
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
@@ -59,6 +68,8 @@ class Session:
     """Value of each launch."""
     position: int = 0
     """Index in the time line of all sessions of both sides' series."""
+    time: datetime | None = None
+    """Start in UTC; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +82,8 @@ class Pair:
     """Why they are not comparable; None if they are."""
     rounds: tuple[tuple[float, float], ...] = ()
     """Values of the launches of each round, if the sides were interleaved."""
+    is_first: tuple[bool, ...] = ()
+    """Whether the first side ran first, of each round; empty if it is unknown."""
     looks: int = 1
     """How often the rounds were evaluated to decide whether to add more."""
     scatter: tuple[SessionScatter, SessionScatter] | None = None
@@ -89,12 +102,12 @@ class _Estimate:
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
-    judgements = [_judgement(pair) for pair in pairs]
+    judgements = [_judgement(pair, metric) for pair in pairs]
     p_values = [one.p_value for one in judgements if one.p_value is not None]
     q_values = iter(false_discovery_rates(p_values))
     return tuple(
-        one if one.p_value is None else _with_verdict(replace(one, q_value=next(q_values)), metric)
-        for one in judgements
+        one if one.p_value is None else _with_verdict(replace(one, q_value=next(q_values)), pair, metric)
+        for one, pair in zip(judgements, pairs, strict=True)
     )
 
 
@@ -113,7 +126,7 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     return q_values
 
 
-def _judgement(pair: Pair) -> Judgement:
+def _judgement(pair: Pair, metric: Metric) -> Judgement:
     """The change and, if it can be judged, its interval; without the final verdict."""
     if pair.why_not_comparable is not None:
         return Judgement(verdict="not judged", reason=f"not comparable: {pair.why_not_comparable}")
@@ -129,11 +142,13 @@ def _judgement(pair: Pair) -> Judgement:
         verdict="not judged", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
     )
     if is_in_turns:
-        return _with_interval(unjudged, _round_estimate(before, after, pair.looks), "in turns")
+        estimate = _round_estimate(before, after, pair.looks)
+        return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "in turns")
     if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
         reason = f"differs by {change:+.1%} between these sessions: {obstacle}; {AB_HINT}"
         return replace(unjudged, reason=reason)
-    return _with_interval(unjudged, _session_estimate(pair, before, after, pair.scatter), "between sessions")
+    estimate = _session_estimate(pair, before, after, pair.scatter)
+    return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "between sessions")
 
 
 def _why_not_judged(pair: Pair) -> str | None:
@@ -143,7 +158,17 @@ def _why_not_judged(pair: Pair) -> str | None:
     fewest = [min(len(one.launches) for one in side) for side in (pair.before, pair.after)]
     if min(fewest) < MIN_LAUNCHES:
         return f"they did not run in turns, and have {fewest[0]} and {fewest[1]} launches: {MIN_LAUNCHES} each required"
-    return None
+    times = [[session.time for session in side if session.time is not None] for side in (pair.before, pair.after)]
+    return why_other_times(times[0], times[1], pair.scatter)
+
+
+def _with_resolution(estimate: _Estimate, sides: Sequence[Sequence[float]], metric: Metric) -> _Estimate:
+    """The estimate with the error of values that a clock rounds: half a step is missing from all of them alike."""
+    if metric.unit not in CLOCK_UNITS:
+        return estimate
+    steps = [resolution(side, [*sides[0], *sides[1]]) for side in sides]
+    rounding = math.fsum(step**2 / 12 for step in steps)
+    return replace(estimate, error=math.hypot(estimate.error, math.sqrt(rounding)))
 
 
 def _round_estimate(before: Sequence[float], after: Sequence[float], looks: int) -> _Estimate:
@@ -161,12 +186,13 @@ def _session_estimate(
     for side, series_scatter in zip((pair.before, pair.after), scatter, strict=True):
         for session in side:
             variance, degrees = _launch_variance(session)
-            if variance > series_scatter.variance:
-                terms.append((variance / len(side) ** 2, degrees))
+            busier = series_scatter.times_as_busy(variance * len(session.launches))
+            if variance > series_scatter.variance or busier > 1:
+                own = max(variance, series_scatter.variance * busier)
+                terms.append((own / len(side) ** 2, degrees))
             else:
-                shared_terms[series_scatter] = (
-                    shared_terms.get(series_scatter, 0.0) + series_scatter.variance / len(side) ** 2
-                )
+                usual = shared_terms.get(series_scatter, 0.0)
+                shared_terms[series_scatter] = usual + series_scatter.variance / len(side) ** 2
     walk = max(scatter, key=lambda one: one.walk)
     shared_terms[walk] = shared_terms.get(walk, 0.0) + walk.walk * _distance(pair)
     # All that comes from one estimate is one term: its error does not average out over the sessions.
@@ -178,8 +204,14 @@ def _session_estimate(
 
 def _launch_variance(session: Session) -> tuple[float, float]:
     """Variance of the mean of the session's launches, and its degrees of freedom."""
-    logs = [math.log(value) for value in session.launches if value > 0]
-    return (_variance(logs) / len(logs), len(logs) - 1.0) if len(logs) > 1 else (0.0, 1.0)
+    count = sum(value > 0 for value in session.launches)
+    return (log_variance(session.launches) / count, count - 1.0) if count > 1 else (0.0, 1.0)
+
+
+def log_variance(values: Sequence[float]) -> float:
+    """The variance of the logarithms of the values above 0; 0 for a single one."""
+    logs = [math.log(value) for value in values if value > 0]
+    return _variance(logs) if len(logs) > 1 else 0.0
 
 
 def _distance(pair: Pair) -> float:
@@ -221,15 +253,34 @@ def _variance(values: Sequence[float]) -> float:
     return math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 
 
-def _with_verdict(judgement: Judgement, metric: Metric) -> Judgement:
+def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement:
     assert judgement.change is not None
     assert judgement.low is not None
     assert judgement.high is not None
     assert judgement.q_value is not None
-    if judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE:
+    is_significant = judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE
+    if is_significant and (obstacle := _why_not_a_change(judgement, pair)) is not None:
+        return replace(judgement, reason=f"differs by {judgement.change:+.1%}, but {obstacle}")
+    if is_significant:
         is_clear = max(judgement.low, -judgement.high) >= MIN_CHANGE
         verdict = change_word(judgement.change, metric)
         return replace(judgement, verdict=verdict, is_worse=metric.is_worse(judgement.change), is_decided=is_clear)
     if max(-judgement.low, judgement.high) <= MIN_CHANGE:
         return replace(judgement, verdict="equivalent", is_decided=True)
     return replace(judgement, reason=SMALL if judgement.q_value <= MAX_Q else WIDE)
+
+
+def _why_not_a_change(judgement: Judgement, pair: Pair) -> str | None:
+    """Why a significant difference may be no change; None if it is one."""
+    assert judgement.change is not None
+    if judgement.scope == "in turns":
+        differences = [math.log(other / one) for one, other in pair.rounds]
+        is_shown = is_proven(differences, pair.looks, pair.is_first)
+        return None if is_shown else why_not_proven(len(differences), pair.is_first)
+    assert pair.scatter is not None
+    apart = max(1, abs(pair.after[-1].position - pair.before[-1].position))
+    usual = max(one.largest_difference(apart) for one in pair.scatter)
+    usual *= math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
+    if abs(math.log1p(judgement.change)) > usual:
+        return None
+    return f"sessions of the history differ by up to {math.expm1(usual):.1%} without a change"
