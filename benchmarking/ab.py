@@ -28,12 +28,11 @@ from typing import Any
 
 from benchmarking.core.command_line import Parser, choice, non_negative_seconds, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
@@ -292,7 +291,6 @@ def _parser() -> Parser:
         usage="%(prog)s A B [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     sides = parser.add_argument_group("sides")
     sides.add_argument("a", metavar="A", help="command line of the baseline, in quotes")
@@ -306,7 +304,7 @@ def _parser() -> Parser:
         )
     add_measurement_flags(parser.add_argument_group("measurement"))
     output = parser.add_argument_group("output")
-    add_settings(output, SHARED, "save")
+    flags.add_saved(output)
     flags.add_keeping(output)
     flags.add_output_format(output)
     return parser
@@ -353,9 +351,8 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
         metavar="RUN",
         help="with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE",
     )
-    group.add_argument(
-        INTERLEAVE, action="store_true", help=f"with {COMPARE_TO}: remeasure that run in turns with this one"
-    )
+    what = f"with {COMPARE_TO}: remeasure that run in turns with this one"
+    few_need(group.add_argument(INTERLEAVE, action="store_true", help=what))
 
 
 def check_comparison_flags(arguments: argparse.Namespace) -> None:

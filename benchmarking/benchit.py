@@ -290,7 +290,6 @@ def _parser() -> Parser:
         usage="%(prog)s SCRIPT[::HASH,HASH] ... [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     scripts = parser.add_argument_group("scripts")
     scripts.add_argument(

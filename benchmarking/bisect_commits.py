@@ -46,8 +46,6 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseEr
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.records import Json, to_json
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.history import History
 from benchmarking.sweep.plan import flags
@@ -220,7 +218,6 @@ def _parser() -> Parser:
         usage="%(prog)s GOOD BAD [flags] -- COMMAND",
         description=__doc__,
         epilog=f"{EXAMPLES}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commits = parser.add_argument_group("commits")
     commits.add_argument(
@@ -236,7 +233,7 @@ def _parser() -> Parser:
         metavar="FILE.json",
         help="log of the steps, also written as FILE.txt; an existing log is continued",
     )
-    add_settings(output, SHARED, "save")
+    flags.add_saved(output)
     flags.add_keeping(output)
     flags.add_output_format(output)
     return parser

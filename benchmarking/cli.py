@@ -124,6 +124,8 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the named command. Exit code 2 for a name that is not in the table."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         return _print(_help(), EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] in ("--version", "version"):
@@ -155,9 +157,9 @@ def _version(arguments: Sequence[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from benchmarking.core.suggestions import SIMILAR, nearest
+    from benchmarking.core.suggestions import meant_by
 
-    near = nearest(name, [*COMMANDS, *ALIASES], number=3, similar=SIMILAR)
+    near = meant_by(name, [*COMMANDS, *ALIASES])
     meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
     print(f"benchhouse: error: unknown command {name!r}: {hint}benchhouse --help lists all", file=sys.stderr)

@@ -99,7 +99,6 @@ def _parser() -> Parser:
         usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")

@@ -103,7 +103,6 @@ def _parser() -> argparse.ArgumentParser:
         usage="%(prog)s MODEL [--output-dir DIR] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     flags.add_named_model(parser.add_argument_group("model"))
     files = parser.add_argument_group("files")

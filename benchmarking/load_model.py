@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.core.command_line import positive_int
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json
 from benchmarking.core.settings import add_settings
 from benchmarking.load.generator import Level
+from benchmarking.load.load_settings import LOAD
 from benchmarking.load.traffic import Lengths, Traffic
-from benchmarking.measure.loadgen import SCENARIOS, ScenarioSettings
+from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S, MEASURING
+from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
 from benchmarking.sweep.plan.options import add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points, requested_points, workload_of
@@ -30,42 +30,6 @@ if TYPE_CHECKING:
     from benchmarking.load.model import ModelLoad
     from benchmarking.sweep.plan.plan import CellPlan
 
-NEEDS_SERVER = {
-    "turns": 1,
-    "shared_prefix": 0.0,
-    "prompt_ids": None,
-    "model": None,
-    "endpoint": "completions",
-    "engine": "server",
-    "hardware": None,
-    "tokenizer": None,
-    "ca_file": None,
-    "http2": False,
-}
-"""Flags of a load on a server only, with their defaults. Calls on this machine share nothing, so neither a prefix nor a
-conversation would make a difference."""
-NEEDS_LOOP = {
-    "concurrency": None,
-    "trace": None,
-    "sharegpt": None,
-    "arrivals": "poisson",
-    "variation": 1.0,
-    "burst": 8,
-}
-"""Flags that a scenario of MLPerf excludes, with their defaults: loadgen issues the queries."""
-NEEDS_SCENARIO = {"samples_per_query": 8, "loadgen_logs": None}
-"""Flags of MLPerf's scenarios only, with their defaults."""
-NEEDS_MODEL = {
-    "runtime": None,
-    "device": "auto",
-    "samples_per_query": 8,
-    "batch_size": 1,
-    "loadgen_logs": None,
-    "task": None,
-    "weights": "auto",
-    "num_threads": None,
-}
-"""Flags of a model on this machine only, with their defaults."""
 LIMITS = ({"e2e"}, {"ttft", "tpot"})
 """Combinations of limits that loadgen can enforce in its server scenario."""
 MAX_SIZES = 256
@@ -75,65 +39,31 @@ MAX_SIZES = 256
 def add_flags(parser: Parser) -> None:
     """Add the flags of a model on this machine."""
     group = parser.add_argument_group("model on this machine")
-    group.add_argument(
-        "model_id",
-        nargs="?",
-        metavar="MODEL",
-        help="model to test on this machine instead of --url, named as in run_hardware_benchmark",
-    )
-    group.add_argument(
-        "--scenario",
-        choices=SCENARIOS,
-        help="MLPerf scenario, in which MLPerf's loadgen issues the queries (default: a loop)",
-    )
-    group.add_argument(
-        "--samples-per-query",
-        type=positive_int,
-        default=8,
-        metavar="N",
-        help="samples per query of multi-stream (default: %(default)s)",
-    )
-    group.add_argument(
-        "--batch-size",
-        type=positive_int,
-        default=1,
-        metavar="N",
-        help="maximum requests per call, or at once in an engine with continuous batching (default: %(default)s)",
-    )
-    group.add_argument("--loadgen-logs", metavar="DIR", help="folder for loadgen's logs (default: not kept)")
-    flags.add_model(group)
-    flags.add_device(group)
+    add_settings(group, LOAD, "device")
     flags.add_runtime(group, "one")
-    add_settings(group, MEASURING, "num_threads")
-    add_settings(group, MEASURING, "cache_dir")
-    add_settings(group, MEASURING, "rebuild")
+    add_settings(
+        group,
+        LOAD,
+        *("batch_size", "scenario", "samples_per_query", "loadgen_logs", "task", "weights", "num_threads"),
+        *("cache_dir", "rebuild"),
+    )
     add_runtime_options(parser)
 
 
 def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
-    """Raise UsageError for flags that do not apply to a model on this machine."""
-    _refuse(arguments, NEEDS_SERVER, "requires --url: calls on this machine share no text and no connection")
+    """Raise UsageError for values that a model on this machine cannot take."""
     if arguments.precision not in (None, *PRECISIONS):
         raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
     if arguments.scenario is None:
-        _refuse(arguments, NEEDS_SCENARIO, f"requires --scenario ({', '.join(SCENARIOS)})")
         _check_loop(arguments)
     else:
-        _refuse(arguments, NEEDS_LOOP, "and --scenario exclude each other: MLPerf's loadgen issues the queries")
         _check_scenario(arguments, limits)
-
-
-def _refuse(arguments: argparse.Namespace, defaults: Mapping[str, object], why: str) -> None:
-    """Raise UsageError for the first flag that has a value other than its default."""
-    for name, default in defaults.items():
-        if getattr(arguments, name) != default:
-            raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
 def _check_loop(arguments: argparse.Namespace) -> None:
     """Raise UsageError for a closed loop whose lengths are not known in advance."""
     is_fixed = arguments.sharegpt is None and None not in _lengths(arguments)
-    if arguments.request_rate is None and arguments.num_requests is None and not is_fixed:
+    if arguments.request_rates is None and arguments.num_requests is None and not is_fixed:
         raise UsageError(
             "random lengths in a closed loop require --num-requests: every length is prepared before the load"
         )
@@ -142,14 +72,14 @@ def _check_loop(arguments: argparse.Namespace) -> None:
 def _check_scenario(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
     """Raise UsageError for flags that a scenario of MLPerf requires or excludes."""
     scenario = arguments.scenario
-    if (arguments.request_rate is not None) != (scenario == "server"):
+    if (arguments.request_rates is not None) != (scenario == "server"):
         raise UsageError(
             "--scenario server requires --request-rate (queries per second)"
             if scenario == "server"
             else f"--request-rate requires --scenario server: {scenario} has no rate"
         )
     if scenario == "server" and set(limits) not in LIMITS:
-        raise UsageError("--scenario server requires --slo with e2e, such as e2e:100ms, or with ttft and tpot")
+        raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
     if scenario == "offline" and arguments.num_requests is None:
         raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
     if None in _lengths(arguments):
@@ -166,19 +96,11 @@ def _lengths(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
     return Lengths(arguments.input_length).fixed, Lengths(arguments.output_length).fixed
 
 
-def check_server(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that do not apply to a server."""
-    given = [name for name, default in NEEDS_MODEL.items() if getattr(arguments, name) != default]
-    for name in (*given, *options_in(vars(arguments))):
-        hint = ": use --engine for the server's" if name == "runtime" else ": the server has its own settings"
-        raise UsageError(f"--{name.replace('_', '-')} requires MODEL instead of --url{hint}")
-
-
 def scenario_levels(arguments: argparse.Namespace) -> list[Level]:
     """A level for each rate of MLPerf's server scenario; a single level for the others."""
     number, duration_s = arguments.num_requests, arguments.duration
     if arguments.scenario == "server":
-        return [Level(rate=float(rate), number=number, duration_s=duration_s) for rate in arguments.request_rate]
+        return [Level(rate=float(rate), number=number, duration_s=duration_s) for rate in arguments.request_rates]
     return [Level(concurrency=1, number=number, duration_s=duration_s)]
 
 

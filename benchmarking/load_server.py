@@ -1,12 +1,10 @@
 """Load-tests an OpenAI-compatible server, or a model on this machine.
 
 With --request-rate, requests start on a schedule whether or not the server keeps up (open loop), and latency counts
-from the scheduled start. With --concurrency, a fixed number of requests is in flight (closed loop). Open and closed
-loops are separate series and are never compared. The warehouse gets a result per level and a row per request.
+from the scheduled start. With --concurrency, a fixed number is in flight (closed loop). The two are never compared.
 
-A MODEL instead of --url is loaded on this machine, in a fresh process per repetition. It makes one call after another,
-each with up to --batch-size waiting requests; an engine with continuous batching adds requests to its running batch.
-With --scenario, MLPerf's loadgen issues the queries and decides whether the test is valid.
+A MODEL without --url is loaded on this machine, and makes one call after another with up to --batch-size waiting
+requests; an engine with continuous batching adds them to its running batch.
 """
 
 from __future__ import annotations
@@ -29,23 +27,17 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking import load_model
 from benchmarking.core.command_line import (
     Parser,
-    non_negative_int,
-    non_negative_number,
+    add_model_id,
     notes,
-    positive_int,
-    positive_ints,
-    positive_number,
-    positive_rates,
-    positive_seconds,
     run_command,
 )
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.limits import parse_limits
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, utc_now
-from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json, Result, Run, to_json
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
+from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import number
@@ -55,7 +47,8 @@ from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, facts_of, is_search, offered, search, with_knee
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import parse_limits
+from benchmarking.load.limits import WORDS
+from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
 from benchmarking.load.server import (
     ServerLoad,
     check_listening,
@@ -64,8 +57,9 @@ from benchmarking.load.server import (
     server_processes,
     tokenizer,
 )
-from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic
+from benchmarking.load.traffic import MAX_WORDS, Lengths, Traffic
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.options import options_in
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
 from benchmarking.sweep.run.warehouse import database
@@ -78,16 +72,12 @@ if TYPE_CHECKING:
 NAME = "benchhouse load"
 EXAMPLES = """\
 examples:
-  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --concurrency 1,2,4,8
-  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,2,4 --slo ttft:500ms,tpot:50ms --save
-  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,32 --find-rate --slo ttft:500ms
-  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 2 --trace mooncake_trace.jsonl
+  benchhouse load NAME --url http://127.0.0.1:8000/v1 --concurrency 1,2,4,8
+  benchhouse load NAME --url http://127.0.0.1:8000/v1 --request-rate 1,2,4 --limit ttft:500ms,tpot:50ms
+  benchhouse load NAME --url http://127.0.0.1:8000/v1 --request-rate 1,32 --find-rate --limit ttft:500ms
   benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4 --output-length 16
-  benchhouse load gpt2 --scenario single-stream --output-length 16 --duration 60
-  benchhouse load bert-base-uncased --runtime onnxruntime --scenario server --request-rate 5,10 --slo e2e:200ms --save
 
 The API key of the server is read from $OPENAI_API_KEY.
-
 exit codes: 0 measured; 1 no request of a level succeeded, or storing failed; 2 usage; 3 no rate met the limits
 """
 
@@ -99,19 +89,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    limits = parse_limits(arguments.slo) if arguments.slo else {}
+    limits = parse_limits(arguments.limit, WORDS) if arguments.limit else {}
     _check_subject(arguments, limits)
     levels = _levels(arguments) if arguments.scenario is None else load_model.scenario_levels(arguments)
     _check_size(levels, arguments.turns)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
-        raise UsageError("--find-rate requires --slo and two rates to search between, such as --request-rate 1,32")
+        raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     traffic = _traffic(arguments)
-    if arguments.model_id is None or not traffic.has_one_size:
+    if arguments.url is not None or not traffic.has_one_size:
         _check_prompts(traffic, levels)
     load: ServerLoad | ModelLoad = (
         _server_load(arguments, limits, traffic, say)
-        if arguments.model_id is None
+        if arguments.url is not None
         else load_model.load_of(arguments, limits, levels, traffic, command, say)
     )
     ingest = None
@@ -166,17 +156,23 @@ def _has_found_nothing(result: Result) -> bool:
 
 
 def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
-    """Raise UsageError unless either a server or a model is given, with flags that apply to it."""
-    if arguments.model_id is not None:
-        if arguments.url is not None:
-            raise UsageError(f"MODEL {arguments.model_id} and --url {arguments.url} exclude each other: remove one")
+    """Raise UsageError unless there is a model, here or on a server, with flags that apply to it."""
+    if arguments.model_id is None:
+        what = "its name on the server" if arguments.url else "a MODEL on this machine, or with --url its name there"
+        raise UsageError(f"nothing to load: give {what}")
+    if "://" in arguments.model_id:
+        raise UsageError(f"MODEL {arguments.model_id} is an address: give it with --url, and MODEL as the name there")
+    is_server = arguments.url is not None
+    check_given(
+        arguments,
+        LOAD,
+        subject="server" if is_server else "model",
+        instead="MODEL without --url" if is_server else "--url",
+    )
+    if not is_server:
         load_model.check(arguments, limits)
-    elif arguments.url is None or arguments.model is None:
-        raise UsageError("nothing to load: give a server (--url URL --model NAME), or a MODEL on this machine")
-    elif arguments.scenario is not None:
-        raise UsageError("--scenario requires MODEL instead of --url: loadgen tests a model on this machine")
-    else:
-        load_model.check_server(arguments)
+    elif options := options_in(vars(arguments)):
+        raise UsageError(f"--{next(iter(options)).replace('_', '-')} requires MODEL without --url: {OWN_SETTINGS}")
 
 
 def _check_size(levels: Sequence[Level], turns: int) -> None:
@@ -236,31 +232,22 @@ def _server_load(
 
 def _levels(arguments: argparse.Namespace) -> list[Level]:
     shared = {"number": arguments.num_requests, "duration_s": arguments.duration}
-    if arguments.request_rate == (math.inf,) and arguments.num_requests is None:
+    if arguments.request_rates == (math.inf,) and arguments.num_requests is None:
         raise UsageError("--request-rate inf requires --num-requests: the requests that start at once")
-    if arguments.request_rate:
-        return [Level(rate=float(rate), **shared) for rate in arguments.request_rate]
-    if arguments.trace is not None:
-        raise UsageError("--trace requires --request-rate: the mean rate to which the trace is scaled")
-    if arguments.arrivals != "poisson":
-        raise UsageError(
-            "--arrivals requires --request-rate: in a closed loop, a request starts when another one has ended"
-        )
+    if arguments.request_rates:
+        return [Level(rate=float(rate), **shared) for rate in arguments.request_rates]
     return [Level(concurrency=one, **shared) for one in arguments.concurrency or (1,)]
 
 
 def _traffic(arguments: argparse.Namespace) -> Traffic:
     if not 0 <= arguments.shared_prefix <= 1:
         raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
-    if arguments.prompt_ids is not None and (arguments.endpoint != "completions" or arguments.turns > 1):
-        raise UsageError("--prompt-ids requires --endpoint completions and no --turns: chat messages are text")
-    for name, default in (("variation", 1.0), ("burst", 8)):
-        arrivals = "gamma" if name == "variation" else name
-        if getattr(arguments, name) != default and arguments.arrivals != arrivals:
-            raise UsageError(f"--{name} requires --arrivals {arrivals}")
-    is_at_once = arguments.request_rate == (math.inf,)
     traffic = Traffic(
-        arrivals="at_once" if is_at_once else "trace" if arguments.trace is not None else arguments.arrivals,
+        arrivals="at_once"
+        if arguments.request_rates == (math.inf,)
+        else "trace"
+        if arguments.trace is not None
+        else arguments.arrivals,
         variation=arguments.variation,
         burst=arguments.burst,
         lengths_in=Lengths(arguments.input_length),
@@ -290,7 +277,7 @@ def _target(arguments: argparse.Namespace) -> Target:
         know_secret(key)
     return Target(
         url=arguments.url,
-        model=arguments.model,
+        model=arguments.model_id,
         endpoint=arguments.endpoint,
         timeout_s=arguments.timeout,
         ca_file=arguments.ca_file,
@@ -403,190 +390,34 @@ def _without_raw(result: Result) -> Result:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage="%(prog)s --url URL --model NAME [flags]\n       %(prog)s MODEL [flags]",
+        usage="%(prog)s MODEL [--url URL] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_server(parser)
+    group = parser.add_argument_group("server or model")
+    what = "model to load here, named as in benchhouse run; with --url, its name on the server"
+    add_model_id(group, what, is_needed=False)
+    add_settings(group, LOAD, *("url", "endpoint", "engine", "precision", "hardware", "tokenizer", "ca_file", "http2"))
     load_model.add_flags(parser)
-    _add_levels(parser)
-    _add_traffic(parser)
-    _add_generator(parser)
+    add_settings(
+        parser.add_argument_group("levels"),
+        LOAD,
+        *("concurrency", "request_rate", "find_rate", "limit", "duration", "num_requests", "repetitions"),
+        *("warmup_requests", "timeout"),
+        lists=("concurrency", "request_rate"),
+    )
+    add_settings(
+        parser.add_argument_group("traffic"),
+        LOAD,
+        *("arrivals", "variation", "burst", "input_length", "output_length", "prompt_ids", "shared_prefix", "turns"),
+        *("trace", "sharegpt", "seed"),
+    )
+    add_settings(parser.add_argument_group("generator"), LOAD, "cpu_list", "capacity_seconds")
     group = parser.add_argument_group("output")
-    add_settings(group, SHARED, "save")
+    flags.add_saved(group)
     flags.add_keeping(group)
     flags.add_output_format(group)
     return parser
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("server")
-    group.add_argument("--url", metavar="URL", help="address of the server, with /v1")
-    group.add_argument("--model", metavar="NAME", help="name of the model on the server")
-    group.add_argument(
-        "--endpoint", choices=("completions", "chat"), default="completions", help="API endpoint (default: %(default)s)"
-    )
-    group.add_argument(
-        "--engine",
-        default="server",
-        metavar="NAME",
-        help="engine of the server, stored in the column runtime (default: server)",
-    )
-    group.add_argument(
-        "--precision",
-        choices=(*PRECISIONS, "other", "unknown"),
-        help="precision of the weights (default: unknown for a server, float32 for MODEL)",
-    )
-    group.add_argument("--hardware", metavar="NAME", help="name of the server's device, such as 'NVIDIA H100'")
-    group.add_argument(
-        "--tokenizer",
-        type=Path,
-        metavar="DIR",
-        help="local folder of a tokenizer, to count tokens that the server does not report (default: chunks count)",
-    )
-    group.add_argument("--ca-file", metavar="FILE", help="file of trusted CA certificates, PEM (default: the system's)")
-    group.add_argument(
-        "--http2",
-        action="store_true",
-        help="use HTTP/2: negotiated over https, with prior knowledge over http (default: HTTP/1.1)",
-    )
-    group.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=120.0,
-        metavar="S",
-        help="time limit per request in seconds (default: %(default)g)",
-    )
-
-
-def _add_levels(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("levels")
-    which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--concurrency", type=positive_ints, metavar="N,...", help="closed loop: requests in flight (default: 1)"
-    )
-    which.add_argument(
-        "--request-rate",
-        type=positive_rates,
-        metavar="R,...",
-        help="open loop: mean requests per second; inf starts all --num-requests at once",
-    )
-    group.add_argument(
-        "--find-rate",
-        action="store_true",
-        help="search between the first and the last rate for the highest that meets --slo, in up to 44 durations",
-    )
-    group.add_argument(
-        "--slo",
-        metavar="LIMITS",
-        help="latency limits for goodput, such as ttft:500ms,tpot:50ms,e2e:2s (default: none)",
-    )
-    group.add_argument(
-        "--duration",
-        type=positive_seconds,
-        default=30.0,
-        metavar="S",
-        help="seconds per level during which requests start (default: %(default)g)",
-    )
-    group.add_argument(
-        "--num-requests", type=positive_int, metavar="N", help="requests per level, instead of --duration"
-    )
-    group.add_argument(
-        "--repetitions",
-        "--repeat",
-        "--launches",
-        type=positive_int,
-        default=1,
-        metavar="N",
-        help="repetitions per level, each with fresh arrivals; for MODEL in a fresh process (default: %(default)s)",
-    )
-    group.add_argument(
-        "--warmup-requests",
-        type=non_negative_int,
-        default=2,
-        metavar="N",
-        help="requests to warm up before each level (default: %(default)s)",
-    )
-
-
-def _add_traffic(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("traffic")
-    group.add_argument(
-        "--arrivals", choices=ARRIVALS, default="poisson", help="arrival process of an open loop (default: %(default)s)"
-    )
-    group.add_argument(
-        "--variation",
-        type=positive_number,
-        default=1.0,
-        metavar="CV",
-        help="coefficient of variation of gamma arrivals (default: %(default)g)",
-    )
-    group.add_argument(
-        "--burst", type=positive_int, default=8, metavar="N", help="requests per burst (default: %(default)s)"
-    )
-    group.add_argument(
-        "--input-length",
-        default="128",
-        metavar="N",
-        help="words per prompt: 128, uniform:64-256 or normal:128+-32 (default: %(default)s)",
-    )
-    group.add_argument(
-        "--prompt-ids",
-        type=positive_int,
-        metavar="N",
-        help="send prompts of exact length as token ids below N, the vocabulary size (default: text)",
-    )
-    group.add_argument(
-        "--output-length",
-        default="64",
-        metavar="N",
-        help="tokens to generate per request, in the same notation (default: %(default)s)",
-    )
-    group.add_argument(
-        "--shared-prefix",
-        type=non_negative_number,
-        default=0.0,
-        metavar="SHARE",
-        help="share of each prompt that all prompts have in common, 0 to 1 (default: 0)",
-    )
-    group.add_argument("--turns", type=positive_int, default=1, metavar="N", help="turns per conversation (default: 1)")
-    files = group.add_mutually_exclusive_group()
-    files.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
-        help="trace file with arrivals and lengths, in Mooncake's or Azure's format",
-    )
-    files.add_argument(
-        "--sharegpt",
-        type=Path,
-        metavar="FILE",
-        help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
-    )
-    group.add_argument(
-        "--seed",
-        type=non_negative_int,
-        default=0,
-        metavar="N",
-        help="random seed of arrivals, lengths and prompts (default: 0)",
-    )
-
-
-def _add_generator(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("generator")
-    group.add_argument(
-        "--cpu-list",
-        metavar="CPUS",
-        help="logical CPUs of the generator (not the server's), or of MODEL, such as 0-1 (default: all)",
-    )
-    group.add_argument(
-        "--capacity-seconds",
-        type=non_negative_number,
-        default=1.0,
-        metavar="S",
-        help="seconds for measuring the generator's own maximum rate; 0 skips it (default: %(default)g)",
-    )
 
 
 if __name__ == "__main__":

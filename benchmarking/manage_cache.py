@@ -27,7 +27,7 @@ from typing import Any
 from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
 from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, Leftover, read_contents, select_builds
 from benchmarking.builds.store import Build, BuildStore
-from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
+from benchmarking.core.command_line import Parser, file_to_write, non_negative_number, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.settings import add_settings
@@ -200,7 +200,7 @@ def _parser() -> Parser:
     shown.add_argument("--json", action="store_true", help="results on stdout as JSON (default: text)")
     _add_choice(_action(actions, "delete", _delete, "delete builds"))
     report = _action(actions, "report", _report, "write the list as CSV")
-    report.add_argument("--output", metavar="FILE", help="CSV file (default: stdout)")
+    report.add_argument("--output", type=file_to_write, metavar="FILE", help="CSV file (default: stdout)")
     return parser
 
 

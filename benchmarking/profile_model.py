@@ -181,7 +181,6 @@ def _parser() -> Parser:
         usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("model")
     flags.add_named_model(model)
@@ -241,7 +240,9 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tensorboard", metavar="DIR", help="TensorBoard log folder to write the trace to (default: none)"
     )
-    group.add_argument("--save", action="store_true", help="also store the profile in the database (default: no)")
+    group.add_argument(
+        "--save", action="store_true", help="also store the profile in the database (default: print only)"
+    )
     flags.add_database_and_labels(group)
     flags.add_output_format(group)
 

@@ -17,6 +17,7 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
 from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
@@ -218,7 +219,6 @@ def _parser() -> Parser:
         usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("model")
     what = "name on the Hugging Face hub, local folder, or a name from --list-models"
@@ -241,33 +241,34 @@ def _parser() -> Parser:
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")
     output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs in --output-dir")
-    output.add_argument(
+    benches = output.add_argument(
         "--benches",
         metavar="DIR",
         help="with --resume: folder of your own benchmarks whose runs to finish (default: none)",
     )
+    few_need(benches)
     ab.add_comparison_flags(output)
     output.add_argument(
         "--turn",
         type=Path,
         metavar="DIR",
-        help="measure one launch of the run in DIR, and leave the others for later (used by benchhouse ab)",
+        help=argparse.SUPPRESS,
     )
     instead = parser.add_argument_group("instead of measuring a model")
     add_settings(instead, SHARED, "dry_run")
     instead.add_argument(
-        "--list-devices", action="store_true", help="list all device kinds, with the reason for each that was not found"
+        "--list-devices", action="store_true", help="list all kinds of devices, and why any was not found"
     )
     instead.add_argument(
         "--list-runtimes",
         action="store_true",
-        help="list all runtimes, with the missing packages of each that is not installed",
+        help="list all runtimes, and which packages any lacks",
     )
     instead.add_argument("--list-models", action="store_true", help="list the models in the catalog and in the cache")
     instead.add_argument(
         "--calibrate-device",
         action="store_true",
-        help="measure the device's peak rates (matrix multiplication and memory copy)",
+        help="measure the device's peak rates: matrix multiplication, memory copy",
     )
     return parser
 

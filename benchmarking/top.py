@@ -5,7 +5,6 @@ On a terminal the display refreshes until Ctrl-C; elsewhere a line is printed fo
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -84,7 +83,6 @@ def _parser() -> Parser:
         prog=NAME,
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--interval",

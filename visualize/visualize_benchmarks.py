@@ -139,7 +139,6 @@ def _parser() -> Parser:
         prog=NAME,
         description="Draw charts of benchmark results as image files, or write a report. Prints the path of each file.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_source_flags(parser.add_argument_group("source of the results"))
     _add_selection_flags(parser.add_argument_group("selection of results"))

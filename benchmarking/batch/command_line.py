@@ -13,6 +13,7 @@ from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.cluster.target import add_cluster, resolve_target
 from benchmarking.core.command_line import Parser, names, note
 from benchmarking.core.errors import UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.measure.settings import settings
@@ -23,7 +24,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 
 EXAMPLES = """\
 examples:
-  batch_benchmark --models bert-base-uncased,gpt2 --devices cpu,cuda --precisions float32,float16
+  batch_benchmark bert-base-uncased gpt2 --devices cpu,cuda --precisions float32,float16
   batch_benchmark --model-list models.yaml --report report.html
   batch_benchmark --resume
 """
@@ -32,36 +33,34 @@ DEFAULT_BENCHES = "benches"
 
 def parser(name: str, description: str | None) -> Parser:
     """The flags of the command; a setting that is not given is None."""
+    about, _, more = (description or "").partition("\n\n")
     parser = Parser(
         prog=name,
-        usage="%(prog)s (--models M,M | --model-list FILE | --benches DIR | --resume) [flags]",
-        description=description,
-        epilog=f"{model_list.help_text()}\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s (MODEL ... | --model-list FILE | --benches DIR | --resume) [flags]",
+        description=about,
+        epilog=EXAMPLES,
+        details=f"{more}\n{model_list.help_text()}",
     )
     models = parser.add_argument_group("models")
+    models.add_argument("model_ids", nargs="*", metavar="MODEL", help="models to measure; also --models M,M")
     source = models.add_mutually_exclusive_group()
+    source.add_argument("--models", type=names, metavar="M,M", help=argparse.SUPPRESS)
     source.add_argument(
-        "--models", type=names, metavar="M,M", help="names on the Hugging Face hub, local folders, or catalog names"
-    )
-    source.add_argument(
-        "--model-list", metavar="FILE", help="file of models: text, or YAML (.yaml, .yml) with settings; see below"
+        "--model-list", metavar="FILE", help="file of models: text, or YAML with settings; see --help-all"
     )
     models.add_argument(
         "--benches",
         nargs="?",
         const=DEFAULT_BENCHES,
         metavar="DIR",
-        help=f"folder of Python files with your own benchmarks, or a single file (default: ./{DEFAULT_BENCHES} if it "
-        "exists and neither models nor --resume are given)",
+        help=f"your own: a folder of files, or one (default: ./{DEFAULT_BENCHES}, if nothing else is given)",
     )
-    models.add_argument(
-        "--model-id", metavar="MODEL", help="model for the benchmarks to load (default: the model_id of their configs)"
-    )
-    pattern = "the models (with --benches: the benchmarks) that match a pattern; repeatable"
+    what = "model for the benchmarks to load (default: the model_id of their configs)"
+    few_need(models.add_argument("--model-id", metavar="MODEL", help=what))
+    pattern = "models, or benches, that match; repeatable"
     models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"measure only {pattern}")
     models.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"skip {pattern}")
-    models.add_argument("--enable-mock", action="store_true", help="also run benchmarks marked as mocks")
+    few_need(models.add_argument("--enable-mock", action="store_true", help="also run benchmarks marked as mocks"))
     add_settings(models, MEASURING, "weights")
     hardware = parser.add_argument_group("devices and runtimes")
     add_settings(hardware, MEASURING, "device", lists=("device",))
@@ -84,13 +83,13 @@ def parser(name: str, description: str | None) -> Parser:
     output.add_argument(
         "--resume",
         action="store_true",
-        help="continue the newest unfinished batch in --output-dir; with models, the one with these settings",
+        help="continue the newest unfinished batch in --output-dir, or the one with these models",
     )
     output.add_argument(
         "--turn",
         type=Path,
         metavar="DIR",
-        help="measure one launch of each run in DIR, and leave the others for later (used by benchhouse ab)",
+        help=argparse.SUPPRESS,
     )
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")
@@ -101,6 +100,7 @@ def parser(name: str, description: str | None) -> Parser:
 
 def check(arguments: argparse.Namespace) -> None:
     """Check the combination of flags, and default to ./benches if nothing else is given. Raises UsageError."""
+    _collect_models(arguments)
     models = arguments.models or arguments.model_list
     if not models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
         arguments.benches = DEFAULT_BENCHES
@@ -110,9 +110,7 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.turn is not None:
         _check_turn(arguments)
     if not models and not arguments.benches and not arguments.resume:
-        raise UsageError("nothing to measure: give --models a,b, --model-list FILE or --benches DIR")
-    if arguments.model_id is not None and not arguments.benches:
-        raise UsageError(f"--model-id {arguments.model_id} requires --benches: to measure models, use --models")
+        raise UsageError("nothing to measure: give MODEL ..., --model-list FILE or --benches DIR")
     resolve_target(arguments)
     if arguments.cluster is None and (arguments.spread or arguments.require_same_versions):
         raise UsageError("--spread and --require-same-versions require --cluster")
@@ -120,6 +118,15 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--benches works on this machine only: cluster workers do not run your code")
     if not models and not arguments.resume:
         _check_benches_alone(arguments)
+
+
+def _collect_models(arguments: argparse.Namespace) -> None:
+    """Make one list of the models given as arguments and by flags; --model-id is the benchmarks' with --benches."""
+    of_flag = (arguments.model_id,) if arguments.model_id is not None and not arguments.benches else ()
+    models = (*arguments.model_ids, *(arguments.models or ()), *of_flag)
+    if models and arguments.model_list is not None:
+        raise UsageError(f"MODEL {models[0]} and --model-list {arguments.model_list} exclude each other: remove one")
+    arguments.models = models or None
 
 
 def _check_turn(arguments: argparse.Namespace) -> None:

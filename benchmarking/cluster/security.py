@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UsageError
+from benchmarking.core.help_texts import few_need
 
 ROLES = ("client", "worker", "scheduler")
 IN_MEMORY = "\n"
@@ -26,6 +27,7 @@ TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 def add_tls(parser: Parser) -> None:
     """Add the flags of the connection."""
     group = parser.add_argument_group("connection to the cluster")
+    few_need(group)
     group.add_argument(
         "--tls-ca-file", metavar="FILE", help="certificate authority of the cluster, PEM (default: no TLS)"
     )

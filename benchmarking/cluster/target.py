@@ -1,7 +1,7 @@
 """Where a command measures: on this machine, or on the workers of a cluster named by its flags.
 
-`--cluster` names any cluster. `--backend remote --host H` and `--use-slurm` are short forms for machines over SSH and
-for Slurm jobs, which commands for a single model have too.
+`--cluster` names any cluster. `--backend remote --remote-host H` and `--use-slurm` are short forms for machines over
+SSH and for Slurm jobs, which commands for a single model have too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING
 from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
 from benchmarking.cluster.scheduler import WorkerRequirements
 from benchmarking.cluster.security import TLS_FLAGS, add_tls, check_exposure
-from benchmarking.core.command_line import Parser, choice
+from benchmarking.core import plugins
+from benchmarking.core.command_line import Parser, add_aliases, choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Cell
+from benchmarking.core.suggestions import unknown_name
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.run.session import LOCAL_EXECUTOR, Executor
@@ -42,6 +45,7 @@ NAMES = "tcp://HOST:PORT or tls://HOST:PORT of a scheduler, local:N, ssh:HOSTFIL
 def add_cluster(parser: Parser) -> None:
     """Add the flags of a batch on a cluster."""
     cluster = parser.add_argument_group("cluster")
+    few_need(cluster)
     cluster.add_argument(
         "--cluster",
         metavar="CLUSTER",
@@ -66,18 +70,22 @@ def add_cluster(parser: Parser) -> None:
 def add_remote(parser: Parser) -> None:
     """Add the flags for measuring on another machine."""
     group = parser.add_argument_group("remote machine")
+    few_need(group)
     group.add_argument(
         "--backend",
-        choices=("local", "remote"),
+        type=_place,
         default="local",
-        help="this machine, or the machine of --host (default: local)",
+        metavar="local|remote",
+        help="this machine, or the machine of --remote-host (default: local)",
     )
-    group.add_argument(
-        "--host",
+    host = group.add_argument(
+        "--remote-host",
+        dest="host",
         action="append",
         metavar="USER@MACHINE",
         help="SSH destination to measure on, with --backend remote; MACHINE:PORT for a port; repeatable",
     )
+    add_aliases(group, host, "--host")
     group.add_argument(
         "--use-slurm",
         nargs="?",
@@ -101,6 +109,14 @@ def add_remote(parser: Parser) -> None:
     group.add_argument("--ssh-config", metavar="FILE", help="SSH configuration file (default: the user's)")
 
 
+def _place(text: str) -> str:
+    if text in ("local", "remote"):
+        return text
+    if text in plugins.names(plugins.RUNTIMES):
+        raise argparse.ArgumentTypeError(f"takes local or remote, the place to measure: got {text}, a --runtime")
+    raise argparse.ArgumentTypeError(unknown_name(text, ("local", "remote"), "place"))
+
+
 def resolve_target(arguments: argparse.Namespace) -> None:
     """Set `arguments.cluster` from the flags of another machine, and check them. Raises UsageError."""
     named = getattr(arguments, "cluster", None)
@@ -110,16 +126,16 @@ def resolve_target(arguments: argparse.Namespace) -> None:
             f"{' and '.join(filter(None, ['--cluster' if named else '', *remote_flags]))}: give only one of them"
         )
     if arguments.backend == "remote" and not arguments.host:
-        raise UsageError("--backend remote requires --host USER@MACHINE")
+        raise UsageError("--backend remote requires --remote-host USER@MACHINE")
     if arguments.host and arguments.backend != "remote":
-        raise UsageError(f"--host {arguments.host[0]} requires --backend remote: add it")
+        raise UsageError(f"--remote-host {arguments.host[0]} requires --backend remote: add it")
     if arguments.host:
         named = HOSTS + ",".join(arguments.host)
     elif arguments.use_slurm is not None:
         named = SLURM + arguments.use_slurm
     arguments.cluster = named
     if named is None and (arguments.setup is not None or arguments.ssh_config is not None):
-        raise UsageError("--setup and --ssh-config require a remote machine: give --host or --use-slurm")
+        raise UsageError("--setup and --ssh-config require a remote machine: give --remote-host or --use-slurm")
     if named is not None:
         check_name(named, arguments)
 
@@ -179,7 +195,7 @@ def ssh_settings(
     from benchmarking.cluster.ssh import Ssh, read_host, read_hosts
 
     if name.startswith(HOSTS):
-        hosts = tuple(read_host(text, "--host") for text in name.removeprefix(HOSTS).split(","))
+        hosts = tuple(read_host(text, "--remote-host") for text in name.removeprefix(HOSTS).split(","))
     else:
         hosts = read_hosts(Path(name.removeprefix(SSH)))
     setup = Setup() if arguments.setup is None else read_setup(arguments.setup)
@@ -194,7 +210,7 @@ def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
     if (name := arguments.cluster) is None:
         return ()
     if arguments.host:
-        words = ["--backend", "remote", *(word for host in arguments.host for word in ("--host", host))]
+        words = ["--backend", "remote", *(word for host in arguments.host for word in ("--remote-host", host))]
     elif arguments.use_slurm is not None:
         words = ["--use-slurm", *filter(None, [arguments.use_slurm])]
     else:

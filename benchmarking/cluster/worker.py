@@ -97,7 +97,6 @@ def _parser() -> Parser:
         prog=NAME,
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "scheduler", metavar="ADDRESS", help="address of the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT"

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import unknown_flag, unknown_name
 from benchmarking.core.terminal import guarded_streams
@@ -45,6 +47,9 @@ MAX_NUMBER = 1e15
 MAX_SECONDS = 1e9
 """Maximum of other numbers: longer times are not accepted by every system."""
 
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h)")
+SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
+
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
@@ -67,9 +72,22 @@ def typed_as(name: str) -> Iterator[None]:
 class Parser(argparse.ArgumentParser):
     """An argument parser that takes no abbreviations, and reports a usage error in one line with what was meant."""
 
-    def __init__(self, *, prog: str, **settings: Any) -> None:
+    def __init__(self, *, prog: str, details: str = "", **settings: Any) -> None:
+        """`details` is text that only --help-all shows."""
         is_running = prog == _RUNNING.get()
-        super().__init__(prog=(is_running and _TYPED.get()) or prog, allow_abbrev=False, **settings)
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(prog=(is_running and _TYPED.get()) or prog, allow_abbrev=False, add_help=False, **settings)
+        self.details = details
+        self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
+
+    def format_help(self) -> str:
+        """The flags that most people need."""
+        return help_text(self, everything=False)
+
+    def format_full_help(self) -> str:
+        """All flags."""
+        return help_text(self, everything=True, details=self.details)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown flags here, before missing arguments, and in the subcommand that they were given to."""
@@ -104,13 +122,15 @@ class Parser(argparse.ArgumentParser):
         return {
             spelling: action.option_strings[-1] if spelling not in action.option_strings else spelling
             for spelling, action in self._option_string_actions.items()
-            if action.help != argparse.SUPPRESS
+            if action.help != argparse.SUPPRESS or isinstance(action, _OneModel | argparse._HelpAction)
         }
 
     def _unexpected(self, word: str) -> str:
         """The message for an argument too many."""
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
+        if any(isinstance(action, _OneModel) for action in self._actions):
+            return f"unexpected argument {word!r}: this command takes one model; benchhouse batch takes several"
         takes_words = any(not action.option_strings for action in self._actions)
         return f"unexpected argument {word!r}{'' if takes_words else ': this command takes flags only'}"
 
@@ -150,13 +170,23 @@ def add_model_id(
     group: argparse._ActionsContainer, what: str, *, is_needed: bool = True, other_flags: Sequence[str] = ("--model",)
 ) -> None:
     """The model of a command, as its first argument or as --model-id."""
-    first = group.add_argument("model_id", nargs="?", action=_OneModel, metavar="MODEL", help=what)
+    first = group.add_argument(
+        "model_id", nargs="?", action=_OneModel, metavar="MODEL", help=f"{what}; also --model-id MODEL"
+    )
     assert isinstance(first, _OneModel)
     first.is_needed = is_needed
-    flag = group.add_argument(
-        "--model-id", action=_OneModel, metavar="MODEL", help="the same as MODEL (default: MODEL)"
-    )
+    flag = group.add_argument("--model-id", action=_OneModel, metavar="MODEL", help=argparse.SUPPRESS)
     add_aliases(group, flag, *other_flags)
+
+
+class _HelpAll(argparse.Action):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        print(parser.format_full_help(), end="")
+        parser.exit()
 
 
 def add_aliases(group: argparse._ActionsContainer, action: argparse.Action, *spellings: str) -> None:
@@ -284,7 +314,12 @@ def non_negative_int(text: str) -> int:
 
 def positive_ints(text: str) -> tuple[int, ...]:
     """A list such as 1,2,4: whole numbers from 1, sorted, without duplicates."""
-    return tuple(sorted({positive_int(part) for part in _parts(text, "1,2,4")}))
+    parts = _parts(text, "1,2,4")
+    try:
+        return tuple(sorted({positive_int(part) for part in parts}))
+    except argparse.ArgumentTypeError as error:
+        is_list = any(separator in part for part in parts for separator in (" ", "-", ":", ".."))
+        raise argparse.ArgumentTypeError(f"{error}{'; a list is written 1,2,4' if is_list else ''}") from None
 
 
 def positive_numbers(text: str) -> tuple[float, ...]:
@@ -300,7 +335,7 @@ def positive_rates(text: str) -> tuple[float, ...]:
 
 def non_negative_seconds(text: str) -> float:
     """A duration in seconds from 0."""
-    return _number(text, "takes seconds from 0", lambda value: value >= 0, most=MAX_SECONDS)
+    return _number(_seconds(text), "takes seconds from 0, such as 90 or 2m", lambda value: value >= 0, most=MAX_SECONDS)
 
 
 def non_negative_number(text: str) -> float:
@@ -315,7 +350,7 @@ def positive_number(text: str) -> float:
 
 def positive_seconds(text: str) -> float:
     """A duration in seconds above 0."""
-    return _number(text, "takes seconds above 0", lambda value: value > 0, most=MAX_SECONDS)
+    return _number(_seconds(text), "takes seconds above 0, such as 90 or 2m", lambda value: value > 0, most=MAX_SECONDS)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -324,6 +359,38 @@ def names(text: str) -> tuple[str, ...]:
     if not parts:
         raise argparse.ArgumentTypeError("the list is empty: give names such as a,b")
     return parts
+
+
+def file_to_write(text: str) -> Path:
+    """A file that can be written, or "-" for stdout. Checked before a command begins, so that its work is not lost."""
+    path = Path(text)
+    if text == "-":
+        return path
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write {text}: {path.parent} is not a folder: create it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"cannot write {text}: no permission: choose another path")
+    return path
+
+
+def folder_to_write(text: str) -> str:
+    """A folder, which may not exist yet, but is not a file."""
+    path = Path(text).expanduser()
+    for place in (path, *path.parents):
+        if place.is_dir():
+            break
+        if place.exists():
+            raise argparse.ArgumentTypeError(f"takes a folder: {place} is a file")
+    return text
+
+
+def database_file(text: str) -> str:
+    """The file of a database, which may not exist yet, or ducklake:..."""
+    if not text.startswith("ducklake:") and Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
+    return text
 
 
 def tag(text: str) -> tuple[str, str]:
@@ -373,6 +440,12 @@ def _parts(text: str, example: str) -> list[str]:
     if not any(parts):
         raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
     return parts
+
+
+def _seconds(text: str) -> str:
+    """A duration such as 90, 90s, 500ms, 2m or 1h as a number of seconds, or the text if it is none."""
+    match = DURATION.fullmatch(text.strip())
+    return text if match is None else f"{float(match[1]) * SECONDS[match[2]]:.15g}"
 
 
 def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:

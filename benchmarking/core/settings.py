@@ -18,6 +18,8 @@ from benchmarking.core.command_line import (
     MAX_SECONDS,
     add_aliases,
     choice,
+    database_file,
+    folder_to_write,
     names,
     non_negative_int,
     non_negative_number,
@@ -30,6 +32,7 @@ from benchmarking.core.command_line import (
     tag,
 )
 from benchmarking.core.errors import UsageError
+from benchmarking.core.help_texts import few_need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +129,9 @@ NUMBER_FROM_0 = Kind(metavar="X", python="float", parse=non_negative_number, che
 SECONDS = Kind(metavar="S", python="float", parse=positive_seconds, check=_number(MAX_SECONDS))
 """Seconds above 0."""
 SECONDS_FROM_0 = Kind(metavar="S", python="float", parse=non_negative_seconds, check=_number(MAX_SECONDS, least=0))
+FOLDER = Kind(metavar="DIR", python="str", parse=folder_to_write, check=_check_word)
+"""A folder that is written to."""
+DATABASE = Kind(metavar="FILE", python="str", parse=database_file, check=_check_word)
 WORD = Kind(metavar="NAME", python="str", parse=str, check=_check_word)
 TEXT = Kind(metavar="TEXT", python="str", parse=str, check=_check_text)
 SWITCH = Kind(metavar="", python="bool", parse=bool, check=_check_switch)
@@ -173,6 +179,8 @@ class Setting:
     short_flag: str | None = None
     other_flags: tuple[str, ...] = ()
     """Earlier and other spellings of the flag, which help texts do not show."""
+    is_rare: bool = False
+    """Whether few people need it, so that only --help-all shows it."""
     is_key: bool = False
     """Whether it is a key in YAML lists of models."""
     field: str | None = None
@@ -235,7 +243,8 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
     flag = setting.list_flag if is_list else setting.flag
     words = [*filter(None, [setting.short_flag]), flag]
     default, shown = setting.default, _default_in_words(setting)
-    text = f"{setting.help}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
+    known = f": {', '.join(setting.kind.choices)}" if setting.kind.choices else ""
+    text = f"{setting.help}{known}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
     dest = (setting.plural or setting.name) if is_list else setting.name
     if setting.kind is SWITCH:
         action = group.add_argument(*words, dest=dest, action="store_true", help=text)
@@ -252,9 +261,11 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
             type=setting.kind.parse_list if is_list else setting.kind.parse,
             choices=setting.kind.choices or None if not is_list else None,
             default=(default,) if is_list and default is not None and not isinstance(default, tuple) else default,
-            metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else None if setting.kind.choices else metavar,
+            metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else metavar,
             help=text,
         )
+    if setting.is_rare:
+        few_need(action)
     both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
     add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
 
@@ -294,14 +305,14 @@ def check_given(
         if setting.applies and subject not in setting.applies:
             why = f": {setting.why_not}" if setting.why_not else ""
             raise UsageError(f"{setting.flag} requires {instead}{why}")
-        for name, value in setting.needs:
-            needed = settings[name]
-            has = getattr(arguments, needed.name, None)
-            if (value is None and not given(arguments, needed)) or (value is not None and has != value):
-                raise UsageError(f"{setting.flag} requires {needed.flag}{f' {value}' if value else ''}")
         for name in setting.excludes:
             if given(arguments, settings[name]):
                 raise UsageError(f"{setting.flag} and {settings[name].flag} exclude each other: remove one of them")
+        for name, value in setting.needs:
+            needed = settings[name]
+            has = getattr(arguments, needed.name, None)
+            if not given(arguments, needed) if value is None else has != value:
+                raise UsageError(f"{setting.flag} requires {needed.flag}{f' {value}' if value else ''}")
 
 
 def table(*entries: Setting) -> dict[str, Setting]:

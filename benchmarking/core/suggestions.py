@@ -74,7 +74,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--concurrency",),
             ),
             ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
-            ("--base-url --target --server --server-url --api-base --endpoint-url --host-url", ("--url",)),
+            ("--base-url --target --server --server-url --api-base --endpoint-url --host-url --port", ("--url",)),
             ("--goodput --slo --slos --sla", ("--limit", "--slo")),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
@@ -92,6 +92,17 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
             ("--dtype --torch-dtype --data-type --quant --quantize --load-in", ("--precision", "--precisions")),
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
+            ("--backend", ("--engine", "--runtime", "--runtimes")),
+            (
+                "--max-latency --latency --latency-limit --max-ttft --max-memory --memory --ttft --tpot",
+                ("--limit",),
+            ),
+            (
+                "--baseline --base --against --reference --compare-with",
+                "check judges a result by the earlier ones of its series; benchhouse compare A B compares two builds",
+            ),
+            ("--csv --parquet --html --xml --yaml", ("--format", "--junit", "--report")),
+            ("--format --output-format", ("--junit", "--markdown", "--json")),
             ("--enforce-eager --eager", "eager execution is --runtime eager"),
             ("--torch-compile --compile", "torch.compile is --runtime compiled"),
             (
@@ -122,13 +133,14 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--output", "--output-dir", "--save"),
             ),
             (
-                "--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir --output",
+                "--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir",
                 ("--output-dir",),
             ),
             (
                 "--save-result --save-results --save-detailed --store",
                 "results are stored with --save, or without --no-save where that is the default",
             ),
+            ("--output", ("--junit", "--markdown", "--report", "--output-dir")),
             ("--db --database --db-file", ("--db-path",)),
             ("--disable-tqdm --no-progress --silent", ("--quiet",)),
             ("--verbose --debug -v", ("--log-level",)),
@@ -148,6 +160,58 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
     }
 )
 """A flag of another tool, or of another command -> our flags for it, of which a command has one or none, or advice."""
+
+
+OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        word: ours
+        for ours, words in {
+            # Commands.
+            "run": "bench benchmark measure test single",
+            "batch": "sweep matrix many",
+            "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
+            "check": "gate ci verify assert regress",
+            "show": "ls list results latest status",
+            "charts": "plot plots draw visualize graph graphs chart",
+            "dashboard": "ui web serve server pages",
+            "compare": "diff delta",
+            "recommend": "choose advise best suggest",
+            "setup": "init initialize database db migrate upgrade",
+            "export-model": "convert onnx",
+            # Runtimes.
+            "eager": "pytorch torch hf transformers",
+            "compiled": "compile inductor torch.compile torch-compile dynamo",
+            "onnxruntime": "ort onnx onnx-runtime",
+            "openvino": "ov",
+            "tensorrt": "trt",
+            "llamacpp": "llama.cpp llama-cpp gguf",
+            "ctranslate2": "ct2",
+            # Precisions.
+            "float32": "fp32 f32 float single",
+            "float16": "fp16 f16 half",
+            "bfloat16": "bf16 brain",
+            "float8_e4m3": "fp8 float8 e4m3",
+            "int8": "i8 8bit q8 w8a8",
+            "int4": "i4 4bit q4 w4a16",
+            # Devices.
+            "cuda": "gpu nvidia",
+            "rocm": "amd hip",
+            "mps": "metal apple",
+            "cpu": "x86 arm host",
+            # Metrics.
+            "latency_median_ms": "latency median p50 latency_ms latency_p50",
+            "latency_p90_ms": "p90 latency_p90",
+            "latency_p95_ms": "p95 latency_p95",
+            "latency_p99_ms": "p99 latency_p99",
+            "throughput_samples_per_sec": "throughput samples_per_second qps",
+            "throughput_tokens_per_sec": "tokens_per_second tps tok/s tokens",
+            "time_to_first_token_ms": "ttft first_token",
+            "time_per_output_token_ms": "tpot itl inter_token_latency",
+        }.items()
+        for word in words.split()
+    }
+)
+"""Another word for a command, a runtime, a precision, a device or a metric -> ours."""
 
 
 SELECTED_BY: Mapping[str, str] = MappingProxyType(
@@ -189,9 +253,15 @@ def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES,
     return [by_lower[name] for name in found]
 
 
+def meant_by(value: str, known: Collection[str]) -> list[str]:
+    """What a name that is not known probably means: our word for another tool's, or up to three similar names."""
+    ours = OTHER_NAMES.get(value.lower())
+    return [ours] if ours in known and ours is not None else nearest(value, known, number=3, similar=SIMILAR)
+
+
 def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
-    meant = nearest(value, known, number=3, similar=SIMILAR)
+    meant = meant_by(value, known)
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
     if len(known) <= MAX_CANDIDATES:
         return f"unknown {what} {value!r}: {hint}known: {', '.join(known)}"
@@ -209,9 +279,9 @@ def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None =
     ours = OTHER_WORDS.get(flag, OTHER_WORDS.get(flag.replace("_", "-")))
     if isinstance(ours, str):
         return f"unknown flag {flag}: {ours}"
-    for name in (flag.replace("_", "-"), *(ours or ())):
-        if name in shown:
-            return f"unknown flag {flag}: it is called {shown[name]} here"
+    present = dict.fromkeys(shown[name] for name in (flag.replace("_", "-"), *(ours or ())) if name in shown)
+    if present:
+        return f"unknown flag {flag}: it is called {' or '.join(present)} here"
     by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=SIMILAR)
     near = list(dict.fromkeys(shown[by_word[word]] for word in similar))

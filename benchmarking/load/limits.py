@@ -1,28 +1,13 @@
-"""Latency limits of a load (`--slo`), and which requests meet them. A limit on an unknown time is never met."""
+"""Latency limits of a load (`--limit`), and which requests meet them. A limit on an unknown time is never met."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Requests
 
-MS_OF = {"ms": 1.0, "s": 1000.0}
-LIMIT = re.compile(r"(ttft|tpot|e2e):(\d+(?:\.\d+)?)(ms|s)")
 WORDS = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "latency"}
-
-
-def parse_limits(text: str) -> dict[str, float]:
-    """The limits of an SLO in ms: "ttft:500ms,tpot:50ms". Raises UsageError."""
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        match = LIMIT.fullmatch(part.strip())
-        if match is None:
-            raise UsageError(f"--slo takes limits such as ttft:500ms,tpot:50ms,e2e:2s: got {part!r}")
-        found[match[1]] = float(match[2]) * MS_OF[match[3]]
-    return found
 
 
 def limits_text(limits: Mapping[str, float]) -> str:

@@ -9,17 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import (
-    DEFAULT_DATABASE,
     Parser,
+    add_aliases,
     choice,
     default_database,
     names,
-    non_negative_seconds,
+    positive_int,
 )
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.shared_settings import DATABASE_WAIT_S
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -42,27 +43,31 @@ def add_selection(parser: argparse._ActionsContainer, what: str = "results") -> 
     parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=help_text)
 
 
+def add_rows(parser: argparse._ActionsContainer, what: str, default: int) -> None:
+    """How many rows are shown."""
+    action = parser.add_argument(
+        "--rows", type=positive_int, default=default, metavar="N", help=f"maximum number of {what} (default: {default})"
+    )
+    add_aliases(parser, action, "--limit")
+
+
 def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
     """`--metric` with a list of columns."""
     help_text = f"{what} (default: {DEFAULT_METRIC})"
     parser.add_argument("--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=help_text)
 
 
-def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of the warehouse, or ducklake:...") -> None:
+def add_database(parser: argparse.ArgumentParser, what: str = SHARED["db_path"].help) -> None:
     """The database, and how long to wait for its lock."""
     group = parser.add_argument_group("database")
-    group.add_argument(
-        "--db-path",
-        default=default_database(),
-        metavar="FILE",
-        help=f"{what} (default: $BENCHMARK_DB_PATH, or {DEFAULT_DATABASE})",
-    )
-    group.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=DATABASE_WAIT_S,
-        metavar="SECONDS",
-        help="time to wait for a database that another process has open, in seconds (default: %(default)g)",
+    words = str(SHARED["db_path"].default_words)
+    add_settings(
+        group,
+        SHARED,
+        *("db_path", "lock_timeout"),
+        defaults={"db_path": default_database()},
+        default_words={"db_path": words},
+        helps={"db_path": what},
     )
 
 

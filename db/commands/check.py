@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import Parser, file_to_write, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
@@ -106,11 +106,11 @@ def _parser() -> Parser:
         help="folder for the run files of --confirm (default: %(default)s)",
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML report, one test case per series")
-    output.add_argument("--markdown", type=Path, metavar="FILE", help="Markdown summary for a pull request")
+    output.add_argument("--junit", type=file_to_write, metavar="FILE", help="JUnit XML, one test case per series")
+    output.add_argument("--markdown", type=file_to_write, metavar="FILE", help="Markdown summary for a pull request")
     output.add_argument(
         "--github",
-        type=Path,
+        type=file_to_write,
         metavar="FILE",
         help="GitHub workflow annotations on stdout, and the body of a pull request comment in FILE; with -, the body "
         "on stdout and the annotations on stderr",

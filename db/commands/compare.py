@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, add_aliases, choice, names, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
@@ -40,7 +40,7 @@ examples:
   benchhouse compare 1f0c2ab 9be4410
   benchhouse compare runtime=eager runtime=onnxruntime --metric throughput_samples_per_sec
   benchhouse compare model=gpt2 --by precision --baseline float32 --markdown
-  benchhouse compare --profile tag.version=1 tag.version=2
+  benchhouse compare --profiles tag.version=1 tag.version=2
 """
 EXIT_CODES = """
 exit codes: 0 compared; 2 usage; 3 no point has a verdict
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
-    if arguments.profile:
+    if arguments.profiles:
         return _compare_profiles(arguments)
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     across = [across_column(word) for word in arguments.across]
@@ -95,11 +95,12 @@ def _parser() -> Parser:
     what.add_argument(
         "--baseline", metavar="VALUE", help="value of --by to compare the others with (default: the first)"
     )
-    what.add_argument(
-        "--profile",
+    profiles = what.add_argument(
+        "--profiles",
         action="store_true",
         help="compare the newest profiles of two selections, by layer, module and operator",
     )
+    add_aliases(what, profiles, "--profile")
     what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
     what.add_argument(
         "--across",
@@ -121,8 +122,8 @@ def _parser() -> Parser:
 def _check(arguments: argparse.Namespace) -> None:
     """Check the arguments before opening anything. Raises UsageError."""
     count = len(arguments.selections)
-    if arguments.profile and (count != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
-        raise UsageError("--profile takes two selections, and no other flag but --json")
+    if arguments.profiles and (count != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
+        raise UsageError("--profiles takes two selections, and no other flag but --json")
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
         if count > 1:

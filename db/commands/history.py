@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for
 from db.commands.arguments import (
     add_database,
+    add_rows,
     add_selection,
     chosen_metrics,
     command_parser,
@@ -65,7 +66,7 @@ def _run(argv: Sequence[str]) -> int:
         counts = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {counts.text}")
     with open_to_read(arguments) as warehouse:
-        series, count = histories(warehouse, selection, metric, limit=arguments.limit)
+        series, count = histories(warehouse, selection, metric, limit=arguments.rows)
         without_history = results_without_history(warehouse, selection, metric)
     _show(series, metric, arguments)
     if without_history:
@@ -76,7 +77,7 @@ def _run(argv: Sequence[str]) -> int:
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA
     if count > len(series):
-        note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --limit")
+        note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --rows")
     return EXIT_OK
 
 
@@ -85,13 +86,7 @@ def _parser() -> Parser:
     add_selection(parser)
     parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
     parser.add_argument("--update", action="store_true", help="first store the change points of all series")
-    parser.add_argument(
-        "--limit",
-        type=positive_int,
-        default=DEFAULT_LIMIT,
-        metavar="N",
-        help="maximum number of series (default: %(default)s)",
-    )
+    add_rows(parser, "series", DEFAULT_LIMIT)
     parser.add_argument("--only-changes", action="store_true", help="hide series without a change")
     parser.add_argument("--json", action="store_true", help="points and changes as JSON")
     add_database(parser)

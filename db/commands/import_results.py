@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, choice, note, run_command, tag
+from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command, tag
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.records import PRECISIONS
@@ -88,7 +88,10 @@ def _parser() -> Parser:
         metavar="FILE|FOLDER|-",
         help="result files, folders to search at any depth, or - for the standard input",
     )
-    input_group.add_argument("--format", metavar="NAME", help="format of the files (default: detected)")
+    of_files = input_group.add_argument(
+        "--from-format", dest="format", metavar="NAME", help="format of the files (default: detected)"
+    )
+    add_aliases(input_group, of_files, "--format")
     input_group.add_argument("--list-formats", action="store_true", help="list the formats and exit")
     input_group.add_argument(
         "--dry-run", action="store_true", help="read the files and report their content; store nothing"

@@ -140,7 +140,7 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
     def history(selection: str = "", metric: str = DEFAULT_METRIC) -> dict[str, Any]:
         """Series over time, with their change points, confirmed or suspected. At most 20 series."""
         return answer(
-            "history", "--json", f"--metric={metric}", "--limit=20", "--", selection, accepted=EXIT_NOT_ENOUGH_DATA
+            "history", "--json", f"--metric={metric}", "--rows=20", "--", selection, accepted=EXIT_NOT_ENOUGH_DATA
         )
 
     @read_tool

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, positive_int, positive_seconds, run_command, tag
+from benchmarking.core.command_line import Parser, add_aliases, positive_int, positive_seconds, run_command, tag
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.input_files import read_text
@@ -57,7 +57,7 @@ def _run(argv: Sequence[str]) -> int:
         return EXIT_OK
     limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
     with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
-        answers.write(answer, arguments.format, rows=arguments.limit_rows)
+        answers.write(answer, arguments.format, rows=arguments.rows)
     return EXIT_OK
 
 
@@ -92,13 +92,15 @@ def _parser() -> Parser:
     output.add_argument(
         "--format", choices=answers.FORMATS, default="table", help="format of the answer (default: %(default)s)"
     )
-    output.add_argument(
-        "--limit-rows",
+    rows = output.add_argument(
+        "--rows",
+        dest="rows",
         type=positive_int,
         default=answers.DEFAULT_ROWS,
         metavar="N",
         help="maximum rows in the formats table and vertical; the others print all (default: %(default)s)",
     )
+    add_aliases(output, rows, "--limit-rows", "--limit")
     add_database(parser)
     return parser
 

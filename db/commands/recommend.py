@@ -21,6 +21,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import (
     Parser,
+    add_model_id,
     choice,
     non_negative_number,
     note,
@@ -29,6 +30,7 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.limits import parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import Selection
@@ -42,11 +44,12 @@ if TYPE_CHECKING:
 NAME = "benchhouse recommend"
 EXAMPLES = """
 examples:
-  benchhouse recommend bert-base-uncased --latency-ms 20 --memory-mb 2000 --sequence-length 128
-  benchhouse recommend gpt2 --ttft-ms 200 --price prices.yaml
-  benchhouse recommend gpt2 --request-rate 5 --ttft-ms 500 --tpot-ms 50 --price prices.yaml
+  benchhouse recommend bert-base-uncased --limit latency:20ms,memory:2GB --sequence-length 128
+  benchhouse recommend gpt2 --limit ttft:200ms --price prices.yaml
+  benchhouse recommend gpt2 --request-rate 5 --limit ttft:500ms,tpot:50ms --price prices.yaml
   benchhouse recommend gpt2 --among device=cpu,since=2026-01-01 --prefer energy
-
+"""
+PRICES = """
 prices.yaml, by type, name or hardware_id of the device:
   currency: EUR
   per_hour:
@@ -54,32 +57,26 @@ prices.yaml, by type, name or hardware_id of the device:
     NVIDIA H100 80GB HBM3: 3.90
 """
 EXIT_CODES = """
-exit codes:
-  0  something meets the limits
-  1  nothing meets the limits; the nearest option is shown with the limits it misses
-  2  usage
-  3  the model has no comparable results
+exit codes: 0 something meets the limits; 1 nothing does, and the nearest option is shown with the limits it misses; 2
+usage; 3 the model has no comparable results
 """
-LIMITS: Mapping[str, tuple[Quantity, str, str]] = {
-    "--latency-ms": ("latency", "MS", "maximum median latency of a call, in ms"),
-    "--latency-p99-ms": ("latency_p99", "MS", "maximum 99th percentile of latency, in ms"),
-    "--ttft-ms": ("ttft", "MS", "maximum time to the first token, in ms"),
-    "--memory-mb": (
-        "memory",
-        "MB",
-        "maximum peak memory, in MB (10^6 bytes): of the device if measured, else of the process",
-    ),
-    "--energy-j": ("energy", "J", "maximum energy per item (sequence, image, ...), in J"),
-    "--throughput": (
-        "throughput",
-        "RATE",
-        "minimum throughput, in tokens per second, or items per second for models without tokens",
-    ),
+LIMITS: tuple[Quantity, ...] = (
+    *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
+)
+"""What a limit of a single caller can be on."""
+REQUEST_LIMITS: Mapping[str, Limit] = {"ttft": "ttft", "tpot": "tpot", "e2e": "latency", "latency": "latency"}
+"""Name of a limit with --request-rate -> the time of each request that it is on."""
+OLD_LIMITS = {
+    "latency_ms": "latency",
+    "latency_p99_ms": "latency_p99",
+    "ttft_ms": "ttft",
+    "tpot_ms": "tpot",
+    "memory_mb": "memory",
+    "energy_j": "energy",
+    "throughput": "throughput",
 }
-"""Flag -> the quantity it limits, its unit, its help."""
-REQUEST_LIMITS: Mapping[str, Limit] = {"--ttft-ms": "ttft", "--tpot-ms": "tpot", "--latency-ms": "latency"}
-"""Flag -> the limit that it sets for each request with --request-rate."""
-CALL_FLAGS = ("--latency-p99-ms", "--memory-mb", "--energy-j", "--throughput", "--prefer", "--batch")
+"""Earlier flags, each for one limit -> its name in --limit."""
+CALL_FLAGS = ("--prefer", "--batch")
 """Flags that do not apply to load tests."""
 SHARE = 0.99
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
@@ -102,11 +99,7 @@ def _run(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, _selected(arguments))
     if arguments.request_rate is not None:
         return _servers(arguments, selection)
-    limits = {
-        quantity: value
-        for flag, (quantity, *_) in LIMITS.items()
-        if (value := _flag_value(arguments, flag)) is not None
-    }
+    limits = _limits(arguments, LIMITS)
     prices = _prices(arguments)
     options = _options(arguments, selection)
     if not options:
@@ -125,35 +118,53 @@ def _run(argv: Sequence[str]) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that do not go together."""
     if arguments.request_rate is None:
-        unsuitable = [flag for flag in ("--tpot-ms", "--share") if _flag_value(arguments, flag) is not None]
-        if unsuitable:
-            raise UsageError(f"{' and '.join(unsuitable)} applies to requests under load only: add --request-rate")
+        if arguments.share is not None:
+            raise UsageError("--share applies to requests under load only: add --request-rate")
+        _limits(arguments, LIMITS)
         return
     unsuitable = [flag for flag in CALL_FLAGS if _flag_value(arguments, flag) is not None]
     if unsuitable:
-        raise UsageError(
-            f"{' and '.join(unsuitable)} does not apply with --request-rate: use {', '.join(REQUEST_LIMITS)}"
-        )
+        raise UsageError(f"{' and '.join(unsuitable)} does not apply with --request-rate: remove it")
+    _limits(arguments, tuple(REQUEST_LIMITS))
     if arguments.share is not None and not 0 < arguments.share <= 1:
         raise UsageError(f"--share: expected a number above 0 and at most 1: got {arguments.share:g}")
 
 
+def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, float]:
+    """The limits of --limit and of its earlier flags. Raises UsageError for one that is not known here."""
+    given: dict[Any, float] = parse_limits(arguments.limit, known) if arguments.limit else {}
+    for flag, name in OLD_LIMITS.items():
+        value = getattr(arguments, flag)
+        if value is None:
+            continue
+        if name not in known:
+            needed = "requires" if arguments.request_rate is None else "does not apply with"
+            raise UsageError(f"--{flag.replace('_', '-')} {needed} --request-rate: limits here: {', '.join(known)}")
+        given[name] = value
+    return given
+
+
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument("model", metavar="MODEL", help="model id of the results")
-    limits = parser.add_argument_group("limits (default: none)")
-    for flag, (_, unit, text) in LIMITS.items():
-        limits.add_argument(flag, type=non_negative_number, metavar=unit, help=text)
+    parser.details = PRICES
+    add_model_id(parser, "model id of the results")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--limit",
+        metavar="LIMITS",
+        help="what a result must keep to: latency (of the median), latency_p90, latency_p95, latency_p99, ttft, memory "
+        "(of the device if measured, else of the process) and energy (per item) at most, throughput (tokens or items "
+        "per second) at least, such as latency:20ms,memory:2GB (default: none)",
+    )
+    for flag in OLD_LIMITS:
+        limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
     load = parser.add_argument_group("servers under load")
     load.add_argument(
         "--request-rate",
         type=positive_number,
         metavar="RATE",
-        help="requests per second to serve, judged by open-loop load tests; --ttft-ms, --tpot-ms and --latency-ms then "
-        "limit each request, counted from its intended start (default: none, calls of a single caller are compared)",
-    )
-    load.add_argument(
-        "--tpot-ms", type=non_negative_number, metavar="MS", help="maximum time per output token, in ms (default: none)"
+        help="requests per second to serve, judged by open-loop load tests; --limit is then on ttft, tpot and e2e of "
+        "each request, from its intended start (default: none, calls of a single caller are compared)",
     )
     load.add_argument(
         "--share",
@@ -205,16 +216,16 @@ def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Worklo
     from db.analysis.recommend.options import models, options_by_workload, why_no_options
 
     with open_to_read(arguments) as warehouse:
-        arguments.model = redacted_path(arguments.model)
-        options = options_by_workload(warehouse, arguments.model, selection)
+        arguments.model_id = redacted_path(arguments.model_id)
+        options = options_by_workload(warehouse, arguments.model_id, selection)
         if not options:
             known_models = models(warehouse)
             if not known_models:
                 note(f"{NAME}: not enough data: {arguments.db_path} has no results")
                 return {}
-            choice(arguments.model, known_models, "model")
-            reason = why_no_options(warehouse, arguments.model, selection)
-            note(f"{NAME}: not enough data: no result of {arguments.model} can be compared: {reason}")
+            choice(arguments.model_id, known_models, "model")
+            reason = why_no_options(warehouse, arguments.model_id, selection)
+            note(f"{NAME}: not enough data: no result of {arguments.model_id} can be compared: {reason}")
     return options
 
 
@@ -223,29 +234,27 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     from db.analysis.recommend.options import models
     from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
 
-    limits = {
-        name: value for flag, name in REQUEST_LIMITS.items() if (value := _flag_value(arguments, flag)) is not None
-    }
+    limits = {REQUEST_LIMITS[name]: value for name, value in _limits(arguments, tuple(REQUEST_LIMITS)).items()}
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
     prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
-        arguments.model = redacted_path(arguments.model)
-        by_traffic = servers_by_traffic(warehouse, arguments.model, selection, demand, prices)
+        arguments.model_id = redacted_path(arguments.model_id)
+        by_traffic = servers_by_traffic(warehouse, arguments.model_id, selection, demand, prices)
         if not by_traffic:
-            choice(arguments.model, models(warehouse), "model")
-            reason = why_no_servers(warehouse, arguments.model, selection)
-            note(f"{NAME}: not enough data: no open-loop load test of {arguments.model} can be compared: {reason}")
+            choice(arguments.model_id, models(warehouse), "model")
+            reason = why_no_servers(warehouse, arguments.model_id, selection)
+            note(f"{NAME}: not enough data: no open-loop load test of {arguments.model_id} can be compared: {reason}")
             return EXIT_NOT_ENOUGH_DATA
     currency = None if prices is None else prices.currency
     if arguments.json:
-        print_json(_servers_document(arguments.model, by_traffic, demand, currency))
+        print_json(_servers_document(arguments.model_id, by_traffic, demand, currency))
     else:
         from db.analysis.recommend.text import servers_text
 
         texts = [
             servers_text(traffic, servers, demand, currency, stdout_page()) for traffic, servers in by_traffic.items()
         ]
-        print(f"{arguments.model}\n\n" + "\n\n".join(texts))
+        print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
     unpriced = {one.device for servers in by_traffic.values() for one in servers if one.price_per_hour is None}
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")
@@ -291,7 +300,7 @@ def _print(
     prices: Prices | None,
 ) -> None:
     if arguments.json:
-        print_json(_document(arguments.model, recommendations, limits, prices))
+        print_json(_document(arguments.model_id, recommendations, limits, prices))
     else:
         from db.analysis.recommend.text import recommendation_text
 
@@ -300,7 +309,7 @@ def _print(
             recommendation_text(workload, one, limits, currency, stdout_page())
             for workload, one in recommendations.items()
         ]
-        print(f"{arguments.model}\n\n" + "\n\n".join(texts))
+        print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
     unpriced = {
         one.option.device
         for recommendation in recommendations.values()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
@@ -24,6 +24,7 @@ from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for, number, sparkline, wrapped
 from db.commands.arguments import (
     add_database,
+    add_rows,
     add_selection,
     chosen_metrics,
     command_parser,
@@ -41,7 +42,7 @@ NAME = "benchhouse show"
 EXAMPLES = """
 examples:
   benchhouse show
-  benchhouse show model=bert-base-uncased,since=2026-01-01 --limit 50
+  benchhouse show model=bert-base-uncased,since=2026-01-01 --rows 50
   benchhouse show runtime=onnxruntime --metric throughput_samples_per_sec --json
 """
 EXIT_CODES = """
@@ -68,7 +69,7 @@ def _run(argv: Sequence[str]) -> int:
     from db.analysis.history.histories import newest_results
 
     with open_to_read(arguments) as warehouse:
-        rows, count = newest_results(warehouse, selection, metric, limit=arguments.limit)
+        rows, count = newest_results(warehouse, selection, metric, limit=arguments.rows)
     if arguments.json:
         print_json([plain_values(row) for row in rows])
     elif rows:
@@ -77,7 +78,7 @@ def _run(argv: Sequence[str]) -> int:
         note(f"{NAME}: no results in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA
     if count > len(rows):
-        note(f"{NAME}: {len(rows)} of {count} series: narrow the selection, or raise --limit")
+        note(f"{NAME}: {len(rows)} of {count} series: narrow the selection, or raise --rows")
     return EXIT_OK
 
 
@@ -87,13 +88,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric of the trend (default: %(default)s)"
     )
-    parser.add_argument(
-        "--limit",
-        type=positive_int,
-        default=DEFAULT_LIMIT,
-        metavar="N",
-        help="maximum number of series (default: %(default)s)",
-    )
+    add_rows(parser, "series", DEFAULT_LIMIT)
     parser.add_argument("--json", action="store_true", help="rows as JSON, with the values of each trend")
     add_database(parser)
     return parser

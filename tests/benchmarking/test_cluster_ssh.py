@@ -58,9 +58,9 @@ def test_models_and_scripts_are_measured_over_ssh_and_unknown_host_keys_are_refu
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--backend", "remote"], "--backend remote requires --host USER@MACHINE"),
-        (["--host", "lab"], "--host lab requires --backend remote"),
-        (["--backend", "remote", "--host", "a b"], "--host: invalid host 'a b'"),
+        (["--backend", "remote"], "--backend remote requires --remote-host USER@MACHINE"),
+        (["--host", "lab"], "--remote-host lab requires --backend remote"),
+        (["--backend", "remote", "--host", "a b"], "--remote-host: invalid host 'a b'"),
         (["--backend", "remote", "--host=-oProxyCommand=x"], "invalid host '-oProxyCommand=x'"),
         (
             ["--backend", "remote", "--host", "lab", "--use-slurm"],

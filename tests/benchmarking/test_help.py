@@ -26,7 +26,7 @@ SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
 """Flags whose default needs no description: off, or none."""
 WITHOUT_DEFAULT = {
     "run_hardware_benchmark": {"model_id", "description", "compare_to", "turn"},
-    "batch_benchmark": {"models", "model_list", "benches", "description", "report", "turn"},
+    "batch_benchmark": {"model_ids", "models", "model_list", "benches", "description", "report", "turn"},
     "compare_onnx": {"model_id", "description"},
     "export_to_onnx": {"model_id", "output_dir"},
     "ab": {"a", "b", "description"},
@@ -55,6 +55,8 @@ def examples(text: str) -> list[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_has_help_with_its_default(command: str) -> None:
     for action in flags_of(parser_of(command)):
+        if action.help == argparse.SUPPRESS:
+            continue
         assert action.help, action.dest
         is_plain = isinstance(action, SWITCHES) or action.dest in WITHOUT_DEFAULT.get(command, set())
         assert is_plain or "(default: " in action.help, (action.dest, action.help)
@@ -69,6 +71,30 @@ def test_help_ends_with_three_examples_that_parse(command: str) -> None:
         words = shlex.split(line.removeprefix("benchhouse "))
         assert words[0] == command
         parser.parse_args(words[1:])
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_has_fewer_than_60_lines_and_help_all_has_every_flag(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    parser = parser_of(command)
+    assert len(parser.format_help().splitlines()) < 60
+    full = parser.format_full_help()
+    shown = [one for one in parser._actions if one.help != argparse.SUPPRESS]
+    assert [one.option_strings for one in shown if one.option_strings and one.option_strings[-1] not in full] == []
+    hidden = [one for one in shown if one.option_strings and one.option_strings[-1] not in parser.format_help()]
+    assert not hidden or "--help-all" in parser.format_help()
+
+
+def test_help_options_lists_the_options_of_one_runtime_or_of_all(capsys):
+    assert cli.main(["load", "--help-options", "openvino"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("openvino:")
+    assert "--hint" in out
+    assert "--compile-mode" not in out
+    assert cli.main(["run", "--help-options"]) == 0
+    assert "compiled:" in capsys.readouterr().out
+    assert cli.main(["run", "--help-options", "openvin"]) == 2
+    assert "did you mean openvino" in capsys.readouterr().err
 
 
 def test_benchhouse_help_has_examples_of_existing_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -256,7 +256,7 @@ def test_cache_dir_selects_another_cache(capsys, tmp_path, monkeypatch):
     assert json.loads(capsys.readouterr().out)["builds"] == []
     (tmp_path / "file").write_text("")
     assert main(["list", "--cache-dir", str(tmp_path / "file")]) == 2
-    assert "is a file: choose a folder" in capsys.readouterr().err
+    assert "takes a folder" in capsys.readouterr().err
 
 
 def test_lean_cache_deletes_new_builds_and_keeps_old_ones():

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -21,6 +20,7 @@ from benchmarking.core.child_process import OWN_PYTHON, start
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, from_json, to_json
+from benchmarking.core.suggestions import meant_by
 from benchmarking.devices.support.handles import SEPARATOR, combine_devices, selectors
 from benchmarking.devices.support.kinds import PACKAGE, kinds, names_with
 
@@ -102,7 +102,7 @@ def check_known(request: str) -> None:
     name = request.partition(":")[0]
     if name in kinds_known:
         return
-    near = get_close_matches(name.lower(), (*kinds_known, AUTO), n=2, cutoff=0.6)
+    near = meant_by(name, (*kinds_known, AUTO))
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
         f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}. Other devices, including "

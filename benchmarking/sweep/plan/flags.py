@@ -14,6 +14,7 @@ from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.command_line import add_model_id, default_database, dimension, input_value
 from benchmarking.core.errors import UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.records import Precision
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
@@ -40,7 +41,7 @@ def add_model(group: argparse._ArgumentGroup) -> None:
 
 def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
     """What only the user knows about the inputs of a graph file."""
-    group.add_argument(
+    sizes = group.add_argument(
         "--dim",
         type=dimension,
         action="append",
@@ -48,7 +49,7 @@ def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=N",
         help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable (default: guessed, printed)",
     )
-    group.add_argument(
+    values = group.add_argument(
         "--input",
         type=input_value,
         action="append",
@@ -56,7 +57,8 @@ def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help="value of an input of such a file, as in sr=16000; repeatable (default: random)",
     )
-    group.add_argument("--inputs", metavar="FILE", help=".npz file with whole inputs by name (default: none)")
+    file = group.add_argument("--inputs", metavar="FILE", help=".npz file with whole inputs by name (default: none)")
+    few_need(sizes, values, file)
 
 
 def graph_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -82,13 +84,12 @@ def add_runtime(
     group: argparse._ArgumentGroup, words: str, *, several: bool = False, default_words: str | None = None
 ) -> None:
     """The runtime, or with `several` a list of them; `words` say what the command does with it."""
-    runtimes_here = ", ".join(runtime.name for runtime in runtimes() if runtime.runs_models)
     add_settings(
         group,
         MEASURING,
         "runtime",
         lists=("runtime",) if several else (),
-        helps={"runtime": f"{runtimes_here}; {words}"},
+        helps={"runtime": f"{MEASURING['runtime'].help}; {words}"},
         default_words={"runtime": default_words or f"the device's own, else {default_runtime()}"},
     )
 
@@ -127,14 +128,17 @@ def add_builds(parser: argparse.ArgumentParser) -> None:
 
 
 def use_cache_dir(cache_dir: str | None) -> None:
-    """Use the folder as the cache of this process and its workers. Raises UsageError for a path that is not a
-    folder."""
+    """Use the folder as the cache of this process and its workers."""
     if cache_dir is None:
         return
     path = Path(cache_dir).expanduser().absolute()
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"--cache-dir {cache_dir} is a file: choose a folder")
     os.environ[CACHE_VARIABLE] = str(path)
+
+
+def add_saved(group: argparse._ArgumentGroup) -> None:
+    """Whether runs are saved, in a command that saves by default: `arguments.save`."""
+    group.add_argument("--no-save", dest="save", action="store_false", default=True, help=SHARED["no_save"].help)
+    group.add_argument("--save", dest="save", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_keeping(group: argparse._ArgumentGroup) -> None:

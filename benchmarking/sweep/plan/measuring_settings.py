@@ -11,6 +11,7 @@ from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
 from benchmarking.core.settings import (
     COUNT,
+    FOLDER,
     NUMBER,
     SECONDS,
     SWITCH,
@@ -45,6 +46,7 @@ def of_axis(axis: Axis) -> Setting:
         default=axis.default,
         default_words=axis.default_words,
         other_flags=axis.other_flags,
+        is_rare=not axis.is_field,
         is_key=True,
         applies=MODELS_AND_BENCHES if axis.name in BENCH_AXES else MODELS,
         in_series=True,
@@ -52,7 +54,7 @@ def of_axis(axis: Axis) -> Setting:
 
 
 def _launches() -> str:
-    return ", ".join(f"{one.launches} with {name}" for name, one in PROFILES.items())
+    return ", ".join(f"{one.launches} {name}" for name, one in PROFILES.items())
 
 
 MEASURING: Mapping[str, Setting] = MappingProxyType(
@@ -60,6 +62,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
     | table(
         Setting(
             name="task",
+            is_rare=True,
             kind=WORD,
             metavar="TASK",
             help="Hugging Face task name",
@@ -70,8 +73,9 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="weights",
+            is_rare=True,
             kind=one_of(WEIGHTS_CHOICES, "kind of weights", python="WeightsChoice"),
-            help="pretrained weights, seeded random ones, or auto: pretrained if available, else random",
+            help="weights; auto means pretrained if available, else seeded random ones",
             default="auto",
             is_key=True,
             applies=MODELS,
@@ -94,7 +98,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             plural="runtimes",
             kind=WORD,
             metavar="R",
-            help="",  # from the runtimes: `benchmarking.sweep.plan.flags`
+            help="eager, compiled, onnxruntime, openvino, ...: see benchhouse run --list-runtimes",
             is_key=True,
             applies=frozenset({"model", "script"}),
             in_series=True,
@@ -103,6 +107,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="precision",
             takes_list=True,
             plural="precisions",
+            metavar="P",
             kind=one_of(PRECISIONS, "precision", read=available, python="Precision"),
             help="precision of weights and arithmetic",
             default="float32",
@@ -111,6 +116,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="num_threads",
+            is_rare=True,
             takes_list=True,
             kind=WHOLE,
             help="intra-op threads",
@@ -121,6 +127,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="cpu_list",
+            is_rare=True,
             kind=TEXT,
             metavar="LIST",
             help="logical CPUs to run on, such as 0-3,8",
@@ -141,7 +148,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="iterations",
             kind=WHOLE,
             help="timed calls per point and launch",
-            default_words="until the confidence interval of the mean is narrow enough",
+            default_words="until precise enough",
             is_key=True,
         ),
         Setting(
@@ -155,11 +162,12 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="launches",
             kind=WHOLE,
             help="fresh processes per point",
-            default_words=f"{_launches()}; 5 for comparisons",
+            default_words=f"{_launches()}, 5 to compare",
             is_key=True,
         ),
         Setting(
             name="cold_cache",
+            is_rare=True,
             kind=SWITCH,
             default=False,
             help="flush the device's last-level cache before each timed call; results are a separate series",
@@ -168,6 +176,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="timeout",
+            is_rare=True,
             kind=SECONDS,
             help="time limit in seconds for loading, and for each point of a launch",
             default=DEFAULT_TIMEOUT_S,
@@ -176,6 +185,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="skip_unsupported",
+            is_rare=True,
             kind=SWITCH,
             default=False,
             help="record unsupported points as skipped, with the reason (default: refuse the run)",
@@ -183,14 +193,15 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="cache_dir",
+            is_rare=True,
             short_flag="-d",
-            kind=WORD,
-            metavar="DIR",
+            kind=FOLDER,
             help="folder of cached artifacts",
             default_words=f"${CACHE_VARIABLE}, else the user's cache folder",
         ),
         Setting(
             name="rebuild",
+            is_rare=True,
             kind=one_of(REBUILDS, "rebuild", python="Rebuild"),
             help="when to rebuild cached artifacts: exports, engines and reference outputs",
             default="if_needed",
@@ -199,6 +210,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="lean_cache",
+            is_rare=True,
             kind=SWITCH,
             default=False,
             help="delete the artifacts built by this command when it ends",

@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any, NoReturn
 
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.errors import UsageError
+from benchmarking.core.help_texts import OPTIONS, few_need
 from benchmarking.core.records import Cell, Scalar, Workload
+from benchmarking.core.suggestions import unknown_name
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import stdout_page
 
 RUNTIMES = "benchmarking.runtimes"
 
@@ -32,14 +37,34 @@ def runtimes() -> list[Runtime]:
 
 
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each option, in a separate group."""
+    """Add a flag for each option, in a group that --help-options shows, and that flag."""
+    parser.add_argument(
+        "--help-options", nargs="?", const="", metavar="RUNTIME", action=_HelpOptions, help=argparse.SUPPRESS
+    )
     group = parser.add_argument_group(
-        "runtime options",
+        OPTIONS,
         "Runtimes that support an option are in brackets. Runs with different values are separate series.",
     )
+    few_need(group)
     for by_runtime in runtime_options().values():
         option = next(iter(by_runtime.values()))
         group.add_argument(option.flag, metavar="VALUE", help=help_text(by_runtime))
+
+
+class _HelpOptions(argparse.Action):
+    """Prints the options of the named runtime, or of all."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, values: Any, *__: object) -> NoReturn:
+        declared = {runtime.name: [one for one in runtime.declared_options if one.has_flag] for runtime in runtimes()}
+        if values and values not in declared:
+            parser.error(f"--help-options: {unknown_name(values, tuple(declared), 'runtime')}")
+        for name, options in declared.items():
+            if values in ("", name) and options:
+                rows = tuple((option.flag, " ".join([option.help, option.values_in_words])) for option in options)
+                print(f"{name}:\n{table_text(Table(headings=('option', 'chooses'), rows=rows), stdout_page())}\n")
+            elif values == name:
+                print(f"{name}: no options")
+        parser.exit()
 
 
 def help_text(by_runtime: Mapping[str, Option]) -> str:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
+PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
     *("task", "weights", "config_hash", "origin_definition"),
     *POINT_COLUMNS,
-    *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
+    *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "time_to_first_token_ms"),
+    *PERCENTILES,
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
 )
 IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
@@ -123,7 +125,7 @@ def _option(row: Row) -> Option:
     columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
     return Option(
-        **{name: row[name] for name in (*columns, "validity", "latency_p99_ms", "output_error")},
+        **{name: row[name] for name in (*columns, *PERCENTILES, "validity", "output_error")},
         runtime_mode=_mode(row),
         point=point,
         doubts=doubt_kinds(row["extra"]),

@@ -26,14 +26,18 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.yaml_files import read_yaml
 
-Quantity = Literal["latency", "latency_p99", "ttft", "memory", "energy", "throughput", "cost"]
+Quantity = Literal[
+    "latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput", "cost"
+]
 Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
 AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
 """The axes of the front, and the values of --prefer."""
-WAITING: tuple[Quantity, ...] = ("latency", "latency_p99", "ttft")
+WAITING: tuple[Quantity, ...] = ("latency", "latency_p90", "latency_p95", "latency_p99", "ttft")
 """Limits on times that a user waits for."""
 UNITS: Mapping[Quantity, str] = {
     "latency": "ms",
+    "latency_p90": "ms",
+    "latency_p95": "ms",
     "latency_p99": "ms",
     "ttft": "ms",
     "memory": "MB",
@@ -96,6 +100,8 @@ class Option:
     """Upper end of the median's 95 % interval; None with too few samples."""
     is_between: bool = False
     """Whether the interval covers the variation between launches, not only between calls."""
+    latency_p90_ms: float | None = None
+    latency_p95_ms: float | None = None
     latency_p99_ms: float | None = None
     ttft_ms: float | None = None
     memory_mb: float | None = None
@@ -250,6 +256,8 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
         return option.cost, None if option.cost is not None else "no price"
     value, column = {
         "latency": (high, "latency_median_ms"),
+        "latency_p90": (option.latency_p90_ms, "latency_p90_ms"),
+        "latency_p95": (option.latency_p95_ms, "latency_p95_ms"),
         "latency_p99": (option.latency_p99_ms, "latency_p99_ms"),
         "ttft": (option.ttft_ms, "time_to_first_token_ms"),
         "memory": (option.memory_mb, "memory_peak_rss_infer_mb"),

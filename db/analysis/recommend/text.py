@@ -30,6 +30,8 @@ from db.values import optional_number
 
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",
+    "latency_p90": "p90 latency",
+    "latency_p95": "p95 latency",
     "latency_p99": "p99 latency",
     "ttft": "time to first token",
     "memory": "peak memory",
@@ -53,7 +55,7 @@ EQUAL_NOTE = (
 )
 LIMITS_NOTE = (
     "latency limits apply to the upper end of the median's 95 % interval (up to), throughput limits to the rate at "
-    "that latency; p99, memory, energy and time to first token have no interval and are compared as measured"
+    "that latency; percentiles, memory, energy and time to first token have no interval and are compared as measured"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from dataclasses import fields
 
 import pytest
@@ -11,16 +12,29 @@ import pytest
 from benchmarking import api, cli
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.core.command_line import Parser
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import EXIT_USAGE, UsageError
+from benchmarking.core.limits import UNITS, parse_limits
 from benchmarking.core.settings import COUNT, SECONDS, TEXT, WHOLE, Setting, add_settings, check_given, given, table
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.load.load_settings import LOAD
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import Request
 from tests.docs.cli_page import parser_of
 
 MEASURING_COMMANDS = ("run", "batch", "compare-runtimes", "profile", "script", "ab", "bisect")
-INTERNAL_FIELDS = {"model_id", "axes", "shared_axes", "options", "shared_options", "build_only", "settings", "command"}
+INTERNAL_FIELDS = {
+    "model_id",
+    "axes",
+    "shared_axes",
+    "options",
+    "shared_options",
+    "build_only",
+    "settings",
+    "command",
+} | {
+    *("dims", "input_values", "inputs_file"),
+}
 """Fields of a request that are no setting of their own: made of several, or of the command."""
 
 
@@ -37,12 +51,33 @@ def test_no_two_settings_and_no_runtime_option_share_a_name_or_a_flag():
     assert SHARED.items() <= MEASURING.items()
 
 
+def test_a_load_has_its_own_settings_and_some_of_measuring_commands_with_other_words():
+    changed = {name: (MEASURING[name], LOAD[name]) for name in MEASURING if LOAD[name] is not MEASURING[name]}
+    assert set(changed) == {
+        *("precision", "timeout", "batch_size", "runtime", "device", "task", "weights", "num_threads", "concurrency"),
+        "cpu_list",
+    }
+    for name, (before, after) in changed.items():
+        assert (after.name, after.plural, after.flag, after.in_series) == (
+            name,
+            before.plural,
+            before.flag,
+            before.in_series,
+        )
+        assert after.kind.python in (before.kind.python, "str")
+    own = [flag for name, setting in LOAD.items() if name not in MEASURING for flag in spellings(setting)]
+    assert len(own) == len(set(own))
+    of_runs = {flag for name in set(MEASURING) - {"launches"} for flag in spellings(MEASURING[name])}
+    assert not of_runs & set(own)
+    assert all(name in LOAD for setting in LOAD.values() for name in (*setting.excludes, *dict(setting.needs)))
+
+
 @pytest.mark.parametrize("command", MEASURING_COMMANDS)
 def test_a_flag_with_the_name_of_a_setting_is_that_setting_in_every_command(command):
     declared = {flag: setting for setting in MEASURING.values() for flag in spellings(setting)}
     own: dict[str, argparse.Action] = parser_of(command)._option_string_actions
     for flag, action in own.items():
-        if flag in declared and not flag.startswith("--model"):
+        if flag in declared and flag not in ("--save", "--no-save"):  # two flags for one choice
             setting = declared[flag]
             assert action.dest in (setting.name, setting.plural), (command, flag)
             assert spellings(setting) <= own.keys(), (command, flag)
@@ -144,3 +179,75 @@ def test_a_setting_that_is_declared_twice_is_a_mistake():
 
 def test_every_command_has_help():
     assert set(MEASURING_COMMANDS) <= set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("command", [["load", "gpt2"], ["ab", "A", "B"], ["bisect", "a", "b"]])
+def test_commands_whose_results_are_compared_later_save_by_default(command):
+    parser = parser_of(*command[:1])
+    for flags, saves in (((), True), (("--no-save",), False), (("--save",), True)):
+        assert parser.parse_args([*command[1:], *flags]).save is saves
+    assert "(default: save both)" in " ".join(parser.format_help().split())
+
+
+@pytest.mark.parametrize("command", ["run", "compare-runtimes", "profile", "script"])
+def test_commands_with_the_names_of_scripts_save_when_asked_and_say_so(command):
+    assert "--save" in parser_of(command).format_help()
+    assert "(default: print only)" in " ".join(parser_of(command).format_help().split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "tiny-bert", "--device", "null", "--output-dir", "a_file"], "takes a folder: a_file is a file"),
+        (["run", "tiny-bert", "--device", "null", "--output-dir", "a_file/b"], "takes a folder: a_file is a file"),
+        (["run", "tiny-bert", "--device", "null", "--db-path", "a_folder"], "takes a file: a_folder is a folder"),
+        (["run", "tiny-bert", "--device", "null", "--cache-dir", "a_file"], "takes a folder: a_file is a file"),
+        (["batch", "tiny-bert", "--output-dir", "a_file"], "takes a folder"),
+        (["load", "tiny-gpt2", "--output-dir", "a_file"], "takes a folder"),
+        (["check", "--junit", "a_folder"], "takes a file"),
+        (["check", "--markdown", "nowhere/summary.md"], "nowhere is not a folder: create it first"),
+        (["show", "--db-path", "a_folder"], "takes a file"),
+    ],
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_path_of_the_wrong_kind_is_refused_before_anything_runs(tmp_path, monkeypatch, capsys, words, message, dry):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").write_text("kept")
+    (tmp_path / "a_folder").mkdir()
+    dry = dry if words[0] in ("run", "batch") else ()
+    assert cli.main([*words, *dry]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert message in err
+    assert (tmp_path / "a_file").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "a_folder"]
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("ttft:500ms,tpot:0.05s", {"ttft": 500.0, "tpot": 50.0}),
+        ("latency_p95: 50 ms, memory:2GB", {"latency_p95": 50.0, "memory": 2000.0}),
+        ("throughput:30,energy:1.5J", {"throughput": 30.0, "energy": 1.5}),
+    ],
+)
+def test_limits_have_one_notation(text, limits):
+    assert parse_limits(text, tuple(UNITS)) == limits
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("itl:5ms", "unknown limit 'itl'"),
+        ("tftt:5ms", "did you mean ttft"),
+        ("ttft:5", "ttft takes a unit of us, ms, s"),
+        ("memory:2ms", "memory takes a unit of MB, GB"),
+        ("ttft:5ms,ttft:6ms", "limited twice"),
+        ("ttft:0ms", "a number above 0"),
+        ("ttft<5ms", "takes limits such as ttft:500ms"),
+        (" ", "got nothing"),
+    ],
+)
+def test_a_limit_that_is_none_says_what_one_is(text, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        parse_limits(text, tuple(UNITS))

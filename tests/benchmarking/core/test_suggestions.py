@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from benchmarking import cli
-from benchmarking.core.command_line import Parser, add_aliases, add_model_id, typed_as
+from benchmarking.core.command_line import Parser, add_aliases, add_model_id, positive_seconds, typed_as
 from benchmarking.core.errors import EXIT_USAGE
 from benchmarking.core.suggestions import OTHER_WORDS, nearest, unknown_flag, unknown_name
 from tests.docs.cli_page import parser_of
@@ -41,6 +41,7 @@ def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_fl
         ("load", "--max-concurrency", "it is called --concurrency here"),
         ("load", "--base-url", "it is called --url here"),
         ("load", "--burstiness", "--arrivals gamma"),
+        ("load", "--rate", "it is called --request-rates here"),
         ("show", "--device", "results are selected by device=VALUE"),
         ("recommend", "--runtime", "results are selected by --among runtime=VALUE"),
         ("cache list", "--jsn", "did you mean --json?"),
@@ -54,6 +55,51 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
     assert (out, len(err.splitlines())) == ("", 1)
     assert err.startswith(f"benchhouse {command}: error: unknown flag {typed.partition('=')[0]}: ")
     assert answer in err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("gate", "did you mean check?"),
+        ("bench gpt2", "did you mean run?"),
+        ("loadtest", "did you mean load?"),
+        ("compare eager onnxruntime", "did you mean runtime=eager?"),
+        ("run gpt2 --backend onnxruntime", "a --runtime"),
+        ("run tiny-gpt2 --runtime pytorch --device cpu", "did you mean eager?"),
+        ("run gpt2 --precision fp16", "did you mean float16?"),
+        ("run tiny-gpt2 --device gpu", "Did you mean cuda?"),
+        ("run gpt2 --batch-size 1-8", "a list is written 1,2,4"),
+        ("run gpt2 bert", "benchhouse batch takes several"),
+        ("recommend gpt2 --max-latency 20", "it is called --limit here"),
+        ("recommend gpt2 --limit latency:20", "latency takes a unit of us, ms, s, min"),
+        ("check --baseline main", "benchhouse compare A B compares two builds"),
+        ("check --threshold 5", "there is no threshold to set"),
+        ("check --format junit", "it is called --junit or --markdown or --json here"),
+        ("check --metric latency", "did you mean latency_median_ms?"),
+        ("check --metric p99", "did you mean latency_p99_ms?"),
+        ("load http://127.0.0.1:8000/v1", "give it with --url"),
+        ("load --url 127.0.0.1:8000 m", "--url takes an address such as http://127.0.0.1:8000/v1"),
+        ("load --port 8000 m", "it is called --url here"),
+        ("load m --url http://127.0.0.1:8000/v1 --request-rate inf", "requires --num-requests"),
+        ("load m --url http://127.0.0.1:8000/v1 --limit ttft<500ms", "takes limits such as ttft:500ms"),
+        ("load m --backend vllm", "it is called --engine or --runtime here"),
+        ("export --csv", "it is called --format here"),
+    ],
+)
+def test_a_wrong_guess_in_choosing_a_runtime_gating_or_load_testing_gets_a_suggestion(capsys, words, answer):
+    assert cli.main(words.split()) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert answer in err
+
+
+def test_durations_take_units():
+    assert [positive_seconds(text) for text in ("90", "90s", "2m", "500ms", "1h")] == [90, 90, 120, 0.5, 3600]
+
+
+def test_help_with_a_command_is_the_help_of_that_command(capsys):
+    assert cli.main(["help", "check"]) == 0
+    assert capsys.readouterr().out.startswith("usage: benchhouse check ")
 
 
 def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under_its_present_name():

@@ -78,15 +78,15 @@ def stored(tmp_path_factory):
         patch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
         code = load_server.main(
             [
-                *("--url", url, "--model", "some-model", "--engine", "some-engine", "--request-rate", "20,40"),
-                *("--num-requests", "10", "--output-length", "4", "--slo", "ttft:10s", "--capacity-seconds", "0.2"),
+                *("--url", url, "some-model", "--engine", "some-engine", "--request-rate", "20,40"),
+                *("--num-requests", "10", "--output-length", "4", "--limit", "ttft:10s", "--capacity-seconds", "0.2"),
                 *("--repetitions", "2", "--save", "--quiet", "--db-path", str(folder / "a.duckdb")),
                 *("--output-dir", str(folder / "runs"), "--tag", "suite=x"),
             ]
         )
         again = [
-            *("--url", url, "--model", "some-model", "--engine", "some-engine", "--request-rate", "40,80"),
-            *("--num-requests", "6", "--output-length", "2", "--slo", "ttft:20s", "--capacity-seconds", "0"),
+            *("--url", url, "some-model", "--engine", "some-engine", "--request-rate", "40,80"),
+            *("--num-requests", "6", "--output-length", "2", "--limit", "ttft:20s", "--capacity-seconds", "0"),
             *("--find-rate", "--save", "--quiet", "--db-path", str(folder / "a.duckdb")),
             *("--output-dir", str(folder / "searches")),
         ]
@@ -180,7 +180,7 @@ def test_a_prefix_cache_is_detected_from_server_counters_if_replies_do_not_repor
     said = []
     monkeypatch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0, itl_s=0, metrics=COUNTERS)) as url:
-        asked = ("--url", url, "--model", "m", "--num-requests", "6", "--output-length", "2", *flags)
+        asked = ("m", "--url", url, "--num-requests", "6", "--output-length", "2", *flags)
         assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
     found = [one.evidence["cached_share"] for one in said[0].results[0].doubts if one.kind == "prefix_cache_hit"]
     assert found == pytest.approx(shares)
@@ -363,15 +363,15 @@ def test_the_search_has_a_one_sentence_summary(stored, capsys):
             ["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"],
             "exceed the limit of 100000000 per level",
         ),
-        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --slo and two rates"),
+        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
         (["--url", "http://x/v1", "--request-rate", "inf"], "--request-rate inf requires --num-requests"),
         (["--url", "http://x/v1", "--tokenizer", "nowhere"], "--tokenizer nowhere: expected a local folder"),
         (["--url", "http://x/v1", "--shared-prefix", "2"], "a share from 0 to 1"),
         (["--url", "http://x/v1", "--arrivals", "gamma"], "--arrivals requires --request-rate"),
         (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation requires --arrivals gamma"),
-        (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime requires MODEL instead of --url: use --engine"),
-        (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size requires MODEL instead of --url"),
+        (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime requires MODEL without --url: use --engine"),
+        (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size requires MODEL without --url"),
         (["--url", "http://x/v1", "--concurrency", "200001"], "200001 requests exceed the limit of 200000 per level"),
         (["--url", "http://127.0.0.1:99999/v1"], "--url takes an address such as"),
         (["--url", "http://127.0.0.1:http/v1"], "--url takes an address such as"),

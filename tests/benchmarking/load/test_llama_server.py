@@ -27,7 +27,7 @@ def levels(tmp_path_factory):
             [
                 *("--url", url, "--model", "tiny", "--engine", "llama-server", "--concurrency", "1,4", "--quiet"),
                 *("--num-requests", str(REQUESTS), "--warmup-requests", "10", "--input-length", "8"),
-                *("--output-length", str(TOKENS), "--capacity-seconds", "0", "--slo", "ttft:60s", "--save"),
+                *("--output-length", str(TOKENS), "--capacity-seconds", "0", "--limit", "ttft:60s", "--save"),
                 *("--db-path", str(folder / "a.duckdb"), "--output-dir", str(folder)),
             ]
         )

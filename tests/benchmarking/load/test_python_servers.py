@@ -124,7 +124,16 @@ def loaded(server: tuple[str, str, str], folder: Path, *flags: str) -> list[dict
     code = load_server.main(
         [
             *("--url", url, "--model", model, "--engine", name, "--quiet", "--num-requests", str(REQUESTS)),
-            *("--warmup-requests", "4", "--output-length", str(TOKENS), "--capacity-seconds", "0", "--slo", "ttft:60s"),
+            *(
+                "--warmup-requests",
+                "4",
+                "--output-length",
+                str(TOKENS),
+                "--capacity-seconds",
+                "0",
+                "--limit",
+                "ttft:60s",
+            ),
             *("--save", "--db-path", str(folder / "a.duckdb"), "--output-dir", str(folder), *flags),
         ]
     )

@@ -183,7 +183,7 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
     rows = [f'{{"timestamp": {500 * i}, "input_length": {4 + i % 3}, "output_length": 3}}' for i in range(12)]
     (tmp_path / "trace.jsonl").write_text("\n".join(rows))
     flags = [
-        *("tiny-llama", "--num-requests", "12", "--slo", "e2e:50s", "--save", "--quiet"),
+        *("tiny-llama", "--num-requests", "12", "--limit", "e2e:50s", "--save", "--quiet"),
         *("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path / "runs")),
     ]
     closed = ["--device", "null", "--concurrency", "2", "--batch-size", "2", "--input-length=8", "--output-length=4"]

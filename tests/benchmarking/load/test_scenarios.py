@@ -135,7 +135,7 @@ def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenario")
     flags = [
         *("tiny-gpt2", "--device", "cpu", "--scenario", "server", "--request-rate", "20", "--num-requests", "40"),
-        *("--slo", "ttft:5s,tpot:1s", "--input-length", "8", "--output-length", "4", "--num-threads", "1"),
+        *("--limit", "ttft:5s,tpot:1s", "--input-length", "8", "--output-length", "4", "--num-threads", "1"),
         *("--loadgen-logs", str(folder / "logs"), "--save", "--quiet", "--db-path", str(folder / "a.duckdb")),
         *("--output-dir", str(folder / "runs")),
     ]
@@ -210,11 +210,11 @@ def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker
     ("flags", "words"),
     [
         ([], "nothing to load"),
-        (["gpt2", "--url", "http://x/v1", "--scenario", "offline"], "exclude each other: remove one"),
+        (["gpt2", "--url", "http://x/v1", "--scenario", "offline"], "--scenario requires MODEL without --url"),
         (["--url", "http://x/v1", "--model", "m", "--scenario", "offline"], "--scenario requires MODEL"),
-        (["gpt2", "--scenario", "server", "--slo", "e2e:1s"], "--scenario server requires --request-rate"),
-        (["gpt2", "--scenario", "server", "--request-rate", "1"], "requires --slo with e2e"),
-        (["gpt2", "--scenario", "server", "--request-rate", "1", "--slo", "ttft:1s"], "requires --slo with e2e"),
+        (["gpt2", "--scenario", "server", "--limit", "e2e:1s"], "--scenario server requires --request-rate"),
+        (["gpt2", "--scenario", "server", "--request-rate", "1"], "requires --limit with e2e"),
+        (["gpt2", "--scenario", "server", "--request-rate", "1", "--limit", "ttft:1s"], "requires --limit with e2e"),
         (["gpt2", "--scenario", "offline"], "requires --num-requests"),
         (["gpt2", "--scenario", "single-stream", "--concurrency", "2"], "--concurrency and --scenario exclude"),
         (
@@ -222,7 +222,7 @@ def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker
             "--arrivals and --scenario exclude each other",
         ),
         (["gpt2", "--scenario", "single-stream", "--request-rate", "2"], "single-stream has no rate"),
-        (["gpt2", "--scenario", "single-stream", "--find-rate"], "--find-rate requires --slo and two rates"),
+        (["gpt2", "--scenario", "single-stream", "--find-rate"], "--find-rate requires --limit"),
         (["gpt2", "--scenario", "single-stream", "--engine", "vllm"], "--engine requires --url"),
         (["gpt2", "--scenario", "offline", "--num-requests", "10000000"], "200000"),
         (["gpt2", "--scenario", "single-stream", "--input-length", "uniform:1-9"], "fixed lengths: set --input-length"),

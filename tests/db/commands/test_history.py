@@ -96,9 +96,9 @@ def test_history_shows_the_selection_but_detects_changes_in_the_whole_series(ask
 
 
 def test_history_shows_as_many_series_as_the_limit_and_counts_the_rest(asked):
-    code, out, err = asked("history", "--limit", "2")
+    code, out, err = asked("history", "--rows", "2")
     assert (code, out.count("b1 s32")) == (0, 2)
-    assert err == "benchhouse history: 2 of 4 series: narrow the selection, or raise --limit\n"
+    assert err == "benchhouse history: 2 of 4 series: narrow the selection, or raise --rows\n"
     assert [line.split()[1] for line in asked("history", "--only-changes")[1].splitlines() if "b1 s32" in line] == [
         *("bert", "gpt2", "vit")
     ]
@@ -122,7 +122,7 @@ def test_history_with_nothing_to_show_is_not_enough_data(asked):
     [
         (("history", "--metric", "latency"), "unknown metric 'latency'"),
         (("history", "modell=gpt2"), "unknown selection 'modell'"),
-        (("history", "--limit", "0"), "takes a whole number from 1"),
+        (("history", "--rows", "0"), "takes a whole number from 1"),
         (("regressions", "--since", "yesterday"), "expected a date or time in ISO 8601"),
         (("regressions", "--metric", "latency_median_ms,speed"), "unknown metric 'speed'"),
         (("series", "alias", "zzzz", "yyyy", "--reason", "x"), "no series has an id that begins with 'zzzz'"),

@@ -64,10 +64,10 @@ def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_dat
 
 
 def test_a_selection_and_a_limit_narrow_it(show, asked_database):
-    code, out, err = show(asked_database, "model=gpt2|vit", "--limit", "5", "--json")
+    code, out, err = show(asked_database, "model=gpt2|vit", "--rows", "5", "--json")
     assert code == EXIT_OK
     assert [row["model_id"] for row in json.loads(out)] == [*["vit"] * 4, "gpt2"]
-    assert "5 of 6 series: narrow the selection, or raise --limit" in err
+    assert "5 of 6 series: narrow the selection, or raise --rows" in err
 
 
 def test_an_empty_selection_is_reported(show, asked_database):
@@ -76,7 +76,7 @@ def test_an_empty_selection_is_reported(show, asked_database):
     assert "no results in model=none" in err
 
 
-@pytest.mark.parametrize("arguments", [("nosuch=1",), ("--metric", "latency"), ("--limit", "0")])
+@pytest.mark.parametrize("arguments", [("nosuch=1",), ("--metric", "latency"), ("--rows", "0")])
 def test_wrong_arguments_are_usage_errors(show, asked_database, arguments):
     try:
         code = show(asked_database, *arguments)[0]

@@ -1,0 +1,52 @@
+"""Limits in one grammar for all commands: "ttft:500ms,tpot:50ms,e2e:2s,latency_p95:50ms,memory:2GB"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.suggestions import unknown_name
+
+PART = re.compile(r"([a-z0-9_]+)\s*:\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)")
+TIMES: Mapping[str, float] = MappingProxyType({"us": 0.001, "ms": 1.0, "s": 1000.0, "min": 60_000.0})
+"""Units of times, in ms."""
+SIZES: Mapping[str, float] = MappingProxyType({"MB": 1.0, "GB": 1000.0, "TB": 1_000_000.0})
+"""Units of memory, in MB of 10^6 bytes."""
+UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        **dict.fromkeys(("ttft", "tpot", "e2e", "latency", "latency_p90", "latency_p95", "latency_p99"), TIMES),
+        "memory": SIZES,
+        "energy": {"J": 1.0, "kJ": 1000.0},
+        "throughput": {"/s": 1.0, "": 1.0},
+    }
+)
+"""What can be limited -> its units, in the one that values are returned in."""
+
+
+def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
+    """The limits by name, in ms, MB, J or per second. `names` are those that the command knows. Raises UsageError."""
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = PART.fullmatch(part)
+        if match is None:
+            raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}")
+        name, value, unit = match.groups()
+        if name not in names:
+            raise UsageError(f"--limit {part}: {unknown_name(name, tuple(names), 'limit')}")
+        if name in found:
+            raise UsageError(f"--limit: {name} is limited twice: remove one")
+        if unit not in UNITS[name]:
+            raise UsageError(f"--limit {part}: {name} takes a unit of {', '.join(filter(None, UNITS[name]))}")
+        if not float(value) > 0:
+            raise UsageError(f"--limit {part}: takes a number above 0")
+        found[name] = float(value) * UNITS[name][unit]
+    if not found:
+        raise UsageError(f"--limit takes limits such as {_example(names)}: got nothing")
+    return found
+
+
+def _example(names: Collection[str]) -> str:
+    examples = {"ttft": "500ms", "tpot": "50ms", "e2e": "2s", "latency": "20ms", "latency_p95": "50ms", "memory": "2GB"}
+    return ",".join(f"{name}:{value}" for name, value in examples.items() if name in names)

@@ -1,0 +1,324 @@
+"""The settings of load tests, beside those of a model (`benchmarking.sweep.plan.measuring_settings`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from benchmarking.core.command_line import positive_rates
+from benchmarking.core.records import PRECISIONS
+from benchmarking.core.settings import (
+    COUNT,
+    NUMBER,
+    NUMBER_FROM_0,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    WORD,
+    Kind,
+    Setting,
+    one_of,
+    table,
+)
+from benchmarking.load.traffic import ARRIVALS
+from benchmarking.measure.loadgen import SCENARIOS
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+
+SERVERS, MODELS = frozenset({"server"}), frozenset({"model"})
+NOTHING_SHARED = "calls on this machine share no text and no connection"
+OWN_SETTINGS = "the server has its own settings"
+
+
+RATES = replace(NUMBER, parse_list=positive_rates)
+FILE = Kind(metavar="FILE", python="Path", parse=Path, check=lambda value, text: Path(value))
+
+
+def _of_model(name: str, **changes: object) -> Setting:
+    """A setting of measuring commands, for MODEL only."""
+    return replace(MEASURING[name], applies=MODELS, why_not=OWN_SETTINGS, **changes)  # type: ignore[arg-type]
+
+
+LOAD: Mapping[str, Setting] = MappingProxyType(
+    {**MEASURING}
+    | table(
+        # The server.
+        Setting(name="url", kind=TEXT, metavar="URL", help="address of the server, with /v1"),
+        Setting(
+            name="endpoint",
+            is_rare=True,
+            kind=one_of(("completions", "chat"), "endpoint"),
+            help="API endpoint",
+            default="completions",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            in_series=True,
+        ),
+        Setting(
+            name="engine",
+            kind=WORD,
+            help="engine of the server, stored in the column runtime",
+            default="server",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            in_series=True,
+        ),
+        replace(
+            MEASURING["precision"],
+            kind=one_of((*PRECISIONS, "other", "unknown"), "precision"),
+            help="precision of the weights",
+            default=None,
+            default_words="unknown, or float32 for MODEL",
+            is_rare=True,
+        ),
+        Setting(
+            name="hardware",
+            is_rare=True,
+            kind=WORD,
+            help="name of the server's device, such as 'NVIDIA H100'",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            in_series=True,
+        ),
+        Setting(
+            name="tokenizer",
+            kind=FILE,
+            metavar="DIR",
+            help="local folder of a tokenizer, to count tokens that the server does not report",
+            default_words="chunks count",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            is_rare=True,
+        ),
+        Setting(
+            name="ca_file",
+            kind=WORD,
+            metavar="FILE",
+            help="file of trusted CA certificates, PEM",
+            default_words="the system's",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            is_rare=True,
+        ),
+        Setting(
+            name="http2",
+            kind=SWITCH,
+            default=False,
+            help="use HTTP/2: negotiated over https, with prior knowledge over http (default: HTTP/1.1)",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            is_rare=True,
+        ),
+        replace(MEASURING["timeout"], help="time limit per request in seconds", default=120.0),
+        # The model on this machine.
+        Setting(
+            name="scenario",
+            is_rare=True,
+            kind=one_of(SCENARIOS, "scenario"),
+            help="MLPerf scenario, whose queries MLPerf's loadgen issues",
+            default_words="a loop",
+            applies=MODELS,
+            why_not="loadgen tests a model on this machine",
+            in_series=True,
+        ),
+        Setting(
+            name="samples_per_query",
+            kind=WHOLE,
+            help="samples per query of multi-stream",
+            default=8,
+            applies=MODELS,
+            why_not=OWN_SETTINGS,
+            needs=(("scenario", None),),
+            is_rare=True,
+        ),
+        Setting(
+            name="loadgen_logs",
+            kind=WORD,
+            metavar="DIR",
+            help="folder for loadgen's logs",
+            default_words="not kept",
+            applies=MODELS,
+            why_not=OWN_SETTINGS,
+            needs=(("scenario", None),),
+            is_rare=True,
+        ),
+        _of_model(
+            "batch_size",
+            default=1,
+            help="maximum requests per call, or at once in an engine with continuous batching",
+        ),
+        replace(MEASURING["runtime"], applies=MODELS, why_not="use --engine for the server's"),
+        _of_model("device"),
+        _of_model("task"),
+        _of_model("weights"),
+        _of_model("num_threads"),
+        # The levels.
+        replace(
+            MEASURING["concurrency"],
+            help="closed loop: requests in flight",
+            applies=frozenset(),
+            excludes=("scenario", "request_rate"),
+        ),
+        Setting(
+            name="request_rate",
+            plural="request_rates",
+            takes_list=True,
+            kind=RATES,
+            metavar="R",
+            help="open loop: requests per second; inf: all --num-requests at once",
+            in_series=True,
+        ),
+        Setting(
+            name="find_rate",
+            kind=SWITCH,
+            default=False,
+            help="highest rate that meets --limit, between two, in up to 44 durations",
+            needs=(("limit", None), ("request_rate", None)),
+        ),
+        Setting(
+            name="limit",
+            plural="limits",
+            kind=TEXT,
+            metavar="LIMITS",
+            help="latency limits: ttft:500ms,tpot:50ms,e2e:2s",
+            default_words="none",
+            other_flags=("--slo",),
+        ),
+        Setting(name="duration", kind=SECONDS, help="seconds per level during which requests start", default=30.0),
+        Setting(name="num_requests", kind=WHOLE, help="requests per level, instead of --duration"),
+        Setting(
+            name="repetitions",
+            kind=WHOLE,
+            help="repetitions per level, with fresh arrivals and processes",
+            default=1,
+            other_flags=("--repeat", "--launches"),
+        ),
+        Setting(
+            name="warmup_requests",
+            kind=COUNT,
+            help="requests to warm up before each level",
+            default=2,
+            is_rare=True,
+        ),
+        # The traffic.
+        Setting(
+            name="arrivals",
+            kind=one_of(ARRIVALS, "arrival process"),
+            help="arrival process of an open loop",
+            default="poisson",
+            needs=(("request_rate", None),),
+            excludes=("scenario",),
+            in_series=True,
+        ),
+        Setting(
+            name="variation",
+            kind=NUMBER,
+            metavar="CV",
+            help="coefficient of variation of gamma arrivals",
+            default=1.0,
+            needs=(("arrivals", "gamma"),),
+            is_rare=True,
+            in_series=True,
+        ),
+        Setting(
+            name="burst",
+            kind=WHOLE,
+            help="requests per burst",
+            default=8,
+            needs=(("arrivals", "burst"),),
+            is_rare=True,
+            in_series=True,
+        ),
+        Setting(
+            name="input_length",
+            kind=TEXT,
+            metavar="N",
+            help="words per prompt: 128, uniform:64-256, normal:128+-32",
+            default="128",
+            in_series=True,
+        ),
+        Setting(
+            name="prompt_ids",
+            kind=WHOLE,
+            help="send prompts of exact length as token ids below N, the vocabulary size",
+            default_words="text",
+            needs=(("endpoint", "completions"),),
+            excludes=("turns",),
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            is_rare=True,
+            in_series=True,
+        ),
+        Setting(
+            name="output_length",
+            kind=TEXT,
+            metavar="N",
+            help="tokens to generate per request, in the same notation",
+            default="64",
+            in_series=True,
+        ),
+        Setting(
+            name="shared_prefix",
+            is_rare=True,
+            kind=NUMBER_FROM_0,
+            metavar="SHARE",
+            help="share of each prompt that all prompts have in common, 0 to 1",
+            default=0.0,
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            in_series=True,
+        ),
+        Setting(
+            name="turns",
+            is_rare=True,
+            kind=WHOLE,
+            help="turns per conversation",
+            default=1,
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            in_series=True,
+        ),
+        Setting(
+            name="trace",
+            is_rare=True,
+            kind=FILE,
+            help="trace file with arrivals and lengths, in Mooncake's or Azure's format",
+            needs=(("request_rate", None),),
+            excludes=("scenario", "sharegpt"),
+            in_series=True,
+        ),
+        Setting(
+            name="sharegpt",
+            kind=FILE,
+            help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
+            excludes=("scenario",),
+            is_rare=True,
+            in_series=True,
+        ),
+        Setting(
+            name="seed",
+            kind=COUNT,
+            help="random seed of arrivals, lengths and prompts",
+            default=0,
+            is_rare=True,
+            in_series=True,
+        ),
+        # The generator.
+        replace(
+            MEASURING["cpu_list"],
+            help="logical CPUs of the generator (not the server's), or of MODEL, such as 0-1",
+            applies=frozenset(),
+        ),
+        Setting(
+            name="capacity_seconds",
+            kind=NUMBER_FROM_0,
+            metavar="S",
+            help="seconds for measuring the generator's own maximum rate; 0 skips it",
+            default=1.0,
+            is_rare=True,
+        ),
+    )
+)
+"""The settings of `benchhouse load`, with those of measuring commands, of which it uses some."""
