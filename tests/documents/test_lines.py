@@ -1,0 +1,216 @@
+"""Each command line of the five documents, run as it is written, on tiny models."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarking import compare_onnx, profiler
+from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.sweep.run.lock import FOLDER_VARIABLE
+from tests.documents.lines import LINES, Line
+from tests.helpers.paths import ROOT
+
+MODULES = {
+    "setup_benchmark_db.py": "db.setup_benchmark_db",
+    "run_hardware_benchmark.py": "benchmarking.run_hardware_benchmark",
+    "visualize_benchmarks.py": "visualize.visualize_benchmarks",
+    "run_benchmarks.py": "benchmarking.run_benchmarks",
+    "profiler.py": "benchmarking.profiler",
+    "compare_onnx.py": "benchmarking.compare_onnx",
+    "export_to_onnx.py": "benchmarking.export_to_onnx",
+    "benchit": "benchmarking.benchit",
+}
+MODELS = {"bert-base-uncased": "tiny-bert", "distilbert-base-uncased": "tiny-bert", "gpt2": "tiny-gpt2"}
+"""A model of the documents -> a tiny one of its family, with random weights."""
+THEIRS = """
+import logging
+import sys
+import time
+from {module} import BenchmarkConfig, BenchmarkRunner, ModelBenchmark, TimingResult, create_config_variants
+
+class Theirs(ModelBenchmark):
+    def __init__(self, logger: logging.Logger):
+        super().__init__(logger)
+    def setup_model(self, config): ...
+    def measure_time_to_first_token(self, config):
+        start = time.perf_counter(); time.sleep(0.001)
+        return time.perf_counter() - start
+    def measure_latency(self, config):
+        start = time.perf_counter(); time.sleep(0.002)
+        latency = time.perf_counter() - start
+        return TimingResult(latency=latency, tokens_per_second=config.num_tokens_to_generate / latency)
+
+def run_{name}(logger, output_dir="benchmark_results", model_id="their-model", **kwargs):
+    if "{name}" == "mock_benchmark" and not kwargs.get("enable_mock"):
+        return None
+    base = BenchmarkConfig(name=model_id, model_id=model_id, device="cpu", num_tokens_to_generate=4,
+                           measurement_iterations=3, warmup_iterations=1)
+    runner = BenchmarkRunner(logger, output_dir)
+    results = runner.run_benchmark(Theirs(logger), create_config_variants(base, {{"variant": ["eager"]}}))
+    return runner.save_results("{saved_as}", results)
+"""
+MAIN = """
+if __name__ == "__main__":
+    from benchmarking import measure_file
+    sys.exit(measure_file(__file__))
+"""
+SCRIPT = """
+import torch
+from turnkeyml.parser import parse
+
+class SmallModel(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = torch.nn.Linear(10, width)
+    def forward(self, x):
+        return self.layer(x)
+
+batch_size, pretrained = parse(["batch_size", "pretrained"])
+torch.manual_seed(0)
+for width in (5, 6):
+    SmallModel(width)(torch.rand(batch_size, 10))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A user's folder: benchmarks, scripts, the layout of ML Systems Bench, and results measured without hardware."""
+    root = tmp_path_factory.mktemp("documents")
+    for name, module, saved_as, end in (
+        ("llama_benchmark", "framework", "their_model", ""),
+        ("mock_benchmark", "framework", "mock_model", ""),
+        ("old_benchmark", "benchmarking", "old_model", MAIN),
+    ):
+        file = root / "benches" / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(THEIRS.format(module=module, name=name, saved_as=saved_as) + end)
+    for name in ("example.py", "your_script.py"):
+        (root / name).write_text(SCRIPT)
+    for name in ("models", "results"):
+        (root / name).mkdir()
+    return root
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    """Runs a line in that folder: its exit code and everything that it printed."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder / "cache"))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "locks"))  # not behind other tests: times do not matter here
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(compare_onnx, "DEFAULT_MODEL", "tiny-bert")
+
+    def run_words(words):
+        capfd.readouterr()
+        code = importlib.import_module(MODULES[words[0]]).main(words[1:])
+        out, err = capfd.readouterr()
+        return code, out + err
+
+    return run_words
+
+
+def spooled(run, folder):
+    """A run file and a database with results of the null device, which need no model."""
+    for model in ("tiny-bert", "tiny-gpt2"):
+        words = ["run_hardware_benchmark.py", "--model-id", model, "--device", "null"]
+        assert run([*words, "--batch-sizes", "1,2", "--sequence-lengths", "16", "--save", "--quiet"])[0] == 0
+    return str(next((folder / "benchmark_results").glob("tiny-bert_null*.json")))
+
+
+def hashes(run):
+    """The hashes of the models in example.py."""
+    _, printed = run(["benchit", "example.py", "--analyze-only"])
+    return [line.split()[1] for line in printed.splitlines() if line.split()[:1] == ["hash"]]
+
+
+def actual_words(line: Line, run, folder) -> list[str]:
+    """The words of a line with the test's models, files and hashes in place of the document's."""
+    words = [word if line.own_model else MODELS.get(word, word) for word in shlex.split(line.text)]
+    if any(word.startswith("benchmark_results/gpt2_cuda") for word in words):
+        words[-1] = spooled(run, folder)
+    if "hash_" in line.text:
+        for number, found in enumerate(hashes(run)):
+            words = [word.replace(f"hash_{number}", found) for word in words]
+    if words[0] == "benchit" and words[-1] == "example":  # a unique prefix of the build's name
+        words[-1] += f"_{hashes(run)[0]}"[:5]
+    return words + (["--dry-run"] if line.plan_only else [])
+
+
+@pytest.mark.parametrize("line", LINES, ids=[line.text for line in LINES])
+def test_a_line_of_the_documents_works(line, run, folder):
+    words = actual_words(line, run, folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.glob(line.makes)} if line.makes else {}
+    if words[0] == "llama_benchmark.py":  # in the folder benches, with Python alone
+        done = subprocess.run(
+            [sys.executable, "old_benchmark.py", "--dry-run"],
+            cwd=folder / "benches",
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        code, printed = done.returncode, done.stdout + done.stderr
+    else:
+        code, printed = run(words)
+    is_refused = "--device cuda" in line.text and code != 0
+    assert code == (2 if is_refused else line.code), printed
+    if is_refused:
+        assert "device 'cuda' is not available: " in printed
+    if line.says is not None:
+        assert line.says in printed
+    if line.makes is not None:
+        after = {path: path.stat().st_mtime_ns for path in folder.glob(line.makes)}
+        assert after.items() - before.items(), printed
+
+
+def test_opset_14_is_really_written(run, folder):
+    import onnx
+
+    words = ["export_to_onnx.py", "tiny-bert", "--opset-version", "14", "--output-name", "old.onnx", "--quiet"]
+    code, printed = run([*words, "--cache-dir", str(folder / "hub")])
+    assert code == 0, printed
+    model = onnx.load(str(folder / "models" / "old.onnx"))
+    assert [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")] == [14]
+    assert "agrees with torch" in printed
+    assert run(words)[0] == 2  # it exists
+
+
+def test_results_go_to_the_file_that_output_names(run, folder):
+    words = ["--quiet", "--warmup-iterations", "1", "--no-save"]
+    code, printed = run(
+        ["run_benchmarks.py", "--model", "tiny-bert", "--num-iterations", "3", "--output", "out/one.json", *words]
+    )
+    assert code == 0, printed
+    assert '"onnxruntime"' in Path("out/one.json").read_text()
+    code, _ = run(["run_benchmarks.py", "--model", "tiny-bert", "--output", "results", *words])
+    assert code == 2
+    code, printed = run(["run_benchmarks.py", "--model"])
+    assert (code, "--model needs a value" in printed) == (2, True)
+
+
+def test_what_scripts_print_and_tracebacks_are_shown_on_request(run, folder, monkeypatch):
+    (folder / "loud.py").write_text("print('heard'); raise ValueError('broken')")
+    code, printed = run(["benchit", "loud.py", "--analyze-only"])
+    assert (code, "heard" in printed) == (1, False)
+    monkeypatch.setenv("MLAGILITY_DEBUG", "True")
+    code, printed = run(["benchit", "loud.py", "--analyze-only"])
+    assert (code, "heard" in printed) == (1, True)
+    monkeypatch.setenv("MLAGILITY_TRACEBACK", "True")
+    with pytest.raises(Exception, match="no such script"):
+        run(["benchit", "gone.py"])
+    monkeypatch.delenv("MLAGILITY_TRACEBACK")
+    assert run(["benchit", "gone.py"])[0] == 2
+
+
+def test_groq_is_refused_with_the_reason(run):
+    code, printed = run(["benchit", "example.py", "--groq-num-chips", "2"])
+    assert (code, "--groq-num-chips: Groq's compiler and chips are not supported" in printed) == (2, True)
+    code, printed = run(["benchit", "example.py", "--devices", "groq"])
+    assert (code, "groq" in printed) == (2, True)
