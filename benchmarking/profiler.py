@@ -39,13 +39,14 @@ from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.profiling import RUNTIMES, profile_cell, profiler_of
+from benchmarking.sweep.run.result_file import AUTO
 from benchmarking.sweep.run.warehouse import measured_peaks
 from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
 
 DEFAULT_RUNS = 20
 NAME = "profiler"
 DEFAULT_MODEL = "distilbert-base-uncased"
-DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", "cpu", "--num-runs", "5", "--output", "auto")
+DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", "cpu", "--num-runs", "5")
 """Arguments of the command `profiler` that its user's come after, and override."""
 FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
 """Its flags, with only which it profiles the default model."""
@@ -315,8 +316,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from benchmarking.profile_model import main as profile
 
     words = with_default_model(sys.argv[1:] if argv is None else argv, FLAGS, DEFAULT_MODEL)
+    has_place = any(word.partition("=")[0] in ("--output", "--output-dir") for word in words)
     with typed_as(NAME):
-        return profile([*DEFAULTS, *words])
+        return profile([*DEFAULTS, *(() if has_place else ("--output", AUTO)), *words])
 
 
 if __name__ == "__main__":

@@ -197,3 +197,14 @@ def test_a_timing_result_holds_what_a_benchmark_reports():
     assert TimingResult(latency=0.0, tokens_per_second=0.0).latency == 0.0
     with pytest.raises(UsageError, match="latency=SECONDS: got none"):
         TimingResult()
+
+
+def test_attention_kernels_are_chosen_by_name_and_never_replaced():
+    import torch
+
+    assert set(framework.get_available_sdpa_backends()) <= set(framework.SDPA_BACKENDS)
+    query = torch.ones(1, 1, 4, 8)
+    with framework.SDPAContext("math"), framework.SDPAContext(None):
+        assert torch.nn.functional.scaled_dot_product_attention(query, query, query).shape == query.shape
+    with pytest.raises(UsageError, match="unknown sdpa_backend 'maths': did you mean math"):
+        framework.SDPAContext("maths")
