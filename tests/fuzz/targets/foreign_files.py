@@ -13,6 +13,8 @@ from tests.fuzz.sandbox import Command, Scratch
 from tests.helpers.paths import FIXTURES
 
 FILES = 12
+LINES = 8
+"""Maximum lines of messages about a file: five values that are left out, how many more, and the file's own."""
 MAX_SIZE_BYTES = 200_000
 
 
@@ -34,7 +36,7 @@ def make(random: Random, scratch: Scratch, base: Path) -> tuple[Command, ...]:
         flags += ["--format", random.choice(recordings()).relative_to(FIXTURES / "imports").parts[0]]
     copied(database(base), scratch.work / "mine.duckdb")
     words = ("import", *given, *flags, "--db-path", "mine.duckdb")
-    imported = Command(words=words, writes=("work/mine.duckdb",), lines=FILES + 2, limit_s=60)
+    imported = Command(words=words, writes=("work/mine.duckdb",), lines=LINES * FILES + 3, limit_s=60)
     return (imported, verifying("mine.duckdb", must_hold=True), reading(random, "mine.duckdb"))
 
 
