@@ -9,15 +9,16 @@ from visualize.drawing import words
 from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.loads import (
     LEVELS,
+    UNLIMITED,
     by_kind,
-    is_unlimited,
     level,
     level_axis,
     level_lines,
     level_words,
     limits_ms,
-    place_of_unlimited,
+    place_of,
     request_words,
+    without_rate,
 )
 from visualize.drawing.marks import Series, legend, marks_of
 from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Row, details, is_ok, trust
@@ -90,8 +91,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     has_dotted = len(series) <= MOST_DOTTED
     times = [panel for panel in TIMES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
     limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
-    edge = place_of_unlimited(shown)
-    panels = [_panel(one, series, limits, x, edge, has_dotted=has_dotted) for one in (*times, RATES)]
+    panels = [_panel(one, series, limits, x, shown, has_dotted=has_dotted) for one in (*times, RATES)]
     if len(series) == 1:
         panels[0] = _with_notes(panels[0], [(level(row), "knee") for row in series[0].rows if row["is_knee"]])
     title = _title(key, series)
@@ -103,9 +103,9 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
             words.accountable(members, shown, left_out),
             shown,
             _note(shown) if has_dotted else f"{SOLID}; {WITHOUT_DOTTED}",
-            IDEAL if key["loop"] == "open" and any(not is_unlimited(row) for row in shown) else None,
+            IDEAL if key["loop"] == "open" and any(without_rate(row) is None for row in shown) else None,
             KNEE if has_dotted and any(row["is_knee"] for row in shown) else None,
-            ALL_AT_ONCE if any(map(is_unlimited, shown)) else None,
+            ALL_AT_ONCE if UNLIMITED in map(without_rate, shown) else None,
             lacking=[left_out],
             named=lambda row: f"{words.cell(row)} at {level_words(row)}",
         ),
@@ -122,12 +122,12 @@ def _panel(
     series: Sequence[Series],
     limits: Mapping[str, float],
     x: Axis,
-    edge: float,
+    rows: Sequence[Row],
     *,
     has_dotted: bool,
 ) -> Panel:
     def at(row: Row) -> float:
-        return edge if is_unlimited(row) else level(row)
+        return place_of(row, rows)
 
     mains = [one.line(marks_of(one.rows, at, metric.main, level_words), width=1.4, size=4.5) for one in series]
     thins: list[Line] = []
@@ -150,7 +150,7 @@ def _panel(
             Rule(at=limit, along="y", role="limit", colour="ink"),
             Note(x=x.low, y=limit, text=f"limit {number(limit)} ms", dx=3, dy=6),
         ]
-    offered = sorted({level(row) for one in series for row in one.rows if not is_unlimited(row)})
+    offered = sorted({level(row) for one in series for row in one.rows if without_rate(row) is None})
     if metric is RATES and series[0].rows[0]["loop"] == "open" and offered:
         ends = tuple(Mark(x=one, y=min(one, y.high)) for one in (0.0, min(offered[-1], y.high)))
         ideal = Line(

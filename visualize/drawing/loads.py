@@ -59,8 +59,11 @@ def as_level(row: Row) -> dict[str, Any]:
     }
 
 
-UNLIMITED = "unlimited"
-"""The level of a load that sends all requests at once (`--request-rate inf`)."""
+UNLIMITED, NOT_STATED = "unlimited", "not stated"
+"""Levels of an open loop without a rate: all requests are sent at once (`--request-rate inf`), or the file of another
+tool does not say how many were offered. Unknown is not 0."""
+SENT_AT_ONCE, NO_LIMIT = "at_once", "concurrency_unlimited"
+"""Arrivals of our own loads, and the doubt of other tools' loads, in which all requests are sent at once."""
 
 
 def is_search(row: Row) -> bool:
@@ -69,13 +72,16 @@ def is_search(row: Row) -> bool:
     return isinstance(load, dict) and load.get("searched_per_s") is not None
 
 
-def is_unlimited(row: Row) -> bool:
-    """Whether all requests were sent at once."""
-    return row["loop"] == "open" and row["offered_rate"] is None
+def without_rate(row: Row) -> str | None:
+    """The name of a level that has no rate; None for a rate or a number of requests in flight."""
+    if row["loop"] != "open" or row["offered_rate"] is not None:
+        return None
+    arrivals = json.loads(row.get("runtime_mode") or "{}").get("arrivals")
+    return UNLIMITED if arrivals == SENT_AT_ONCE or NO_LIMIT in (row.get("doubts") or ()) else NOT_STATED
 
 
 def level(row: Row) -> float:
-    """The offered load: requests per second, or requests in flight; infinite if all requests were sent at once."""
+    """The offered load: requests per second, or requests in flight; infinite without a rate."""
     if row["loop"] != "open":
         return float(row["concurrency"])
     return math.inf if row["offered_rate"] is None else float(row["offered_rate"])
@@ -85,29 +91,33 @@ def level_words(row: Row) -> str:
     """ "5 requests/s", "1 request/s", "unlimited requests/s", "8 in flight" """
     if row["loop"] != "open":
         return f"{number(level(row))} in flight"
-    if is_unlimited(row):
-        return f"{UNLIMITED} requests/s"
+    bare = without_rate(row)
+    if bare is not None:
+        return f"{bare} requests/s" if bare == UNLIMITED else f"rate {bare}"
     return f"{number(level(row))} request{'' if level(row) == 1 else 's'}/s"
 
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:
-    """The axis of offered loads. "unlimited" is a level of its own at the right edge (`place`)."""
+    """The axis of offered loads. Levels without a rate are levels of their own at the right edge."""
     title = LEVEL_TITLES[loop]
-    stated = sorted({level(row) for row in rows if not is_unlimited(row)})
+    stated = sorted({level(row) for row in rows if without_rate(row) is None})
     if loop == "closed":
         return size_axis(title, stated)
-    has_unlimited = any(map(is_unlimited, rows))
+    bare = {name: place for row in rows if (name := without_rate(row)) for place in [place_of(row, rows)]}
     highest = stated[-1] if stated else 0.0
-    if not has_unlimited:
-        return Axis(title=title, low=0.0, high=1.05 * highest, ticks=ticks(0.0, highest))
-    edge = place_of_unlimited(rows)
-    labels = (*(ticks(0.0, highest) if stated else ()), (edge, UNLIMITED))
-    return Axis(title=title, low=0.0 if stated else edge - 1.0, high=1.05 * edge, ticks=labels)
+    named = tuple((place, name) for name, place in sorted(bare.items(), key=lambda one: one[1]))
+    edge = max([highest, *bare.values()])
+    low = 0.0 if stated else min(bare.values()) - 1.0
+    return Axis(title=title, low=low, high=1.05 * edge, ticks=(*(ticks(0.0, highest) if stated else ()), *named))
 
 
-def place_of_unlimited(rows: Sequence[Row]) -> float:
-    """Where "unlimited" is on the axis: to the right of the highest rate."""
-    return 1.25 * max((level(row) for row in rows if not is_unlimited(row)), default=0.8)
+def place_of(row: Row, rows: Sequence[Row]) -> float:
+    """Where a level is on the axis of the rows: without a rate, to the right of the highest one."""
+    bare = without_rate(row)
+    if bare is None:
+        return level(row)
+    highest = max((level(one) for one in rows if without_rate(one) is None), default=0.8)
+    return (1.25 if bare == UNLIMITED else 1.5) * highest
 
 
 def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:

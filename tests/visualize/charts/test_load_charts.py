@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.core.records import REQUEST_RATE
+from benchmarking.core.records import REQUEST_RATE, Doubt
 from tests.helpers.load import make_load, make_requests
 from visualize.drawing.figure import NotDrawn
 from visualize.drawing.loads import REQUEST_PARTS
@@ -88,7 +88,7 @@ def test_latency_and_throughput_are_drawn_with_limits_and_the_knee(two_servers, 
     assert see.points(each, f"line {QUICK}") == [(1, 10), (2, 12.5)], "no line through an invalid level"
     assert see.points(rates, f"crossed {QUICK}") == [(4, 4)]
     assert see.points(rates, "offered") == [(0, 0), (4, 4)]
-    assert see.points(rates, f"thin {QUICK}") == [(1, 1), (2, 2), (4, 3.9)]
+    assert see.points(rates, f"thin {QUICK}") == [(1, 1), (2, 2)]
     assert {x for x, _ in see.points(each, f"knee {QUICK}")} == {2.0}
     assert {y for _, y in see.points(first, "limit")} == {500.0}
     assert see.texts(figure)[0].endswith(": latency knee at 2 requests/s")
@@ -122,7 +122,8 @@ def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outco
     run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), knee=None)
     point = run.results[-1].point
     axes = {name: value for name, value in point.axes.items() if name != REQUEST_RATE}
-    unlimited = replace(run.results[-1], point=replace(point, axes=axes))
+    doubt = Doubt(kind="concurrency_unlimited", severity="info", evidence={})
+    unlimited = replace(run.results[-1], point=replace(point, axes=axes), doubts=(doubt,))
     whole = replace(run, results=(*run.results[:-1], unlimited))
     (figure,) = outcomes("load_latency", whole)
     for panel in figure.panels:
@@ -132,6 +133,8 @@ def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outco
     assert "unlimited: all requests are sent at once" in " ".join(figure.caption)
     (front,) = outcomes("load_frontier", whole)
     assert "unlimited requests/s" in {one.text for one in front.panels[0].notes}
+    (figure,) = outcomes("load_latency", replace(whole, results=(*run.results[:-1], replace(unlimited, doubts=()))))
+    assert figure.panels[0].x.ticks[-1] == (3.0, "not stated"), "unknown is not unlimited"
 
 
 def test_load_levels_are_not_drawn_as_grid_points(charts_of):
