@@ -91,7 +91,7 @@ def _taken(url: str, load: str) -> dict[str, bytes]:
             )
             page.goto(path)
             for figure in page.locator("figure.chart").all():
-                figure.locator("svg.marks").wait_for(state="attached")
+                figure.locator("svg.marks").first.wait_for(state="attached")
             taken[name] = page.screenshot(full_page=name == LOAD_PICTURE, clip=_clip(page, name))
         browser.close()
     return taken

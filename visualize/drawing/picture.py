@@ -71,7 +71,7 @@ def _height_in(panel: Panel, *, is_last: bool) -> float:
         return panel.height_in
     lines = max(_wrapped(name, LABEL_IN).count("\n") + 1 for name in panel.y.names)
     around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
-    return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + (0.12 if lines > 1 else 0.06)) + around)
+    return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + max(0.06, 0.04 * lines**2)) + around)
 
 
 def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:

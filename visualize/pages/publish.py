@@ -1,7 +1,8 @@
 """Writes the pages of `benchhouse dashboard` as a static site, which opens from disk or from any web server.
 
 The site has all results, or those of SELECTION. Host names, user names and folders of paths are removed unless
---with-hosts is given. Features that need a server are missing: filters, SQL queries, limits of recommendations.
+--with-hosts is given. Features that need a server are missing: filters, the page Charts, SQL queries, limits of
+recommendations.
 
 DIR appears once the site is complete. An earlier site in DIR is replaced.
 """

@@ -175,6 +175,11 @@ class ResultsPage:
     judged: Link | None
     """The comparison of the runs of two ticked results."""
 
+    @property
+    def published_grid(self) -> Grid:
+        """Without the column of ticks, which need a server."""
+        return replace(self.grid, headings=self.grid.headings[1:], rows=tuple(row[1:] for row in self.grid.rows))
+
 
 def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     """The page. Raises UsageError for an unknown column."""
