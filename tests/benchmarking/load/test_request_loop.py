@@ -108,10 +108,10 @@ def test_an_open_loop_follows_its_schedule_whether_or_not_the_model_keeps_up():
     assert requests.intended_ms == pytest.approx([20.0 * i for i in range(20)], abs=0.001)
     assert close(requests.end_ms, [end for *_, end in calls])
     assert all(sent >= at for sent, at in zip(requests.sent_ms, requests.intended_ms, strict=True))
-    overloaded, calls = loop_of(LoopSettings(starts_s=every(0.005, 40)))
-    assert overloaded.intended_ms == pytest.approx([5.0 * i for i in range(40)], abs=0.001)
+    overloaded, calls = loop_of(LoopSettings(starts_s=every(0.005, 120)))
+    assert overloaded.intended_ms == pytest.approx([5.0 * i for i in range(120)], abs=0.001)
     assert close(Series.of(overloaded).latency, [end - 5.0 * i for i, (*_, end) in enumerate(calls)])
-    result = result_of(TRAFFIC, Level(rate=200.0, number=40), [overloaded], point=SHORT, in_process=True)
+    result = result_of(TRAFFIC, Level(rate=200.0, number=120), [overloaded], point=SHORT, in_process=True)
     assert "over_saturated" in {one.kind for one in result.doubts}
     assert result.validity == "invalid"
 
