@@ -22,6 +22,7 @@ if __package__ in (None, ""):  # run as a script: put the repository's root on t
 
 from benchmarking.core.command_line import Parser, default_database, names, note, run_command
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.terminal import unguarded
 from db.commands.arguments import command_parser
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def _run(argv: Sequence[str]) -> int:
     snapshots = Snapshots(arguments.db_path)
     try:
         port = listening.getsockname()[1]
-        print(_address(arguments.host, port, token), flush=True)
+        # Unguarded: its token is a secret, which the user needs.
+        print(_address(arguments.host, port, token), file=unguarded(sys.stdout), flush=True)
         note(f"{NAME}: {arguments.db_path}, until Ctrl-C")
         _serve(application(snapshots, access, snapshot), listening)
     finally:
