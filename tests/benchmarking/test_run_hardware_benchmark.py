@@ -239,7 +239,7 @@ def test_the_options_of_a_runtime_are_in_its_mode(capsys):
         (["--model-id", "tiny-bert", "--batch-sizes", "0"], "--batch-sizes: takes a whole number from 1: got '0'"),
         (["--model-id", "tiny-bert", "--batch-sizes", "-1"], "--batch-sizes"),
         (["--model-id", "tiny-bert", "--batch-sizes", "2147483648"], "takes a whole number up to 2147483647"),
-        (["--model-id", "tiny-bert", "--timeout", "1e300"], "takes seconds above 0, up to 1e+09: got '1e300'"),
+        (["--model-id", "tiny-bert", "--timeout", "1e300"], "takes seconds above 0, such as 90 or 2m, up to 1e+09"),
         (["--model-id", "tiny-bert", "--audio-seconds", "1e300"], "takes numbers above 0, up to 1e+15: got '1e300'"),
         (["--model-id", "tiny-bert", "--batch-sizes", "two"], "takes whole numbers: got 'two'"),
         (["--model-id", "tiny-bert", "--batch-sizes", ","], "the list is empty"),

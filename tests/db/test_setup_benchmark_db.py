@@ -184,8 +184,8 @@ def test_overwrite_can_be_filled_at_once(spool_run):
         (["--ingest", "gone"], 2, "--ingest: gone does not exist"),
         (["--backup", "notes.txt"], 2, "--backup: notes.txt already exists"),
         (["--backup", "gone/b.duckdb", "--overwrite"], 1, "No such file"),
-        (["--lock-timeout", "-1"], 2, "takes seconds from 0: got '-1'"),
-        (["--lock-timeout", "soon"], 2, "takes seconds from 0: got 'soon'"),
+        (["--lock-timeout", "-1"], 2, "takes seconds from 0, such as 90 or 2m: got '-1'"),
+        (["--lock-timeout", "soon"], 2, "takes seconds from 0, such as 90 or 2m: got 'soon'"),
         (["--frobnicate"], 2, "unknown flag --frobnicate"),
     ],
 )

@@ -157,7 +157,7 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
     ("arguments", "code", "message"),
     [
         ((MODEL, "--request-rate", "5", "--memory-mb", "10"), 2, "--memory-mb does not apply with --request-rate"),
-        ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms applies to requests under load only: add --request-rate"),
+        ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms requires --request-rate"),
         ((MODEL, "--request-rate", "5", "--share", "2"), 2, "expected a number above 0 and at most 1"),
         (("closed", "--request-rate", "5"), 3, "1 from closed loops, which have no request rate"),
         ((MODEL,), 3, "from load tests, which need --request-rate"),
