@@ -263,7 +263,7 @@ def test_each_commit_is_measured_with_its_own_files_and_saved(repository, capfd,
     """The processes of both sides, the database and its judgement are real; the benchmark is a small script."""
     run = dumps(make_run(batch_sizes=(1,), sequence_lengths=(32,)))
     first = repository.commit("first", {"ms": "1.0", "run.json": run, "measure.py": MEASURE})
-    slow = commit(repository, "slow", 1.4)
+    slow = commit(repository, "slow", 1.8)
     keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--db-path", str(tmp_path / "a.duckdb")]
     words = [first, "main", "--rounds", "3", "--max-rounds", "3", "--quiet", "--json", *keep]
     assert bisect_commits.main([*words, "--", sys.executable, "measure.py"]) == 0
@@ -273,7 +273,7 @@ def test_each_commit_is_measured_with_its_own_files_and_saved(repository, capfd,
     (step,) = log["steps"]
     assert (step["role"], step["rounds"]) == ("whole", 3)
     (point,) = step["points"]
-    assert (point["verdict"], point["change"]) == ("slower", pytest.approx(0.4))
+    assert (point["verdict"], point["change"]) == ("slower", pytest.approx(0.8))
     assert {one for ids in step["run_ids"].values() for one in ids} == {
         json.loads(path.read_text())["run_id"] for path in (tmp_path / "runs").glob("*.json")
     }
