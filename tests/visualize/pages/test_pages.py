@@ -118,9 +118,9 @@ def test_a_page_weighs_at_most_400_kb(browser, server):
 def test_a_filter_survives_a_reload(browser, server):
     with opened(browser, server) as page:
         visit(page, "/results")
-        page.get_by_label("Model").select_option("gpt2")
+        page.get_by_role("combobox", name="Model").select_option("gpt2")
         page.wait_for_url("**/results?model=gpt2")
-        page.get_by_label("Device").select_option("cuda")
+        page.get_by_role("combobox", name="Device").select_option("cuda")
         page.wait_for_url("**/results?model=gpt2&device=cuda")
         assert page.locator("#found tbody tr").count() == 4
         address = page.url
@@ -129,7 +129,7 @@ def test_a_filter_survives_a_reload(browser, server):
         page.locator("#found tbody tr").nth(7).wait_for()
         assert page.locator("#found tbody tr").count() == 8
         visit(page, address)
-        assert page.get_by_label("Device").input_value() == "cuda"
+        assert page.get_by_role("combobox", name="Device").input_value() == "cuda"
         assert page.locator("#found tbody tr").count() == 4
 
 
@@ -206,18 +206,18 @@ def test_a_note_can_be_written_with_the_keyboard(browser, own_server):
         page.wait_for_url("**#notes")
         assert "the fan was replaced" in page.locator("#notes dl").inner_text()
         page.locator("figure.chart svg.marks").first.wait_for()
-        assert page.locator("figure.chart svg").get_by_text("2026-09").count() >= 3
+        assert page.locator("figure.chart svg").get_by_text("09-").count() >= 3
         assert page.locator("figure.chart svg").get_by_text("PM").count() == 0
 
 
 def test_filters_work_without_javascript(browser, server):
     with opened(browser, server, java_script_enabled=False) as page:
         page.goto("/results")
-        page.get_by_label("Runtime").select_option("onnxruntime")
+        page.get_by_role("combobox", name="Runtime").select_option("onnxruntime")
         page.get_by_role("button", name="Filter").click()
         page.wait_for_url("**/results?**")  # until it is loaded: a click does not wait for that
         assert parse_qs(urlsplit(page.url).query) == {"runtime": ["onnxruntime"]}
-        assert set(page.locator("#found tbody tr td:nth-child(3)").all_text_contents()) == {"onnxruntime"}
+        assert set(page.locator("#found tbody td[data-heading=runtime]").all_text_contents()) == {"onnxruntime"}
 
 
 def test_a_planted_regression_is_on_the_overview(browser, server):
@@ -294,7 +294,10 @@ def test_screen_readers_find_landmarks_names_and_a_table_for_every_chart(browser
                 assert figure.locator(".plot").get_attribute("aria-label")
                 figure.locator("summary").click()
                 assert figure.locator("table tbody tr").count() > 0
-            unnamed = "[...document.querySelectorAll('select,input:not([type=hidden])')].filter(e => !e.labels.length)"
+            unnamed = (
+                "[...document.querySelectorAll('select,input:not([type=hidden])')]"
+                ".filter(e => !e.labels.length && !e.ariaLabel)"
+            )
             assert page.evaluate(f"{unnamed}.length") == 0, path
 
 
