@@ -17,7 +17,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.model_contracts import Modality
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import has, processor
 from benchmarking.runtimes.support.engines.options import (
     COMMON,
     QUANTIZATION,
@@ -58,7 +58,7 @@ def check_device(engine: str, device: Device, facts: Mapping[str, Json]) -> None
     if found is None:
         return
     requests_cpu = has(device.type, lambda kind: kind.is_processor)
-    if requests_cpu != ("cpu" in str(found).lower()):
+    if requests_cpu != (processor().name in str(found).lower()):
         raise BenchhouseError(f"requested {device.selector}, but {engine} computes on {found}")
 
 
