@@ -49,12 +49,13 @@ Layers = list[Spec]
 
 def chart(figure: Figure, table: Grid | None = None) -> Chart:
     """The figure as a chart of a page. `table` replaces the table of its marks."""
+    words = visible(f"{figure.title}; data in the table below")
     return Chart(
         title=visible(figure.title),
         subtitle=visible(figure.subtitle),
         caption=visible(" ".join(figure.caption)),
         source=visible(figure.source),
-        specs=tuple(map(spec, figure.panels)),
+        specs=tuple({**spec(panel), "description": words} for panel in figure.panels),
         columns=figure.columns,
         legend_title=figure.legend_title,
         legend=tuple(

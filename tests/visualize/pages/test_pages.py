@@ -291,7 +291,8 @@ def test_screen_readers_find_landmarks_names_and_a_table_for_every_chart(browser
             current = page.locator("nav [aria-current=page]")
             assert current.count() == (0 if path.startswith(("/runs", "/profiles/", "/loads/")) else 1)
             for figure in page.locator("figure.chart").all():
-                assert figure.locator(".plot").get_attribute("aria-label")
+                for plot in figure.locator(".plot").all():
+                    assert plot.get_attribute("aria-label").endswith("; data in the table below")
                 figure.locator("summary").click()
                 assert figure.locator("table tbody tr").count() > 0
             unnamed = (
