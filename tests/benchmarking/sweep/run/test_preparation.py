@@ -25,13 +25,6 @@ OFF_BY_A_TENTH = {"float32": REFERENCE, "int8": {"logits": [[3.0, 4.5]]}}
 """||(0, 0.5)|| / ||(3, 4)|| = 0.1, within int8's tolerance."""
 
 
-def _give_up(track):
-    """Make the file look as if the process at it were gone."""
-    lines = track.file.path.read_text().splitlines()
-    kept = [line for line in lines if not line.startswith('{"Owner"')]
-    track.file.path.write_text("\n".join(kept) + "\n")
-
-
 def evidence(result, kind):
     return next(doubt["evidence"] for doubt in result["doubts"] if doubt["kind"] == kind)
 
@@ -95,7 +88,8 @@ def test_cells_after_a_failed_preparation_are_measured(null_script, null_track):
     lost, sound = null_track("int8"), null_track("float32")
     done = []
     sweep([lost, sound], Observer(), done.append)
-    assert done == [lost, sound]
+    assert len(done) == 2
+    assert set(done) == {lost, sound}, "in random order; in the second launch at the latest, one follows the failure"
     assert [(one.launch, one.status) for one in lost.measurements] == [(0, "failed")] * 2, "and not tried again"
     assert [(one.launch, one.status) for one in sound.measurements] == [(n, "ok") for n in (0, 0, 1, 1)]
 
@@ -167,7 +161,7 @@ def test_resumed_runs_are_prepared_again(null_script, null_track, tmp_path):
     progress = track.file.read()
     assert progress.preparation == made
     shutil.rmtree(tmp_path / "cache")
-    _give_up(track)
+    track.close()
     (file,) = spool.unfinished(tmp_path)
     resumed = Track.resume(file)
     assert (resumed.preparation, resumed.is_prepared) == (made, False)
