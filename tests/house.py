@@ -40,9 +40,14 @@ def counted(folders: Sequence[str]) -> dict[str, str | int | float]:
     lengths = [text.count("\n") for text in modules.values()]
     folder, most = Counter(path.parent for path in modules if path.name != "__init__.py").most_common(1)[0]
     private = [name for path, text in files.items() for name in private_imports(path, text)]
+    trees = [ast.parse(text) for text in files.values()]
+    spans = [lines for tree in trees for _, lines in functions_of(tree)]
+    single = [lines for tree in trees for lines in single_caller_lines(tree)]
+    total = sum(text.count("\n") for text in files.values())
+    names = Counter(path.name for path in modules if path.name != "__init__.py")
     return {
         "files": len(files),
-        "lines in files": sum(text.count("\n") for text in files.values()),
+        "lines in files": total,
         "modules (without package files of one line)": len(modules),
         "lines in modules": sum(lengths),
         "median module, in lines": median(lengths),
@@ -50,6 +55,12 @@ def counted(folders: Sequence[str]) -> dict[str, str | int | float]:
         "modules under 70 lines": sum(length < 70 for length in lengths),
         "modules over 400 lines": sum(length > 400 for length in lengths),
         "largest flat folder, in modules": f"{most} ({folder.relative_to(ROOT)})",
+        "functions": len(spans),
+        "median function, in lines": median(spans),
+        "longest function, in lines": max(spans),
+        "private functions with one caller": f"{len(single)} ({sum(single)} lines)",
+        "private functions with one caller, in 1 000 lines": round(len(single) * 1000 / total, 1),
+        "module names that occur twice or more": sum(count > 1 for count in names.values()),
         "names across packages that begin with _": f"{len(private)} imports of {len(set(private))} names",
     }
 
@@ -77,6 +88,25 @@ def private_imports(path: Path, text: str) -> Iterator[str]:
             is_private = any(is_underscored(part) for part in (*package, module, name.name))
             if is_private and own not in (".".join(package), node.module):
                 yield f"{node.module}.{name.name}"
+
+
+def functions_of(tree: ast.Module) -> list[tuple[str, int]]:
+    """The name of each function and method, and its length from `def` to its last line."""
+    return [
+        (node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def single_caller_lines(tree: ast.Module) -> list[int]:
+    """The length of each private function and method whose name is used once in its module."""
+    used = Counter(
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+    return [lines for name, lines in functions_of(tree) if is_underscored(name) and used[name] == 1]
 
 
 def is_underscored(name: str) -> bool:
