@@ -112,7 +112,7 @@ def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> tuple[float, fl
 def _times(before: str, members: Sequence[Judgement], metric: Metric) -> str:
     """ "is 2.31 ± 0.04 times as fast as eager" """
     mean, half = _mean_ratio(members, metric)
-    figure = _figure(mean) if half is None else f"{_figure(mean)} ± {max(half, 0.01):.2f}"
+    figure = _figure(mean) if half is None else f"{_figure(mean)} ± {max(half, 0.01):.{2 if mean < 100 else 0}f}"
     word = members[0].verdict
     if word in ("more", "less"):
         return f"needs {figure} times the memory of {before}"
