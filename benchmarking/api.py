@@ -264,8 +264,8 @@ def _words(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
 
 def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
     """The request, completed by the module's own device and precision, without aliases."""
-    from benchmarking.devices.support.kinds import device_named, runtime_of_alias
-    from benchmarking.runtimes.support.lookup import runtime_named
+    from benchmarking.devices.support.kinds import device_named
+    from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
     from benchmarking.runtimes.support.torch.model_loading import describe
 
     fields = dict(request)
@@ -273,7 +273,7 @@ def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequenc
         device, handle = _device_of(module)
         handle.close()
         fields["device"] = device.selector
-    fields.setdefault("runtime", runtime_of_alias(fields["device"]))
+    fields.setdefault("runtime", runtime_of_device_alias(fields["device"]))
     fields["device"] = device_named(fields["device"])
     if fields.get("runtime") is not None:
         fields["runtime"] = runtime_named(fields["runtime"])

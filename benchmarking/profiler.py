@@ -32,6 +32,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted
+from benchmarking.devices.support.kinds import processor
 from benchmarking.measure.profiling import NOT_CALIBRATED
 from benchmarking.measure.settings import settings
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes, runtime_named
@@ -46,7 +47,7 @@ from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, prof
 DEFAULT_RUNS = 20
 NAME = "profiler"
 DEFAULT_MODEL = "distilbert-base-uncased"
-DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", "cpu", "--num-runs", "5")
+DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", processor().name, "--num-runs", "5")
 """Arguments of the command `profiler` that its user's come after, and override."""
 FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
 """Its flags, with only which it profiles the default model."""

@@ -32,6 +32,7 @@ from benchmarking.core.records import Result, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.scenario_file import scenario_file
 from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
+from benchmarking.devices.support.kinds import processor
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.run import result_file
 
@@ -46,7 +47,7 @@ MODEL_WORDS = {
 MODELS = "models"
 RAW = Path(result_file.RESULTS_DIR) / "raw"
 MODEL_DEFAULTS = (
-    *("--device", "cpu", "--iterations", "100", "--warmup-iterations", "5"),
+    *("--device", processor().name, "--iterations", "100", "--warmup-iterations", "5"),
     *("--batch-sizes", "1", "--sequence-lengths", "128"),
 )
 

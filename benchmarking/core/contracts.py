@@ -299,6 +299,10 @@ class Runtime(ABC):
     name: str
     aliases: tuple[str, ...] = ()
     """Aliases, such as its names in other tools."""
+    other_words: tuple[str, ...] = ()
+    """Words that are not accepted as its name, but that are probably meant for it; lower case."""
+    device_aliases: tuple[str, ...] = ()
+    """Aliases of devices that stand for this runtime too, where another tool has one runtime per device (`benchit`)."""
     is_default: bool = False
     """Whether it is the default and the baseline of comparisons. True for exactly one runtime."""
     runs_models: bool = True

@@ -207,8 +207,8 @@ class DeviceKind(ABC):
     """The kind's name for `--device`; equal to the module's name."""
     aliases: tuple[str, ...] = ()
     """Aliases, such as its names in other tools."""
-    alias_runtimes: Mapping[str, str] = MappingProxyType({})
-    """Alias -> the runtime that it stands for too, where another tool has one runtime per device (`benchit`)."""
+    other_words: tuple[str, ...] = ()
+    """Words that are not accepted as its name, but that are probably meant for it; lower case."""
     implied_runtime: str | None = None
     """The runtime used when none is named; None for the default runtime."""
     probes_in_process: bool = False

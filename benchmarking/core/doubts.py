@@ -473,7 +473,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "held_open",
         "info",
         "the server kept the connection open after the end of the response, which no latency includes",
-        "look for a proxy or middleware that delays the end; in a closed loop it also delays the next request",
+        "look for a proxy or middleware that delays the end, which in a closed loop delays the next request too",
     ),
     (
         "other_output_length",

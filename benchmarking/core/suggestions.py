@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+from benchmarking.core import plugins
+
 MAX_CANDIDATES = 10
 """Names listed in an error message: a longer list is not read."""
 SIMILAR = 0.6
@@ -178,14 +180,6 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
             "recommend": "choose advise best suggest",
             "setup": "init initialize database db migrate upgrade",
             "export-model": "convert onnx",
-            # Runtimes.
-            "eager": "pytorch torch hf transformers",
-            "compiled": "compile inductor torch.compile torch-compile dynamo",
-            "onnxruntime": "ort onnx onnx-runtime",
-            "openvino": "ov",
-            "tensorrt": "trt",
-            "llamacpp": "llama.cpp llama-cpp gguf",
-            "ctranslate2": "ct2",
             # Precisions.
             "float32": "fp32 f32 float single",
             "float16": "fp16 f16 half",
@@ -193,11 +187,6 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
             "float8_e4m3": "fp8 float8 e4m3",
             "int8": "i8 8bit q8 w8a8",
             "int4": "i4 4bit q4 w4a16",
-            # Devices.
-            "cuda": "gpu nvidia",
-            "rocm": "amd hip",
-            "mps": "metal apple",
-            "cpu": "x86 arm host",
             # Metrics.
             "latency_median_ms": "latency median p50 latency_ms latency_p50",
             "latency_p90_ms": "p90 latency_p90",
@@ -211,7 +200,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         for word in words.split()
     }
 )
-"""Another word for a command, a runtime, a precision, a device or a metric -> ours."""
+"""Another word for a command, a precision or a metric -> ours. Runtimes and devices have their own `other_words`."""
 
 
 SELECTED_BY: Mapping[str, str] = MappingProxyType(
@@ -255,8 +244,20 @@ def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES,
 
 def meant_by(value: str, known: Collection[str]) -> list[str]:
     """What a name that is not known probably means: our word for another tool's, or up to three similar names."""
-    ours = OTHER_NAMES.get(value.lower())
-    return [ours] if ours in known and ours is not None else nearest(value, known, number=3, similar=SIMILAR)
+    word = value.lower()
+    ours = [name for name in (OTHER_NAMES.get(word), *_plugins_meant_by(word, known)) if name in known]
+    return ours[:1] or nearest(value, known, number=3, similar=SIMILAR)
+
+
+def _plugins_meant_by(word: str, known: Collection[str]) -> list[str]:
+    """The known devices and runtimes for which this is another word. Loads only plugins whose names are known."""
+    found = [
+        plugins.load(package, name)
+        for package in (plugins.DEVICES, plugins.RUNTIMES)
+        for name in plugins.names(package)
+        if name in known
+    ]
+    return [plugin.name for plugin in found if word in (*plugin.aliases, *plugin.other_words)]
 
 
 def unknown_name(value: str, known: Sequence[str], what: str) -> str:

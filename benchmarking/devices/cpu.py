@@ -110,7 +110,7 @@ class CpuDevice(DeviceKind):
 
     name = "cpu"
     aliases = ("x86",)
-    alias_runtimes = MappingProxyType({"x86": "onnxruntime"})
+    other_words = ("arm", "host")
     typical = MappingProxyType({"cpu": "CPU"})
     is_processor = True
     has_gauge = True

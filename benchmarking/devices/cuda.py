@@ -66,7 +66,7 @@ class CudaDevice(TorchGpuKind):
 
     name = "cuda"
     aliases = ("nvidia",)
-    alias_runtimes = MappingProxyType({"nvidia": "tensorrt"})
+    other_words = ("gpu",)
     typical = MappingProxyType({"cuda:0": "NVIDIA GPU"})
     auto_ranks = ((10, ""),)
     visibility = ((VISIBLE,),)

@@ -129,6 +129,7 @@ class MpsDevice(DeviceKind):
     """Apple's GPU. In tests, `run` replays the output of sysctl and system_profiler."""
 
     name = "mps"
+    other_words = ("metal", "apple")
     typical = MappingProxyType({"mps": "Apple GPU"})
     auto_ranks = ((30, ""),)
     memory: Memory = "host"

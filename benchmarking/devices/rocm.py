@@ -62,6 +62,7 @@ class RocmDevice(TorchGpuKind):
 
     name = "rocm"
     aliases = ("amd",)
+    other_words = ("hip",)
     typical = MappingProxyType({"rocm:0": "AMD GPU"})
     auto_ranks = ((20, ""),)
     visibility = ((VISIBLE,), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))

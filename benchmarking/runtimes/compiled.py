@@ -33,6 +33,7 @@ class Compiled(TorchRuntime):
 
     name = "compiled"
     aliases = ("torch-compiled",)
+    other_words = ("compile", "inductor", "torch.compile", "torch-compile", "dynamo")
     point_per_process = True
     compiles = True
     declared_options = (

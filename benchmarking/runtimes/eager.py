@@ -23,6 +23,7 @@ class Eager(TorchRuntime):
 
     name = "eager"
     aliases = ("pytorch", "torch")
+    other_words = ("hf", "transformers")
     is_default = True
     runs_on_several = True
     declared_options = (*SHARED_OPTIONS, several_devices.PLACEMENT, QUANTIZATION)

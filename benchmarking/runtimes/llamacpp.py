@@ -61,6 +61,7 @@ class LlamaCpp(GenerativeEngine):
 
     name = "llamacpp"
     aliases = ("llama.cpp", "llama-cpp")
+    other_words = ("gguf",)
     modules = (MAIN, GGUF)
     packages: tuple[str, ...] = ("xllamacpp", "llama-cpp-python", "gguf")
     reads = (GGUF,)

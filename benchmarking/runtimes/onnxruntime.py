@@ -45,6 +45,8 @@ class OnnxRuntime(shared.OrtRuntime):
 
     name = "onnxruntime"
     aliases = ("ort",)
+    other_words = ("onnx", "onnx-runtime")
+    device_aliases = ("x86",)
     profiler = "ONNX Runtime"
     export_format = "onnx"
     concurrency_flag = ""

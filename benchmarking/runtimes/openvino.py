@@ -59,6 +59,7 @@ class OpenVino(Runtime):
     whether shapes are dynamic, the quantization, and the cache of generation."""
 
     name = "openvino"
+    other_words = ("ov",)
     profiler = "OpenVINO"
     profiler_traces = False
     export_format = "openvino"

@@ -48,6 +48,7 @@ class TensorRt(shared.OrtRuntime):
 
     name = "tensorrt"
     aliases = ("trt",)
+    device_aliases = ("nvidia",)
     packages: tuple[str, ...] = ("onnxruntime-gpu", *TENSORRT_PACKAGES)
     declared_options = (shared.IO_MODE,)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import PRECISIONS, Precision
-from benchmarking.devices.support.kinds import device_named, runtime_of_alias
-from benchmarking.runtimes.support.lookup import runtime_named
+from benchmarking.devices.support.kinds import device_named
+from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request, plan_points
@@ -93,7 +93,7 @@ def plan_models(
     machine = Machine() if machine is None else machine
     named: list[str | None] = [runtime_named(runtime) for runtime in runtimes]
     selection = [
-        (device_named(device), runtime) for device in devices for runtime in named or [runtime_of_alias(device)]
+        (device_named(device), runtime) for device in devices for runtime in named or [runtime_of_device_alias(device)]
     ]
     plans: list[CellPlan] = []
     for analysis in analyses:

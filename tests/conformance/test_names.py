@@ -22,9 +22,18 @@ SELECTOR = re.compile(r":[\w.]*$")
 """What follows a device's name in "cuda:1" and "openvino:GPU"."""
 TRANSLATORS = ("db/importers", "db/exporters")
 HOMONYMS = {
+    "benchmarking/batch/command_line.py": {"bench": "the source of a workload"},
+    "benchmarking/benches/examples/llama_benchmark.py": {
+        "compiled": "a variant of the benchmark",
+        "eager": "a variant of the benchmark",
+    },
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
     "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
+    "benchmarking/core/untrusted/secret_texts.py": {
+        "onnxruntime": "a word of other texts",
+        "openvino": "a word of other texts",
+    },
     "benchmarking/core/untrusted/yaml_files.py": {"null": "YAML"},
     "benchmarking/core/model_contracts.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/core/provenance.py": {
@@ -72,6 +81,7 @@ HOMONYMS = {
     "benchmarking/runtimes/support/torch/attention_kernels.py": {"eager": "transformers' plain attention"},
     "benchmarking/runtimes/support/torch/model_loading.py": {"cpu": "torch's device", "mps": "torch's device"},
     "benchmarking/runtimes/webnn.py": {"cpu": "WebNN's kind of device"},
+    "benchmarking/sweep/plan/measuring_settings.py": {"bench": "the source of a workload"},
     "benchmarking/workloads/state_space.py": {"cuda": "torch's device"},
     "benchmarking/workloads/support/synthetic_inputs.py": {"vision": "a word in the keys of configurations"},
     "benchmarking/workloads/support/transformers_models.py": {"eager": "transformers' plain attention"},

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking import BenchmarkConfig
 from benchmarking.cli import COMMANDS
-from benchmarking.devices.support.kinds import runtime_of_alias
+from benchmarking.runtimes.support.lookup import runtime_of_device_alias
 from tests.docs.cli_page import parser_of
 from tests.documents import test_lines
 from tests.documents.lines import LINES
@@ -48,7 +48,7 @@ def test_a_promise_has_its_evidence(row: Row):
     elif kind == "test":
         assert callable(getattr(test_lines, what))
     elif kind == "alias":
-        assert runtime_of_alias("nvidia") == "tensorrt"
+        assert runtime_of_device_alias("nvidia") == "tensorrt"
     else:
         assert kind in ("bench", "reason")
 

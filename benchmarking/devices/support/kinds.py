@@ -58,12 +58,6 @@ def device_named(request: str) -> str:
     return f"{kind_name}{colon}{part}"
 
 
-def runtime_of_alias(request: str) -> str | None:
-    """The runtime that a `--device` value stands for too: ONNX Runtime's for "x86"; None for a name of ours."""
-    name = request.partition(":")[0].lower()
-    return next((kind.alias_runtimes[name] for kind in kinds() if name in kind.alias_runtimes), None)
-
-
 def processor() -> DeviceKind:
     """The CPU's kind, which every machine has."""
     return next(kind for kind in kinds() if kind.is_processor)

@@ -40,6 +40,12 @@ def runtime_named(name: str) -> str:
     return choice(found, plugins.names(PACKAGE), "runtime")
 
 
+def runtime_of_device_alias(request: str) -> str | None:
+    """The runtime that a `--device` value stands for too: ONNX Runtime's for "x86"; None for a name of ours."""
+    name = request.partition(":")[0].lower()
+    return next((runtime.name for runtime in _runtimes() if name in runtime.device_aliases), None)
+
+
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:
     """Open the device for a runtime: without torch if neither the runtime nor the device needs it."""
     if len(devices := parts(device)) > 1:
