@@ -94,7 +94,7 @@ class OpenVinoDevice(DeviceKind):
     """Every device that OpenVINO lists. In tests, `module` is a recording of OpenVINO."""
 
     name = "openvino"
-    typical = MappingProxyType({"openvino:GPU": "Intel GPU", "openvino:NPU": "Intel NPU"})
+    typical = MappingProxyType({"openvino:GPU": "Intel GPU (OpenVINO)", "openvino:NPU": "Intel NPU"})
     auto_ranks = ((40, "GPU"), (41, "NPU"), (60, "CPU"))
     gpu_vendor = "intel"
     pci_vendor_id = 0x8086

@@ -128,7 +128,7 @@ class XpuDevice(DeviceKind):
 
     name = "xpu"
     aliases = ("intel",)
-    typical = MappingProxyType({"xpu:0": "Intel GPU"})
+    typical = MappingProxyType({"xpu:0": "Intel GPU (torch)"})
     auto_ranks = ((35, ""),)
     memory: Memory = "own"
     torch_type: str | None = "xpu"

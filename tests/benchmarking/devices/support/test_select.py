@@ -124,11 +124,12 @@ def absent(kind):
     return device(kind, found=False, why_not=f"no {kind} driver: install it")
 
 
-NOTHING = {kind: (absent(kind),) for kind in ("cuda", "rocm", "mps", "openvino", "qnn")}
+NOTHING = {kind: (absent(kind),) for kind in ("cuda", "rocm", "mps", "xpu", "openvino", "qnn")}
 EVERYTHING = {
     "cuda": (device("cuda:0"), device("cuda:1")),
     "rocm": (device("rocm:0"),),
     "mps": (device("mps"),),
+    "xpu": (device("xpu:0"),),
     "openvino": tuple(device(f"openvino:{name}") for name in ("GPU.0", "GPU.1", "NPU", "CPU", "AUTO")),
     "qnn": (device("qnn"),),
     "cpu": (device("cpu"),),
@@ -176,11 +177,12 @@ def test_auto_selects_the_highest_ranked_device(machine):
     [
         (("cuda",), "rocm:0"),
         (("cuda", "rocm"), "mps"),
-        (("cuda", "rocm", "mps"), "openvino:GPU.0"),
-        (("cuda", "rocm", "mps", "openvino:GPU"), "openvino:NPU"),
-        (("cuda", "rocm", "mps", "openvino:GPU", "openvino:NPU"), "qnn"),
-        (("cuda", "rocm", "mps", "openvino:GPU", "openvino:NPU", "qnn"), "openvino:CPU"),
-        (("cuda", "rocm", "mps", "openvino", "qnn"), "cpu"),
+        (("cuda", "rocm", "mps"), "xpu:0"),
+        (("cuda", "rocm", "mps", "xpu"), "openvino:GPU.0"),
+        (("cuda", "rocm", "mps", "xpu", "openvino:GPU"), "openvino:NPU"),
+        (("cuda", "rocm", "mps", "xpu", "openvino:GPU", "openvino:NPU"), "qnn"),
+        (("cuda", "rocm", "mps", "xpu", "openvino:GPU", "openvino:NPU", "qnn"), "openvino:CPU"),
+        (("cuda", "rocm", "mps", "xpu", "openvino", "qnn"), "cpu"),
     ],
 )
 def test_auto_selects_the_next_device_that_supports_the_request(machine, refused, chosen):
@@ -268,7 +270,7 @@ def test_unknown_device_lists_similar_ones_and_all():
 def test_an_unknown_device_without_similar_names_lists_all():
     with pytest.raises(
         UsageError,
-        match=r"^unknown device 'tpu9000'\. .*Devices: auto, cpu, cuda, .*rocm. Other devices, .*need a plugin",
+        match=r"^unknown device 'tpu9000'\. .*Devices: auto, cpu, cuda, .*rocm, xpu. Other devices, .*need a plugin",
     ):
         select("tpu9000", anything)
 
@@ -281,6 +283,6 @@ def test_explicit_device_that_cannot_run_the_request_is_unsupported(machine):
 
 def test_probe_all_probes_hardware_only(machine):
     machine({})
-    assert set(probe_all()) >= {"cpu", "cuda", "rocm", "mps", "openvino", "qnn"}
+    assert set(probe_all()) >= {"cpu", "cuda", "rocm", "mps", "xpu", "openvino", "qnn"}
     assert "null" not in probe_all()
     assert set(probe_all(["null"])) == {"null"}
