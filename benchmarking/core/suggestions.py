@@ -245,7 +245,7 @@ def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES,
 def meant_by(value: str, known: Collection[str]) -> list[str]:
     """What a name that is not known probably means: our word for another tool's, or up to three similar names."""
     word = value.lower()
-    ours = [name for name in (OTHER_NAMES.get(word), *_plugins_meant_by(word, known)) if name in known]
+    ours = [name for name in (OTHER_NAMES.get(word, ""), *_plugins_meant_by(word, known)) if name in known]
     return ours[:1] or nearest(value, known, number=3, similar=SIMILAR)
 
 
