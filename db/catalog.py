@@ -36,7 +36,9 @@ VIEWS_SHA256 = (
     "0597f8047e04373e35d0f58d2e30edc58fc2b03c371d82d7a525ff114cdd8745",  # created and read by DuckDB 1.5
     "d86009aed25b2ffd2251fcc31ee1c7109a89a103b4480f40bca689cdfa8b8b99",  # created and read by 2.0
     "612698475a2d1b13a1f218fcbdff39da954f7bbfa5ecbd65462bb87a8e6d3d4c",  # created by 1.5, read by 2.0
-    "8cd37b3bb5c013bf963fa23dac41cd6523217a00bd5759c846b411dec546ad24",  # created by 2.0, read by 1.5
+    "5079009929c45da2d705279011a6e08c3d7ea55b04a82cc3605b28a114c7e6a1",  # created by 2.0, read by 1.5
+    "8cd37b3bb5c013bf963fa23dac41cd6523217a00bd5759c846b411dec546ad24",  # that, next written by 2.0, read by 1.5
+    "e5051130eb21ecb1f38f34938e4cfe912bb1eba6626bae75a78a83e0a6ca24ec",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views. If a file has any other text its views are not used: each connection creates
 temporary ones, which takes 40 ms."""
