@@ -188,7 +188,7 @@ def test_logs_and_prints_of_libraries_are_shown_and_not_sent():
 
 def test_a_traceback_is_shown_and_has_no_secrets():
     def command(argv):
-        raise RuntimeError(f"{HOSTILE} token=abcdefgh")
+        raise RuntimeError(f"{HOSTILE} token=abcd1234")
 
     with streams() as (_, err):
         with pytest.raises(RuntimeError) as raised:
@@ -198,7 +198,7 @@ def test_a_traceback_is_shown_and_has_no_secrets():
     assert is_shown(err.getvalue())
     assert steering(err.getvalue()) == []
     assert "RuntimeError: " in err.getvalue()
-    assert "abcdefgh" not in err.getvalue().rpartition("RuntimeError: ")[2]
+    assert "abcd1234" not in err.getvalue().rpartition("RuntimeError: ")[2]
 
 
 def test_stderr_has_no_secrets():
