@@ -104,10 +104,15 @@ def test_mocks_are_listed_as_omitted_unless_they_are_enabled(folder, write):
     assert labels(discover(folder, enable_mock=True)) == ["one.A", "one.B"]
 
 
-def test_the_examples_are_mocks_with_both_kinds_of_timing():
-    with pytest.raises(UsageError, match=r"no benchmark to run \(mock_benchmark.MockBench: a mock"):
-        discover(EXAMPLES)
-    assert {bench.timed_by for bench in discover(EXAMPLES, enable_mock=True).benches} == {"benchhouse", "bench"}
+def test_the_examples_have_both_kinds_of_timing_with_and_without_mocks():
+    both = discover(EXAMPLES, enable_mock=True)
+    timed_by = {bench.label: bench.timed_by for bench in both.benches}
+    mocks = {"mock_benchmark.MockBench": "benchhouse", "mock_benchmark.MockGeneration": "bench"}
+    models = {"gpt2_benchmark.Gpt2Benchmark": "benchhouse", "llama_benchmark.LlamaBenchmark": "bench"}
+    assert (timed_by, both.left_out) == (models | mocks, {})
+    without = discover(EXAMPLES)
+    assert {bench.label for bench in without.benches} == set(models)
+    assert without.left_out == dict.fromkeys(mocks, "a mock: use --enable-mock to run it")
 
 
 @pytest.mark.parametrize(
