@@ -218,7 +218,7 @@ def session_scatter(
     if len(earlier) >= RECENT and lately.mean() > TIMES_LATELY * earlier.mean():
         variance = max(variance, float(lately.mean()) / 2)
         degrees = DEGREES_A_DIFFERENCE * RECENT - DEGREES_LESS
-    offs = [float(off) for part in levels[0] for off in part - part.mean()]
+    offs = [float(off) for part in levels[0] if len(part) for off in part - part.mean()]
     return SessionScatter(
         variance=variance,
         walk=ratio * variance,

@@ -118,6 +118,13 @@ def test_fewer_than_five_sessions_give_no_estimate():
     assert session_scatter([[10.0, 10.1, 9.9, 10.0, 10.1]]).degrees == pytest.approx(0.65 * 4 - 0.5)
 
 
+@pytest.mark.filterwarnings("error")
+def test_sides_without_other_sessions_have_the_variation_of_their_own():
+    own = history(0.02, 0.0, 12)
+    found = session_scatter([[], own])
+    assert (found.variance, found.sessions, found.times) == (session_scatter([own]).variance, 12, ())
+
+
 def test_stretches_count_together_without_the_step_between_them():
     one, other = history(0.01, 0.0, 10, seed=1), [3 * value for value in history(0.01, 0.0, 10, seed=2)]
     found = session_scatter([one, other])
