@@ -27,6 +27,8 @@ frequencies make of equal sides."""
 FIRST_ALPHA, LATER_ALPHA = 0.0079, 0.0005
 """Maximum p of the order at the first look that can prove anything, and at the next one; it halves with each further
 look. In total below 1 %."""
+ROUNDING = 1 - 1e-12
+"""Factor by which sums of logarithms that are equal in theory may differ."""
 MOST_EXACT = 16
 """Rounds up to which all patterns are tried; of more, as many at random."""
 
@@ -46,7 +48,7 @@ def is_proven(differences: Sequence[float], looks: int, is_first: Sequence[bool]
     rounds = len(differences)
     if rounds < ROUNDS_TO_PROVE or _repeats(is_first):
         least = LEAST_RATIO.get(rounds, LEAST_RATIO[5])
-        return abs(math.fsum(differences) / rounds) >= math.log(least)
+        return abs(math.fsum(differences) / rounds) >= math.log(least) * ROUNDING
     return order_p(differences) <= (FIRST_ALPHA if looks <= 2 else LATER_ALPHA / 2 ** (looks - 3))
 
 
@@ -67,7 +69,7 @@ def order_p(differences: Sequence[float]) -> float:
     import numpy as np
 
     x = np.asarray(differences, dtype=np.float64)
-    observed = abs(float(x.sum())) * (1 - 1e-12)
+    observed = abs(float(x.sum())) * ROUNDING
     if len(x) <= MOST_EXACT:
         sums = np.zeros(1)
         for value in x:
