@@ -90,7 +90,10 @@ UPDATE raw_benchmark_data SET
 WHERE {IS_LONG} AND result_id IN (SELECT unnest($results))
 """
 
-DROP_ARRIVALS = f"UPDATE requests SET token_ms = [] WHERE {HAS_COMPACTED_GAPS}"
+DROP_ARRIVALS = f"""
+UPDATE requests SET token_ms = [], last_token_ms = coalesce(last_token_ms, token_ms[-1]) WHERE {HAS_COMPACTED_GAPS}
+"""
+"""The last arrival is kept: the time per output token ends there."""
 
 Report = dict[str, Any]
 

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from db.commands.recommend import OLD_LIMITS
 from tests.docs.cli_page import parser_of
 
 COMMANDS = (
@@ -21,6 +22,8 @@ WITHOUT_DEFAULT = {
     "--github",
 }  # fmt: skip
 """Flags that are required, or that change nothing unless they are given."""
+EARLIER = {"help_all", *OLD_LIMITS}
+"""Hidden flags without one that is shown for the same: --help names --help-all, and the limits were flags once."""
 
 
 def flags_of(parser):
@@ -36,8 +39,13 @@ def flags_of(parser):
 def test_every_flag_has_help_with_its_default(command):
     limits = [group for group in parser_of(command)._action_groups if "(default: " in (group.title or "")]
     of_group = {action.dest for group in limits for action in group._group_actions}
-    for action in flags_of(parser_of(command)):
+    flags = list(flags_of(parser_of(command)))
+    shown = {action.dest for action in flags if action.help != argparse.SUPPRESS}
+    for action in flags:
         assert action.help, action.dest
+        if action.help == argparse.SUPPRESS:
+            assert action.dest in shown or action.dest in EARLIER, action.dest
+            continue
         is_plain = isinstance(action, SWITCHES) or action.required or action.dest in of_group
         named = WITHOUT_DEFAULT.intersection(action.option_strings) or not action.option_strings
         assert is_plain or named or "(default: " in action.help, (action.dest, action.help)
