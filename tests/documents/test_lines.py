@@ -73,7 +73,7 @@ class SmallModel(torch.nn.Module):
 
 batch_size, pretrained = parse(["batch_size", "pretrained"])
 torch.manual_seed(0)
-for width in (5, 6):
+for width in {widths}:
     SmallModel(width)(torch.rand(batch_size, 10))
 """
 
@@ -90,18 +90,17 @@ def folder(tmp_path_factory):
         file = root / "benches" / f"{name}.py"
         file.parent.mkdir(exist_ok=True)
         file.write_text(THEIRS.format(module=module, name=name, saved_as=saved_as) + end)
-    for name in ("example.py", "your_script.py"):
-        (root / name).write_text(SCRIPT)
+    for name, widths in (("example.py", "5, 6"), ("your_script.py", "5,")):
+        (root / name).write_text(SCRIPT.replace("{widths}", widths))
     for name in ("models", "results"):
         (root / name).mkdir()
     return root
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capfd):
+def run(folder, build_cache, monkeypatch, capfd):
     """Runs a line in that folder: its exit code and everything that it printed."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv(CACHE_VARIABLE, str(folder / "cache"))
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "locks"))  # not behind other tests: times do not matter here
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
     monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
@@ -109,6 +108,9 @@ def run(folder, monkeypatch, capfd):
 
     def run_words(words):
         capfd.readouterr()
+        # benchit lists and deletes what is in its cache; exports of models are shared with all other tests
+        cache = folder / "cache" if words[0] == "benchit" else build_cache
+        monkeypatch.setenv(CACHE_VARIABLE, str(cache))
         code = importlib.import_module(MODULES[words[0]]).main(words[1:])
         out, err = capfd.readouterr()
         return code, out + err
@@ -124,10 +126,13 @@ def spooled(run, folder):
     return str(next((folder / "benchmark_results").glob("tiny-bert_null*.json")))
 
 
-def hashes(run):
-    """The hashes of the models in example.py."""
-    _, printed = run(["benchit", "example.py", "--analyze-only"])
-    return [line.split()[1] for line in printed.splitlines() if line.split()[:1] == ["hash"]]
+def hashes(run, folder):
+    """The hashes of the models in example.py, which is analysed once."""
+    kept = folder / "hashes"
+    if not kept.exists():
+        _, printed = run(["benchit", "example.py", "--analyze-only"])
+        kept.write_text("\n".join(line.split()[1] for line in printed.splitlines() if line.split()[:1] == ["hash"]))
+    return kept.read_text().split()
 
 
 def actual_words(line: Line, run, folder) -> list[str]:
@@ -136,11 +141,12 @@ def actual_words(line: Line, run, folder) -> list[str]:
     if any(word.startswith("benchmark_results/gpt2_cuda") for word in words):
         words[-1] = spooled(run, folder)
     if "hash_" in line.text:
-        for number, found in enumerate(hashes(run)):
+        for number, found in enumerate(hashes(run, folder)):
             words = [word.replace(f"hash_{number}", found) for word in words]
     if words[0] == "benchit" and words[-1] == "example":  # a unique prefix of the build's name
-        words[-1] += f"_{hashes(run)[0]}"[:5]
-    return words + (["--dry-run"] if line.plan_only else [])
+        words[-1] += f"_{hashes(run, folder)[0]}"[:5]
+    dry = "--analyze-only" if words[0] == "benchit" else "--dry-run"
+    return words + ([dry] if line.plan_only else [])
 
 
 @pytest.mark.parametrize("line", LINES, ids=[line.text for line in LINES])
