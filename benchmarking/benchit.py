@@ -94,10 +94,13 @@ def _version(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if groq := next((word for word in argv if word.startswith("--groq")), None):
-        raise UsageError(f"{groq.partition('=')[0]}: Groq's compiler and chips are not supported: remove the flag")
+    parser = _parser()
+    flags_of_groq = (word.partition("=")[0] for word in argv if word.startswith("--groq"))
+    if groq := next((flag for flag in flags_of_groq if flag not in parser._option_string_actions), None):
+        # A plugin for its compiler may have added some.
+        raise UsageError(f"{groq}: Groq's compiler and chips are not supported: remove the flag")
     words = lists_joined(in_our_words(argv, WORDS), "--device", ".py")
-    arguments = _parser().parse_args(words)
+    arguments = parser.parse_args(words)
     resolve_target(arguments)
     _check_local_only(arguments)
     scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
