@@ -62,9 +62,12 @@ RAW_DIFFERS = {
 }
 """Column -> condition of a conflict. Raw samples and their quantiles agree if their statistics do."""
 TOKEN_TIMES_DIFFER = {
-    "token_ms": "len(mine.token_ms) > 0 AND len(theirs.token_ms) > 0 AND mine.token_ms <> theirs.token_ms"
+    "token_ms": "len(mine.token_ms) > 0 AND len(theirs.token_ms) > 0 AND mine.token_ms <> theirs.token_ms",
+    "last_token_ms": "coalesce(mine.last_token_ms, mine.token_ms[-1]) <> "
+    "coalesce(theirs.last_token_ms, theirs.token_ms[-1])",
 }
-"""The same for requests: token times are empty if there were too many, or if they were dropped later."""
+"""The same for requests: token times are empty if there were too many, or if they were dropped later, when the last
+one is kept."""
 CHECKSUMMED = {
     **CONTENTS,
     "raw_benchmark_data": Content(

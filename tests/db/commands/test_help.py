@@ -19,7 +19,7 @@ SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
 WITHOUT_DEFAULT = {
     "--reason", "--run", "--by", "--across", "--file", "--describe", "--price", "--junit", "--markdown", "--backup",
     "--rebuild-from", "--raw-older-than", "--model-id", "--device", "--device-name", "--precision", "--date",
-    "--github",
+    "--github", "--runtime", "--hardware",
 }  # fmt: skip
 """Flags that are required, or that change nothing unless they are given."""
 EARLIER = {"help_all", *OLD_LIMITS}

@@ -152,5 +152,8 @@ def test_an_endless_question_ends_at_the_time_limit(asked_database):
 def test_an_unreadable_warehouse_is_an_error(tmp_path, capsys):
     assert command.main(["--db-path", str(tmp_path / "none.duckdb")]) == EXIT_USAGE
     assert "none.duckdb does not exist" in capsys.readouterr().err
-    assert command.main(["--db-path", str(tmp_path)]) == EXIT_FAILED
-    assert "not a regular file: choose another path" in capsys.readouterr().err
+    assert command.main(["--db-path", str(tmp_path)]) == EXIT_USAGE
+    assert "is a folder" in capsys.readouterr().err
+    (tmp_path / "notes.duckdb").write_text("no database")
+    assert command.main(["--db-path", str(tmp_path / "notes.duckdb")]) == EXIT_FAILED
+    assert "not a DuckDB" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import sys
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarking.core import plugins
@@ -83,7 +83,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, st.sampled_from([None, 1]))
 def test_any_json_is_the_same_with_its_lists_taken_out_and_put_back(value, indent):
     text = json.dumps(value, indent=indent).encode()
