@@ -76,15 +76,23 @@ CATALOG_PREFIX = "ducklake_"
 """Prefix of the tables of a DuckLake catalog."""
 
 
-def refuse_foreign(connection: Connection, path: str, database: str | None = None, *, is_lake: bool = False) -> None:
-    """Raise FormatError for an object in the file that no version of the schema has.
+def refuse_foreign(
+    connection: Connection,
+    path: str,
+    database: str | None = None,
+    *,
+    is_lake: bool = False,
+    is_overwritten: bool = False,
+) -> None:
+    """Raise FormatError for an object in the file that no version of the schema has, and for the file of a newer
+    program unless it is overwritten, so that nothing of it is read.
 
     `database` is the name of an attached file, or None for the connection's own database, which may be a lake. `path`
     is its name in messages.
     """
     name = current(connection) if database is None else database
     tables = dict(connection.execute(TABLES, [name]).fetchall())
-    if migrate.BOOKKEEPING in tables:
+    if migrate.BOOKKEEPING in tables and not is_overwritten:
         _refuse_newer(connection, path, name)
     for kind, sql in FOREIGN.items():
         if kind != "trigger" or has_triggers():

@@ -276,7 +276,7 @@ class Warehouse:
                 turn(name, lock_timeout_s) as left_s,
                 connect(name, WRITER, read_only=False, lock_timeout_s=left_s, locked=False) as connection,
             ):
-                catalog.refuse_foreign(connection, name)
+                catalog.refuse_foreign(connection, name, is_overwritten=True)
                 migrate.clear(connection)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
@@ -633,7 +633,7 @@ def _clear(of_lake: lake.Lake) -> None:
     """Drop the tables of a lake."""
     name = of_lake.place.name
     with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
-        catalog.refuse_foreign(connection, name, is_lake=True)
+        catalog.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
         lake.clear(connection, of_lake)
 
 
