@@ -5,6 +5,7 @@ writing elsewhere.
 """
 
 import os
+import re
 import sys
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -12,6 +13,8 @@ ELSEWHERE = ("/dev/", "/proc/")
 """Not files."""
 READERS = ("lscpu", "lspci", "nvidia-smi", "rocm-smi", "sysctl", "ldconfig", "uname", "file", "fc-list")
 """Programs of the system that describe the machine."""
+TURN = re.compile(r".*/benchhouse-turns-\d+/[0-9a-f]{32}\.lock")
+"""The empty file by which writers of a warehouse take turns: at one place for all of a user's processes."""
 
 
 def watch(scratch: str, events: str) -> None:
@@ -29,7 +32,8 @@ def watch(scratch: str, events: str) -> None:
                 say("network: looks up", host)
             case "open", (str() | bytes() as path, _, int() as flags) if flags & WRITING:
                 name = os.path.realpath(os.fsdecode(path))
-                if not name.startswith((scratch, *ELSEWHERE)) and "/__pycache__/" not in name:
+                is_elsewhere = name.startswith(ELSEWHERE) or TURN.fullmatch(name)
+                if not name.startswith(scratch) and not is_elsewhere and "/__pycache__/" not in name:
                     say("write: opens", name)
             case "subprocess.Popen", (program, words, *_):
                 name = os.path.basename(os.fsdecode(program or words[0]))
