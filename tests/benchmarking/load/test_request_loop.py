@@ -201,7 +201,8 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
         sizes = [(one["tokens_in"], one["tokens_out"]) for one in warehouse.query(query).dicts()]
         assert sizes == [(4 + i % 3, 3) for i in range(12)]
         facts = {row["concurrency"]: json.loads(row["extra"])["load"] for row in warehouse.query(EXTRA).dicts()}
-        assert facts == {2: {"slots": 1}, 1: {"slots": 2}}
+        seeds = {"arrival_seeds": [[0, 1]]}
+        assert facts == {2: {"slots": 1, **seeds}, 1: {"slots": 2, **seeds}}
         modes = [json.loads(run["runtime_mode"]) for run in warehouse.query("SELECT * FROM benchmark_runs").dicts()]
         assert {mode[LOOP]: mode.get("traffic_file") for mode in modes} == {"closed": None, "open": "trace.jsonl"}
         assert not list(verify(warehouse))
