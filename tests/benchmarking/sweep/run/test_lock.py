@@ -299,7 +299,7 @@ def test_both_sides_of_a_comparison_get_the_limit(monkeypatch):
 
     seen = {}
     monkeypatch.setattr(
-        ab, "measure_in_turns", lambda arms, rounds, folder, further, say: seen.update(further) or 1 / 0
+        ab, "measure_in_turns", lambda arms, rounds, folder, further, say, seed: seen.update(further) or 1 / 0
     )
     with pytest.raises(ZeroDivisionError):
         ab.main([SIDE, SIDE, "--lock-timeout", "7"])
