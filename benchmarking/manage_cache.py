@@ -29,6 +29,7 @@ from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, 
 from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, file_to_write, non_negative_number, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.help_texts import many_need
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.tables import Table, table_text
@@ -206,7 +207,9 @@ def _parser() -> Parser:
 
 def _action(actions: argparse._SubParsersAction[Parser], name: str, action: object, what: str) -> Parser:
     parser = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-    add_settings(parser.add_argument_group("cache"), MEASURING, "cache_dir")
+    cache = parser.add_argument_group("cache")
+    add_settings(cache, MEASURING, "cache_dir")
+    many_need(*cache._group_actions)
     parser.set_defaults(action=action)
     return parser
 

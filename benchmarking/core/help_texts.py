@@ -22,6 +22,12 @@ def few_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
         vars(thing)[RARE] = True
 
 
+def many_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
+    """Show these in --help too, in a command where a flag that few need elsewhere is one of a few."""
+    for thing in things:
+        vars(thing)[RARE] = False
+
+
 def help_text(parser: argparse.ArgumentParser, *, everything: bool, details: str = "") -> str:
     """The help of a parser: all of it, or without what few people need, whose groups are named at the end."""
     width = min(max(shutil.get_terminal_size().columns - 2, NARROWEST), WIDEST)
