@@ -85,7 +85,7 @@ def test_pipes_get_one_plain_line_per_finished_point():
 
 
 def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_script):
-    """Calls of 0.15, 0.3, 0.6 and 1.2 s: four of each point take 9 s, and the budget is 4."""
+    """Calls of 0.15, 0.3, 0.6 and 1.2 s: four of each point take 9 s, and the budget is 8."""
     null_script(real_time=True, latency_ms={f"b{batch} s32": [150.0 * batch] for batch in BATCHES})
     request = Request(
         model_id="tiny-bert",
@@ -93,7 +93,7 @@ def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_scr
         weights="random",
         batch_sizes=BATCHES,
         sequence_lengths=(32,),
-        settings=replace(settings("quick"), budget_s=4.0),
+        settings=replace(settings("quick"), budget_s=8.0),
     )
     track, stream = Track.start(tmp_path, plan_cell(request, uuid7())), io.StringIO()
     shown = Progress([track], stream)
@@ -105,7 +105,7 @@ def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_scr
     for one in others:
         (timed,) = [samples.values for samples in one.samples]
         assert len(timed) == one.extra["budget"]["min_calls"] == 1
-        assert one.extra["budget"]["budget_s"] == 4.0
+        assert one.extra["budget"]["budget_s"] == 8.0
     lines = stream.getvalue().splitlines()
-    assert sum(line.startswith("slow: the ") and "more than the time budget of 4 s" in line for line in lines) == 1
+    assert sum(line.startswith("slow: the ") and "more than the time budget of 8 s" in line for line in lines) == 1
     assert re.fullmatch(r"4 points in \d+ s, \d+% of it timed calls", lines[-1])
