@@ -597,7 +597,7 @@ def test_scripts_are_measured_from_python_despite_failures(cache, tmp_path, monk
 
 
 def test_remote_machines_measure_scripts_and_model_ids_only():
-    with pytest.raises(UsageError, match="--backend remote requires --host"):
+    with pytest.raises(UsageError, match="--backend remote requires --remote-host"):
         benchmark_script("net.py", backend="remote")
     with pytest.raises(UsageError, match="analyze_only, build_only and sequence work on this machine only"):
         benchmark_script("net.py", use_slurm=True, analyze_only=True)
