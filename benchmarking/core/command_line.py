@@ -147,9 +147,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class _OneModel(argparse.Action):
-    """Stores the model, given as an argument or by its flag, but not two different ones."""
+    """Stores the model, given as an argument or by its flag, but not two different ones; a repeated flag replaces its
+    earlier value, as any flag does."""
 
     is_needed = False
+    stored: tuple[argparse.Namespace, str] | None = None
+    """Where this action stored a model last, and which."""
 
     def __call__(
         self,
@@ -161,8 +164,10 @@ class _OneModel(argparse.Action):
         present = getattr(namespace, self.dest, None)
         if values is None:
             return
-        if present not in (None, values):
+        is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
+        if present not in (None, values) and not is_own:
             parser.error(f"two models, {present} and {values}: give one of them")
+        self.stored = (namespace, values)
         setattr(namespace, self.dest, values)
 
 

@@ -271,9 +271,9 @@ def test_usage_errors_are_one_line_and_exit_code_2(capsys, arguments, message):
 
 def test_a_file_as_output_folder_is_one_clear_line(capsys, tmp_path):
     (tmp_path / "taken").write_text("")
-    assert main([*NULL, "--save", "--output-dir", "taken"]) == 1
+    assert main([*NULL, "--save", "--output-dir", "taken"]) == 2
     err = capsys.readouterr().err
-    assert "cannot write to output folder taken" in err
+    assert "--output-dir: takes a folder: taken is a file" in err
     assert err.count("\n") == 1
 
 

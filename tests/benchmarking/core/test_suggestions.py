@@ -150,6 +150,7 @@ def test_a_model_is_the_first_argument_or_a_flag_but_not_two_different_ones(pars
     with pytest.raises(SystemExit):
         parser.parse_args(["gpt2", "--model-id", "bert"])
     assert "two models, gpt2 and bert" in capsys.readouterr().err
+    assert parser.parse_args(["--model-id", "gpt2", "--model-id", "bert"]).model_id == "bert"  # as any flag
 
 
 @pytest.mark.parametrize("command", ["run", "run_hardware_benchmark", "run-hardware-benchmark", "charts", "setup"])
