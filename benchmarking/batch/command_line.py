@@ -100,11 +100,12 @@ def parser(name: str, description: str | None) -> Parser:
 
 def check(arguments: argparse.Namespace) -> None:
     """Check the combination of flags, and default to ./benches if nothing else is given. Raises UsageError."""
-    _collect_models(arguments)
-    models = arguments.models or arguments.model_list
-    if not models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
+    names_models = arguments.model_ids or arguments.models or arguments.model_list
+    if not names_models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
         arguments.benches = DEFAULT_BENCHES
         note(f"benchmarks: ./{DEFAULT_BENCHES}")
+    _collect_models(arguments)
+    models = arguments.models or arguments.model_list
     if arguments.resume and (arguments.no_save or arguments.dry_run):
         raise UsageError("--resume continues a saved batch: remove --no-save and --dry-run")
     if arguments.turn is not None:
