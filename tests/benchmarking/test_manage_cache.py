@@ -99,7 +99,7 @@ def test_the_report_is_csv_to_stdout_or_a_file(capsys, tmp_path):
     assert main(["report", "--output", str(tmp_path / "report.csv")]) == 0
     with (tmp_path / "report.csv").open(newline="", encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == [row]
-    assert main(["report", "--output", str(tmp_path / "no" / "report.csv")]) == 1
+    assert main(["report", "--output", str(tmp_path / "no" / "report.csv")]) == 2
 
 
 def test_the_report_has_no_cell_that_a_spreadsheet_would_execute(capsys):

@@ -172,7 +172,7 @@ def test_a_transaction_ends_cleanly_after_its_server_crashed(server, written, wa
 
 def test_an_invalidated_connection_is_replaced_and_its_session_and_lock_ended(written, monkeypatch):
     place, runs = written
-    ingest, tries = Warehouse._ingest_all, []
+    ingest, tries = Warehouse._ingest_files, []
 
     def left_open(connection):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # DuckDB aborts where it closes one without a server
@@ -181,14 +181,13 @@ def test_an_invalidated_connection_is_replaced_and_its_session_and_lock_ended(wr
     def given_up_once(warehouse, *arguments):
         tries.append(warehouse._connection)
         if len(tries) > 1:
+            monkeypatch.setattr(lake, "roll_back", roll_back)
             return ingest(warehouse, *arguments)
-        with monkeypatch.context() as patched, warehouse.transaction():
-            patched.setattr(lake, "roll_back", left_open)  # as after an internal error
-            raise connections.storage_error(
-                "INTERNAL Error: Attempted to access index 0 within vector of size 0", place
-            )
+        monkeypatch.setattr(lake, "roll_back", left_open)  # as after an internal error
+        raise connections.storage_error("INTERNAL Error: Attempted to access index 0 within vector of size 0", place)
 
-    monkeypatch.setattr(Warehouse, "_ingest_all", given_up_once)
+    roll_back = lake.roll_back
+    monkeypatch.setattr(Warehouse, "_ingest_files", given_up_once)
     with Warehouse.open(place, lock_timeout_s=20) as warehouse:
         assert not warehouse.ingest(runs["0"])
     assert len(tries) == 2
