@@ -69,7 +69,7 @@ def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
             {"batch_sizes": (1,)},
             "batch_sizes applies to a module only with device, runtime or precision",
         ),
-        ((torch.nn.Linear(2, 2), "text"), {}, "no tensor with a batch dimension"),
+        ((torch.nn.Linear(2, 2), "text"), {}, "the inputs contain no tensor"),
         ((torch.nn.Linear(2, 2).double(), torch.zeros(1, 2).double()), {}, "parameters are float64"),
     ],
 )
