@@ -68,6 +68,7 @@ SAMPLE = re.compile(
 )
 """A line of the format: name, labels, value. It reads each character once, whatever a server sends."""
 NO_METRICS = ("_bucket", "_created")
+TOTAL = "_total"
 MAX_METRICS_BYTES = 1 << 22
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
 METRICS_S = 2.0
@@ -179,8 +180,8 @@ class ServerLoad:
         if is_reported or self.traffic.may_hit_a_prefix:
             return ()
         for hits, prompts in CACHE_COUNTERS.items():
-            if hits in metrics and prompts in metrics:
-                cached, total = metrics[hits]["change"], metrics[prompts]["change"]
+            cached, total = (metrics.get(name, {}).get("change") for name in (hits, prompts))
+            if cached is not None and total is not None:
                 is_template = self.target.endpoint == "chat" and cached < LEAST_REUSED * total
                 return () if is_template else prefix_cache_hit(cached, total)
         return ()
@@ -388,7 +389,7 @@ def scraped(target: Target) -> dict[str, float]:
         if sample is None or len(sample[1]) > MAX_NAME or sample[1].endswith(NO_METRICS):
             continue
         # As in OpenMetrics, the name of a counter ends with _total.
-        name = f"{sample[1]}_total" if sample[1] in counters else sample[1]
+        name = f"{sample[1].removesuffix(TOTAL)}{TOTAL}" if sample[1] in counters else sample[1]
         if name not in found and len(found) == MOST_METRICS:
             continue
         try:
@@ -432,5 +433,12 @@ def _shut(opened: socket.socket) -> None:
 
 
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Name of a server metric -> its value after the level and its change, summed over all labels."""
-    return {name: {"after": value, "change": value - before.get(name, 0.0)} for name, value in after.items()}
+    """Name of a server metric -> its value after the level and its change, summed over all labels. The change is left
+    out where it is unknown: nothing could be read before the level, or a counter fell because the server started again.
+    A metric that appeared during the level has counted from 0, since servers show labels from their first use."""
+    found = {}
+    for name, value in after.items():
+        change = value - before.get(name, 0.0)
+        is_known = bool(before) and not (change < 0 and name.endswith(TOTAL))
+        found[name] = {"after": value, **({"change": change} if is_known else {})}
+    return found

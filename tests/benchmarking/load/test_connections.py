@@ -201,6 +201,7 @@ def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, head
     [
         (HEAD + b"\r\nserved_total 3\n", {"served_total": 3.0}),
         (b"HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 15\r\n\r\nserved_total 3\n", {}),
+        (HEAD + b"\r\n# TYPE served_total counter\nserved_total 3\n", {"served_total": 3.0}),
         (HEAD + b"\r\nserved_total three\n", {}),
         (HEAD + b"\r\nserved_total{\n", {}),
         (HEAD + b"x: y\r\n" * 200 + b"\r\nserved_total 3\n", {}),
@@ -211,7 +212,6 @@ def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, head
     ],
 )
 def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatch):
-    pytest.importorskip("prometheus_client")
     monkeypatch.setattr(server, "METRICS_S", 0.3)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 
@@ -234,6 +234,14 @@ def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatc
         assert server.scraped(Target(url=url, model="m")) == expected
         assert time.monotonic() - begun_s < 5
         thread.join()
+
+
+def test_an_unknown_change_of_a_server_metric_is_left_out():
+    after = {"served_total": 3.0, "new_total": 2.0, "waiting": 1.0}
+    found = server.changes({"served_total": 5.0, "waiting": 4.0}, after)
+    assert found["served_total"] == {"after": 3.0}, "the server started again"
+    assert (found["new_total"], found["waiting"]) == ({"after": 2.0, "change": 2.0}, {"after": 1.0, "change": -3.0})
+    assert server.changes({}, {"served_total": 3.0}) == {"served_total": {"after": 3.0}}, "nothing was read before"
 
 
 def test_a_connection_is_used_again_until_the_server_ends_it():

@@ -19,7 +19,6 @@ from urllib.error import URLError
 import pytest
 
 pytest.importorskip("httptools")
-pytest.importorskip("prometheus_client")
 
 from benchmarking import load_server
 
