@@ -227,6 +227,8 @@ def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_c
         for plan in plans
     )
     (tmp_path / "damaged.partial.jsonl").write_text("{")
+    for file in (kept, finished):
+        file.release()  # as at the end of an order
     context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, arguments={}, say=print)
     monkeypatch.setattr(execution, "_context", context)
     execution.forget([plans[1].run_id])
@@ -347,7 +349,7 @@ def test_unusable_certificates_are_one_line_errors(tmp_path, capsys):
     ],
 )
 def test_without_tls_only_loopback_clusters_are_allowed(address, flags, why):
-    parser = Parser()
+    parser = Parser(prog="batch_benchmark")
     add_tls(parser)
     with pytest.raises(UsageError, match=why):
         check_exposure(address, parser.parse_args(flags))

@@ -17,6 +17,7 @@ from benchmarking.cluster.connection import Ended, Left
 from benchmarking.cluster.coordinator import ClusterSweep
 from benchmarking.cluster.execution import WorkerContext
 from benchmarking.cluster.messages import Clock, Report, TaskResult
+from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.select import select
@@ -89,7 +90,9 @@ def offers_of(script, other=()):
     device = select("null", lambda device: None, {})
     offer = WorkerContext(name="w", devices=(device,), folder=Path(), arguments={}, say=print).offer()
     (offered,) = offer.devices
-    unlike = dataclasses.replace(offered, hardware=dataclasses.replace(offered.hardware, hardware_id="b" * 16))
+    keys = {**offered.hardware.hashed_keys, "device_name": "another"}
+    hardware = dataclasses.replace(offered.hardware, hashed_keys=keys, hardware_id=canonical_hash(keys)[:16])
+    unlike = dataclasses.replace(offered, hardware=hardware)
     return {
         name: dataclasses.replace(offer, worker=name, devices=(unlike if name in other else offered,))
         for name in script
@@ -167,14 +170,14 @@ def test_on_different_hardware_the_remaining_points_are_a_separate_run(sweep):
     assert orders == [("one", ["b1 s32", "b2 s32", "b4 s32"]), ("two", ["b2 s32", "b4 s32"])]
     assert (points(first), points(second)) == ([(1, "ok")], [(2, "ok"), (4, "ok")])
     assert first.run_id != second.run_id
-    assert first.hardware.hardware_id != second.hardware.hardware_id == "b" * 16
+    assert first.hardware.hardware_id != second.hardware.hardware_id
     assert [one.environment.values["cluster_worker"] for one in (first, second)] == ["one", "two"]
 
 
 def test_cells_without_results_move_to_different_hardware(sweep):
     _, (run,) = sweep({"one": (0,), "two": None}, other=("two",))
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
-    assert run.hardware.hardware_id == "b" * 16
+    assert run.hardware.hashed_keys["device_name"] == "another"
 
 
 def test_resumed_batches_include_runs_that_continued_elsewhere(tmp_path):

@@ -80,7 +80,7 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path,
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("queue: gpu", r"1: unknown key 'queue': known: partition, "),
+        ("partitions: gpu", r"1: unknown key 'partitions': did you mean partition\? "),
         ("jobs: 2\njobs: 3", "2: jobs is there already, in line 1"),
         ("time_limit: 1:30:00", "1: takes plain values: got '1:30:00'; put it in quotes"),
         ("time_limit: 90", '1: time_limit: takes text such as "02:00:00"'),

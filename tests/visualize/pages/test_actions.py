@@ -129,7 +129,8 @@ def test_a_note_about_a_run_is_listed_and_marked_in_the_chart(site):
     shown = site.ask(done.location.partition("#")[0]).text
     assert "new fan &lt;/script&gt;" in shown
     assert "mira, 20" in shown
-    assert '"note": "new fan \\u003c/script\\u003e"' in shown
+    assert "Marks: A: new fan &lt;/script&gt;." in shown
+    assert '"colour": "ink", "text": "A"' in shown
     assert site.stored()[0] == ["new fan </script>"]
 
 
