@@ -273,7 +273,7 @@ def test_torchs_exporter_is_used_if_transformers_has_none(monkeypatch):
     ],
 )
 def test_a_version_of_operators_that_the_exporter_cannot_write_is_refused(command, tmp_path, opset, why):
-    code, out, err = command("tiny-gpt2", "--opset", opset, "--output-dir", tmp_path / "out", "--quiet")
+    code, _, err = command("tiny-gpt2", "--opset", opset, "--output-dir", tmp_path / "out", "--quiet")
     assert code == 1
     assert re.search(why, err)
     assert not list((tmp_path / "out").glob("*"))
