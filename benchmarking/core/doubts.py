@@ -288,6 +288,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "make sure that the other partitions are idle, or compare only results on such a partition",
     ),
     (
+        "unshared_lock",
+        "info",
+        "another user made the device's lock unusable, so commands of other users may have measured at the same time",
+        "have the folder or file in the evidence removed, or set BENCHHOUSE_LOCK_DIR for all users of this machine",
+    ),
+    (
         "affinity_escaped",
         "invalid",
         "threads ran on processors outside the requested --cpu-list",

@@ -64,6 +64,8 @@ class ModelLoad(ABC):
     measured_levels: int = 0
     preparations: list[Preparation | None] = field(default_factory=list)
     """The build that all workers load, once it has been made."""
+    lock_doubts: tuple[Doubt, ...] = ()
+    """The doubts about the device's lock, during the latest repetition."""
 
     @abstractmethod
     def measured(self, level: Level) -> Result:
@@ -119,7 +121,7 @@ class ModelLoad(ABC):
     def _answer(self, job: Job) -> tuple[LaunchLoad, Tested]:
         """One repetition in a separate worker, with the device locked against other measurements."""
         wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
-        with device_locks(lock_names(self.plan.cell.device), self.say, wait_s):
+        with device_locks(lock_names(self.plan.cell.device), self.say, wait_s) as self.lock_doubts:
             if not self.preparations:
                 self.preparations.append(prepared(self.plan, self.say))
             job = replace(job, preparation=self.preparations[0], spawned_at_ns=time.monotonic_ns())
@@ -149,7 +151,16 @@ class LoopLoad(ModelLoad):
         is_queue = all(one == 1 for one in slots)
         seeds: Json = [[self.traffic.seed + one.launch, self.measured_levels] for one in done]
         facts: dict[str, Json] = {"arrival_seeds": seeds, **({SLOTS: slots[0]} if slots else {})}
-        return result_of(self.traffic, level, done, point=point, facts=facts, in_process=is_queue, limits=self.limits)
+        return result_of(
+            self.traffic,
+            level,
+            done,
+            point=point,
+            further={one.launch: self.lock_doubts for one in done},
+            facts=facts,
+            in_process=is_queue,
+            limits=self.limits,
+        )
 
     def keys(self) -> dict[str, Scalar]:
         template, found = self.plan.points[0], self.traffic.keys(self.limits, is_open=self.is_open)
@@ -223,7 +234,11 @@ class ScenarioLoad(ModelLoad):
             done,
             point=level_point(point, level),
             samples=self.samples_per_query,
-            further={one.requests.launch: tuple(verdicts(one.figures)) for one in answers if one.requests is not None},
+            further={
+                one.requests.launch: (*verdicts(one.figures), *self.lock_doubts)
+                for one in answers
+                if one.requests is not None
+            },
             facts=facts,
             in_process=True,
             limits=self.limits,

@@ -4,6 +4,9 @@ A lock is an operating-system lock on a file in a folder shared by all users; it
 empty and opened read-only, never through a link, so that a folder prepared by another user cannot cause a lock to
 overwrite anything. The holder of a lock and its start time also come from the operating system: the holder has a second
 lock, which identifies its process, on the byte whose offset is the start time.
+
+Another user can make the folder or a file in it unusable, on purpose or by accident. That delays a command for a
+moment; it then uses locks of its own user, and its results carry a doubt.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from pathlib import Path
 
 from benchmarking.core import plugins
 from benchmarking.core.device_contracts import DeviceKind
+from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import LockedError, StorageError
-from benchmarking.core.records import Device
+from benchmarking.core.records import Device, Doubt
 from benchmarking.core.text import duration, time_text, visible
 from benchmarking.devices.support.handles import parts
 
@@ -31,6 +35,8 @@ BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S1
 """On POSIX not $TMPDIR, which may differ between the users and jobs of a machine."""
 WAIT_S = 3600.0
 """Default time in seconds to wait for a device: a launch of another command may load and measure a large model."""
+UNUSABLE_WAIT_S = 30.0
+"""Maximum time in seconds to wait for a lock that this user may not open: its creator may be about to share it."""
 POLL_S = 0.2
 FOLDER_MODE = 0o1777
 """Every user may add files, and only their owner may remove them, as in /tmp."""
@@ -41,19 +47,46 @@ RECORD_LOCK = {"linux": "hhqqi4x", "darwin": "qqihh"}
 whence on macOS."""
 
 
+_given_up: set[str] = set()
+"""Locks that stayed unusable: this process does not wait for them again."""
+
+
+class UnusableLockError(StorageError):
+    """A lock of all users that this user may not open."""
+
+
 @contextmanager
-def device_lock(name: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[None]:
+def device_lock(name: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[Doubt | None]:
     """Hold the lock `name`; no lock for None. If it is taken, `waiting` is called once with a message about its holder.
 
-    Raises LockedError if it is still taken after `limit_s`, StorageError for an unusable folder or file.
+    Yields a doubt if the lock excludes only other commands of this user, because that of all users is unusable. Raises
+    LockedError if it is still taken after `limit_s`, StorageError if no folder is usable.
     """
     if name is None:
-        yield
+        yield None
         return
-    path = _folder() / f"{NOT_IN_NAMES.sub('-', name)}.lock"
-    acquired = _acquired_by_filelock if os.name == "nt" else _acquired
-    with acquired(name, path, waiting, limit_s):
-        yield
+    file_name = f"{NOT_IN_NAMES.sub('-', name)}.lock"
+    if os.name == "nt":
+        with _acquired_by_filelock(name, _shared_folder() / file_name, waiting, limit_s):
+            yield None
+        return
+    unshared = None
+    try:
+        descriptor = _acquired(name, lambda: _shared_folder() / file_name, waiting, limit_s)
+    except UnusableLockError as error:
+        own = _own_folder()
+        if name not in _given_up:
+            waiting(
+                f"{error}: going on with {own}, which excludes only other commands of this user: have the lock removed, "
+                f"or {_other_folder()}"
+            )
+            _given_up.add(name)
+        unshared = doubt("unshared_lock", reason=str(error))
+        descriptor = _acquired(name, lambda: own / file_name, waiting, limit_s)
+    try:
+        yield unshared
+    finally:
+        os.close(descriptor)
 
 
 def lock_names(device: Device) -> tuple[str, ...]:
@@ -63,33 +96,49 @@ def lock_names(device: Device) -> tuple[str, ...]:
 
 
 @contextmanager
-def device_locks(names: Sequence[str], waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[None]:
-    """Hold these locks, acquired in the given order, each within `limit_s`."""
+def device_locks(
+    names: Sequence[str], waiting: Callable[[str], None], limit_s: float = WAIT_S
+) -> Iterator[tuple[Doubt, ...]]:
+    """Hold these locks, acquired in the given order, each within `limit_s`. Yields the first doubt, if any."""
     with ExitStack() as held:
-        for name in names:
-            held.enter_context(device_lock(name, waiting, limit_s))
-        yield
+        doubts = [held.enter_context(device_lock(name, waiting, limit_s)) for name in names]
+        yield tuple(one for one in doubts if one is not None)[:1]
 
 
-@contextmanager
-def _acquired(name: str, path: Path, waiting: Callable[[str], None], limit_s: float) -> Iterator[None]:
-    deadline_s = time.monotonic() + limit_s
+def _acquired(name: str, path_now: Callable[[], Path], waiting: Callable[[str], None], limit_s: float) -> int:
+    """A locked file; closing the descriptor ends the lock. `path_now` is called for each attempt.
+
+    Raises UnusableLockError for a file that this user may not open, after a moment; else as `device_lock` does.
+    """
+    started_s = time.monotonic()
     has_waited = False
     while True:
-        descriptor = _opened(path)
         try:
-            if _is_locked(descriptor, path):
-                yield
-                return
-            holder = f"{name} is in use by {_holder(descriptor)}"
-        finally:
+            path = path_now()
+            descriptor = _opened(path)
+        except UnusableLockError as error:
+            end_s = started_s + (0.0 if name in _given_up else min(limit_s, UNUSABLE_WAIT_S))
+            if time.monotonic() >= end_s:
+                raise
+            message = f"{error}: waiting up to {duration(end_s - started_s)} (--lock-timeout)"
+        else:
+            try:
+                is_locked = _is_locked(descriptor, path)
+                holder = "" if is_locked else f"{name} is in use by {_holder(descriptor)}"
+            except BaseException:
+                os.close(descriptor)
+                raise
+            if is_locked:
+                return descriptor
             os.close(descriptor)
-        if time.monotonic() >= deadline_s:
-            raise _still_taken(holder, limit_s)
+            end_s = started_s + limit_s
+            if time.monotonic() >= end_s:
+                raise _still_taken(holder, limit_s)
+            message = _wait_message(holder, limit_s)
         if not has_waited:
-            waiting(_wait_message(holder, limit_s))
+            waiting(message)
             has_waited = True
-        time.sleep(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
+        time.sleep(min(POLL_S, max(0.0, end_s - time.monotonic())))
 
 
 def _is_locked(descriptor: int, path: Path) -> bool:
@@ -171,8 +220,8 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _opened(path: Path) -> int:
-    """The file of a lock, open for reading, created if missing. Raises StorageError if anything else is in its
-    place."""
+    """The file of a lock, open for reading, created if missing. Raises UnusableLockError if this user may not open it,
+    or if anything else is in its place."""
     # O_CREAT is left out for a file that exists: in folders like /tmp Linux refuses it for the files of other users.
     # O_NONBLOCK: a pipe in its place must not block.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -186,11 +235,11 @@ def _opened(path: Path) -> int:
                     descriptor = created
                     break
     except OSError as error:
-        raise StorageError(f"cannot open the lock {path}: {error.strerror}: {_other_folder()}") from error
+        raise UnusableLockError(f"cannot open the lock {path}{_owner(path)}: {error.strerror}") from error
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
-        raise StorageError(f"{path} is not a regular lock file: remove it, or {_other_folder()}")
+        raise UnusableLockError(f"{path}{_owner(path)} is not a regular lock file")
     return descriptor
 
 
@@ -236,9 +285,9 @@ def _still_taken(holder: str, limit_s: float) -> LockedError:
     )
 
 
-def _folder() -> Path:
-    """The folder of the locks, writable by every user of the machine. Raises StorageError for one that is not
-    usable."""
+def _shared_folder() -> Path:
+    """The folder of the locks, writable by every user of the machine. Raises UnusableLockError for one that this user
+    cannot use, StorageError if the user named it."""
     named = os.environ.get(FOLDER_VARIABLE)
     folder = Path(named) if named else BASE / "benchhouse-locks"
     try:
@@ -247,9 +296,22 @@ def _folder() -> Path:
         if os.name == "posix" and not named:
             _share(folder, found)
     except OSError as error:
-        raise StorageError(
-            f"cannot use {folder}, the folder of the device locks: {error.strerror}: {_other_folder()}"
-        ) from error
+        problem = f"cannot use {folder}{_owner(folder)}, the folder of the device locks: {error.strerror}"
+        if named:
+            raise StorageError(f"{problem}: {_other_folder()}") from error
+        raise UnusableLockError(problem) from error
+    return folder
+
+
+def _own_folder() -> Path:
+    """The folder of this user's own locks, where nobody else can create anything. Raises StorageError."""
+    from platformdirs import user_data_path
+
+    folder = user_data_path("benchhouse", appauthor=False) / "locks"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot create {folder} for device locks: {error.strerror}: {_other_folder()}") from error
     return folder
 
 
@@ -268,3 +330,17 @@ def _share(folder: Path, found: os.stat_result) -> None:
 
 def _other_folder() -> str:
     return f"choose another folder with {FOLDER_VARIABLE}, the same for all users of this machine"
+
+
+def _owner(path: Path) -> str:
+    """The owner of a file, or of its folder if it is missing or hidden, in brackets after a space; else empty."""
+    import pwd
+
+    for one in (path, path.parent):
+        with suppress(OSError):
+            number = os.lstat(one).st_uid
+            try:
+                return f" (of {pwd.getpwuid(number).pw_name})"
+            except KeyError:
+                return f" (of user {number})"
+    return ""

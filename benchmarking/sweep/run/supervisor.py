@@ -18,7 +18,18 @@ from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
-from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
+from benchmarking.core.records import (
+    FAILED,
+    Doubt,
+    LaunchLoad,
+    Measurement,
+    Point,
+    Preparation,
+    Result,
+    Run,
+    Status,
+    Workload,
+)
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.measure.context import Live
@@ -149,10 +160,10 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             spawned_at_ns=time.monotonic_ns(),
             preparation=track.preparation if track.is_prepared else None,  # never one from a file
         )
-        with device_locks(locks, observer.waiting, limit_s):
+        with device_locks(locks, observer.waiting, limit_s) as doubts:
             observer.launch(track, launch)
             started_s = time.monotonic()
-            WorkerSession(track, job, observer).run()
+            WorkerSession(track, job, observer, doubts).run()
             track.spent_s[launch] = track.spent_s.get(launch, 0.0) + time.monotonic() - started_s
 
 
@@ -171,10 +182,12 @@ def _prepare(track: Track, launch: int, observer: Observer) -> None:
 class WorkerSession:
     """A worker from its start to its last point. Every point gets a result, or a retry in another worker."""
 
-    def __init__(self, track: Track, job: Job, observer: Observer) -> None:
+    def __init__(self, track: Track, job: Job, observer: Observer, doubts: tuple[Doubt, ...] = ()) -> None:
+        """`doubts` are added to each measurement."""
         self.track = track
         self.job = job
         self.observer = observer
+        self.doubts = doubts
         self.loaded = False
         self.current: Point | None = None
         self.settled = 0
@@ -229,6 +242,7 @@ class WorkerSession:
         if ends_worker(measurement) and self._may_try_alone(measurement.point):
             return
         self.settled += 1
+        measurement = dataclasses.replace(measurement, doubts=(*measurement.doubts, *self.doubts))
         self.track.keep(measurement)
         self.observer.measured(self.track, measurement)
         if shows_tracebacks() and measurement.extra.get("traceback"):

@@ -19,19 +19,20 @@ import pytest
 
 from benchmarking import api, batch_benchmark, run_hardware_benchmark
 from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.run_file import read_file
 from benchmarking.devices.null import PLUGIN as NULL
 from benchmarking.sweep.run import lock
 from benchmarking.sweep.run.lock import device_lock
 
 HOLD = """
 import os, sys, time
-import fcntl, psutil  # before the user changes: this Python may be in a folder that is not for others
+import fcntl, platformdirs.unix, psutil  # before the user changes: this Python may be in a folder that is not for others
 from benchmarking.sweep.run.lock import device_lock
 time.sleep(float(os.environ.get("HOLD_AFTER_S", 0)))
 if len(sys.argv) > 2:
     os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
-with device_lock(sys.argv[1], print, 0.0):
-    print("held", flush=True)
+with device_lock(sys.argv[1], print, float(os.environ.get("LIMIT_S", 0))) as doubt:
+    print(*(["held"] if doubt is None else ["held with a doubt:", doubt.kind]), flush=True)
     sys.stdin.read()
 """
 NOBODY = 65534
@@ -49,6 +50,16 @@ def folder(monkeypatch):
     path = base / "benchhouse-locks"
     yield path
     shutil.rmtree(base)
+
+
+@pytest.fixture(autouse=True)
+def own_locks(folder, monkeypatch):
+    """The folder for the locks of this user only, in the data folder of this test."""
+    data = folder.parent / "data"
+    data.mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+    monkeypatch.setattr(lock, "_given_up", set())
+    return data / "benchhouse" / "locks"
 
 
 @pytest.fixture
@@ -194,41 +205,85 @@ def test_a_folder_prepared_by_another_user_cannot_make_a_lock_overwrite_files(fo
     victim = folder.parent / "victim"
     victim.write_text("precious")
     make(victim, folder / name)
-    if name == "cpu.lock":
-        with pytest.raises(StorageError, match=r"cpu\.lock"), device_lock("cpu", print):
-            pass
-    else:
-        with device_lock("cpu", print):
-            pass
+    with device_lock("cpu", print, 0.0) as doubt:
+        assert (doubt is not None) == (name == "cpu.lock")
     assert victim.read_text() == "precious"
 
 
-def test_pipes_and_dangling_links_instead_of_a_lock_are_refused(folder):
+def test_pipes_and_dangling_links_are_not_opened(folder, own_locks):
     folder.mkdir()
     os.mkfifo(folder / "cpu.lock")
     (folder / "gpu.lock").symlink_to(folder.parent / "made")
     for name in ("cpu", "gpu"):
-        with pytest.raises(StorageError, match=rf"{name}\.lock"), device_lock(name, print):
-            pass
+        with device_lock(name, print, 0.0) as doubt:
+            assert f"{name}.lock" in doubt.evidence["reason"]
     assert not (folder.parent / "made").exists()
+    assert {path.name for path in own_locks.iterdir()} == {"cpu.lock", "gpu.lock"}
 
 
-def test_a_link_instead_of_the_lock_folder_is_refused(folder):
+def test_a_link_instead_of_the_lock_folder_is_not_followed(folder):
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()
     folder.symlink_to(elsewhere)
-    refused = "not a folder: choose another folder with BENCHHOUSE_LOCK_DIR"
-    with pytest.raises(StorageError, match=refused), device_lock("cpu", print):
-        pass
+    with device_lock("cpu", print, 0.0) as doubt:
+        assert "not a folder" in doubt.evidence["reason"]
     assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_folders_of_other_users_without_sticky_bit_are_refused(folder):
+def test_folders_of_other_users_without_sticky_bit_are_not_used(folder):
     folder.mkdir()
     os.chown(folder, NOBODY, NOBODY)
     folder.chmod(0o777)
-    with pytest.raises(StorageError, match="no sticky bit"), device_lock("cpu", print):
+    with device_lock("cpu", print, 0.0) as doubt:
+        assert f"{folder} (of nobody), the folder of the device locks" in doubt.evidence["reason"]
+        assert "no sticky bit" in doubt.evidence["reason"]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("unusable", ["folder 755", "folder 700", "file 000", "file 200"])
+def test_another_users_unusable_lock_delays_a_command_and_leaves_a_doubt(
+    folder, start, own_locks, monkeypatch, unusable
+):
+    mode = int(unusable.split()[1], 8)
+    folder.mkdir()
+    if unusable.startswith("file"):
+        folder.chmod(0o1777)
+        (folder / "cpu.lock").touch()
+        (folder / "cpu.lock").chmod(mode)
+    else:
+        folder.chmod(mode)
+    os.chown(own_locks.parent.parent, NOBODY, NOBODY)
+    monkeypatch.setenv("LIMIT_S", "0.4")
+    started_s = time.monotonic()
+    process = start("cpu", NOBODY)
+    waiting, going_on, held = (process.stdout.readline() for _ in range(3))
+    assert time.monotonic() - started_s >= 0.4
+    assert f"cannot open the lock {folder / 'cpu.lock'} (of root): Permission denied: waiting" in waiting
+    assert "which excludes only other commands of this user: have the lock removed, or choose another" in going_on
+    assert held == "held with a doubt: unshared_lock\n"
+    second = start("cpu", NOBODY)
+    assert f"in use by PID {process.pid}" in second.communicate()[1]
+
+
+def test_every_result_has_the_doubt_about_an_unshared_lock(folder, own_locks, monkeypatch, tmp_path):
+    folder.mkdir()
+    os.mkfifo(folder / "null.lock")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(type(NULL), "lock_name", lambda self, device: "null")
+    command = ["--model-id", "tiny-bert", *ONE, "--output-dir", "out", "--launches", "2", "--save", "--quiet"]
+    assert run_hardware_benchmark.main(command) == 0
+    (file,) = tmp_path.glob("out/*.json")
+    (result,) = read_file(file).run.results
+    (found,) = [one for one in result.doubts if one.kind == "unshared_lock"]
+    assert found.severity == "info"
+    assert "null.lock" in str(found.evidence)
+
+
+def test_a_named_folder_that_cannot_be_used_is_refused(folder, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BENCHHOUSE_LOCK_DIR", str(tmp_path / "file" / "locks"))
+    with pytest.raises(StorageError, match="choose another folder with BENCHHOUSE_LOCK_DIR"), device_lock("cpu", print):
         pass
 
 
