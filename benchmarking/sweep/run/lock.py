@@ -77,8 +77,8 @@ def device_lock(name: str | None, waiting: Callable[[str], None], limit_s: float
         own = _own_folder()
         if name not in _given_up:
             waiting(
-                f"{error}: going on with {own}, which excludes only other commands of this user: have the lock removed, "
-                f"or {_other_folder()}"
+                f"{error}: going on with {own}, which excludes only other commands of this user: "
+                f"have the lock removed, or {_other_folder()}"
             )
             _given_up.add(name)
         unshared = doubt("unshared_lock", reason=str(error))

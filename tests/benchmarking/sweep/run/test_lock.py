@@ -26,7 +26,7 @@ from benchmarking.sweep.run.lock import device_lock
 
 HOLD = """
 import os, sys, time
-import fcntl, platformdirs.unix, psutil  # before the user changes: this Python may be in a folder that is not for others
+import fcntl, platformdirs.unix, psutil  # before the user changes, who may not read this Python's folder
 from benchmarking.sweep.run.lock import device_lock
 time.sleep(float(os.environ.get("HOLD_AFTER_S", 0)))
 if len(sys.argv) > 2:
