@@ -44,8 +44,8 @@ def _is_aiperf(file: ForeignFile) -> bool:
 
 
 def _is_header(cells: list[str]) -> bool:
-    """Whether the cells are the header of the CSV; GenAI-Perf's has no standard deviation."""
-    return cells[:4] == ["Metric", "avg", "min", "max"] and "std" in cells
+    """Whether the cells are the header of the CSV; GenAI-Perf's has a percentile and no standard deviation."""
+    return cells[:4] == ["Metric", "avg", "min", "max"] and ("std" in cells or len(cells) == 4)
 
 
 def _of_csv(file: ForeignFile) -> Fields:

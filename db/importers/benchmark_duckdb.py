@@ -27,7 +27,6 @@ from db.importers.support.duckdb_files import (
     text_in,
 )
 from db.importers.support.files import ForeignFile
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields
 
 MODEL = ("model_id", "model_name", "model")
@@ -83,7 +82,7 @@ def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) 
         "family": family if known else None,
         "task": text_in(row, "task") or "benchmark",
         "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
-        "precision": precision_of(text_in(row, "precision", "dtype", "torch_dtype")),
+        "precision_word": text_in(row, "precision", "dtype", "torch_dtype"),
         "host": text_in(row, "host", "hostname") or text_in(hardware, "host", "hostname"),
         "tool_version": text_in(row, "tool_version"),
         "parameter_count": row.integer("parameter_count"),

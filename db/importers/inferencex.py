@@ -13,7 +13,6 @@ from benchmarking.core.records import Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 from db.importers.support.serving import (
     SERVER,
@@ -35,8 +34,18 @@ STATISTIC = re.compile(
     r"(?:(?P<first>mean|median|std|p[\d.]+)_)?(?P<metric>ttft|tpot|itl|e2el|intvty)(?:_(?P<last>mean|std|p[\d.]+))?"
 )
 COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")}
-MODE = ("dp_attention", "spec_decoding", "disagg", "is_multinode", "scenario_type", "image")
+MODE = (
+    *("dp_attention", "spec_decoding", "disagg", "is_multinode", "scenario_type", "image"),
+    *(
+        f"{phase}_{name}"
+        for phase in ("prefill", "decode")
+        for name in ("tp", "ep", "pp_size", "pcp_size", "dp_attention", "num_workers")
+    ),
+)
 GPUS = ("prefill_gpus", "decode_gpus", "num_prefill_gpu", "num_decode_gpu")
+NVIDIA = re.compile(r"(?:nvidia |dgx |rtx |g?[abhlvtb]\d{1,3}s?\b|gh\d{3}|gb\d{3})", re.IGNORECASE)
+AMD = re.compile(r"(?:amd |mi\d{3})", re.IGNORECASE)
+"""The beginning of a name of hardware of this vendor."""
 DEFINITIONS = {
     "latency": "e2el: from sending a request to its last token",
     "time_to_first_token_ms": "median ttft: from sending a request to its first token",
@@ -73,14 +82,11 @@ def _run(row: Fields, number: int) -> ForeignRun:
     hardware, framework, word = row.text("hw"), row.text("framework"), row.text("precision")
     numbers = row.section("metrics") if "metrics" in row else row
     result = _result(row, numbers)
-    precision = precision_of(word)
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
     for name in MODE:
         value = row.any(name)
         if isinstance(value, str | bool | int) and str(value).lower() not in ("false", "none", "", "0"):
             mode[name] = value
-    if precision == "other" and word:
-        mode["quantization"] = word
     counts = [row.integer(name) or 0 for name in GPUS]
     return ForeignRun(
         key=str(number),
@@ -88,13 +94,25 @@ def _run(row: Fields, number: int) -> ForeignRun:
         task="text-generation",
         results=[result],
         started_at=row.time("date") if "date" in row else None,
-        device_type="rocm" if (hardware or "").lower().startswith("mi") else "cuda" if hardware else "unknown",
+        device_type=_device_type(hardware or ""),
         device_name=hardware,
-        device_count=sum(counts) or device_count(row) or 1,
+        device_count=sum(counts) or _workers_gpus(row) or device_count(row) or 1,
         runtime=framework or SERVER,
         runtime_mode=mode,
-        precision=precision,
+        precision_word=word,
         kept=row.rest(),
+    )
+
+
+def _device_type(hardware: str) -> str:
+    return "rocm" if AMD.match(hardware) else "cuda" if NVIDIA.match(hardware) else "unknown"
+
+
+def _workers_gpus(row: Fields) -> int:
+    """The GPUs of all workers of a server with workers for prompts and others for new tokens."""
+    return sum(
+        (row.integer(f"{phase}_num_workers") or 0) * (row.integer(f"{phase}_tp") or 0)
+        for phase in ("prefill", "decode")
     )
 
 

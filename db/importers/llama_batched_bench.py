@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.core.records import Doubt, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.llama_logs import GPU, SEPARATOR, cells_of, model_name
+from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
 from db.importers.support.measures import MS_PER_S, block, foreign_result
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 
@@ -31,10 +31,15 @@ COLUMNS = {
     "S t/s": "speed",
 }
 """Heading -> field of the JSON lines."""
+HEADINGS = {"PP", "TG", "B", "T_PP s", "T_TG s"}
 SETTING = re.compile(r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|n_gpu_layers|n_threads) = (-?\d+)")
 """A setting in the line above the table."""
 MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch")
-LOADED = re.compile(r"loaded meta data with .* from (\S+) \(version")
+LOADED = re.compile(
+    r"loaded meta data with .* from (?P<log>\S+) \(version|"
+    r"batched-bench\b[^\n`]*? (?:-m|--model)[ =](?P<command>[^\s`]+)"
+)
+"""The model's file, in the log of loading it or in the command."""
 DEFINITIONS = {
     "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
     "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
@@ -48,8 +53,8 @@ ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
 
 def _header(lines: Sequence[str]) -> Iterator[int]:
     """The numbers of the first lines under the headings of tables."""
-    for place, line in enumerate(lines[:-1]):
-        if {"PP", "TG", "B", "T_PP s", "T_TG s"} <= set(cells_of(line)) and SEPARATOR.fullmatch(lines[place + 1]):
+    for place in range(len(lines)):
+        if is_heading(lines, place, HEADINGS):
             yield place + 2
 
 
@@ -70,31 +75,36 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         rows = list(json_objects(file, _objects(file), "line"))
     else:
         rows = list(_table_rows(file, text.splitlines()))
+    if not rows and not file.left_out:
+        file.without_results("a table without rows: the program ended before its first result")
     groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
-    for mode, threads, result in understood(file, rows, _row):
-        groups.setdefault(f"{mode} {threads}", []).append(({"mode": mode, "threads": threads}, result))
-    loaded, gpus = LOADED.search(text), [name for found in GPU.finditer(text) for name in found.groups() if name]
+    for setup, result in understood(file, rows, _row):
+        groups.setdefault(f"{setup}", []).append((setup, result))
+    gpus = [name for found in GPU.finditer(text) for name in found.groups() if name]
     for key, own in groups.items():
         yield ForeignRun(
             key=key,
-            model_id=model_name(loaded[1] if loaded else None) or UNNAMED,
             task="text-generation",
             results=[result for _, result in own],
             device_name=", ".join(dict.fromkeys(name.strip() for name in gpus)) or None,
             device_count=max(len(gpus), 1) if len(set(gpus)) == 1 else 1,
             runtime="llama.cpp",
-            runtime_mode=own[0][0]["mode"],
-            num_threads=own[0][0]["threads"],
+            **own[0][0],
         )
 
 
 def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
     """The rows of all tables, across lines that were printed in between."""
     starts = list(_header(lines))
-    before = 0
+    before, model = 0, None
     for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
+        following = end_of_table(lines, start, following)
         names = [COLUMNS.get(name, name) for name in cells_of(lines[start - 2])]
-        settings = dict(SETTING.findall("\n".join(lines[before:start])))
+        above = "\n".join(lines[before:start])
+        settings = dict(SETTING.findall(above))
+        loaded = [found["log"] or found["command"] for found in LOADED.finditer(above)]
+        model = loaded[-1] if loaded else model
+        settings |= {"model": model} if model else {}
         own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
         before = own[-1] + 1 if own else start
         for number in range(start, following):
@@ -106,13 +116,18 @@ def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
                 file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
 
 
-def _row(row: Fields) -> tuple[dict[str, Scalar], int | None, Result]:
+def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
     prompt, new, batch = (row.sure(row.integer, name) for name in ("pp", "tg", "pl"))
     if not batch or not (prompt or new):
         row.refuse("pl", "expected a batch of prompts or new tokens")
     total_s, first_s, others_s = (row.number(name, low=0) for name in ("t", "t_pp", "t_tg"))
     total_s = total_s if total_s is not None else (first_s or 0.0) + (others_s or 0.0) or None
     mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
+    setup = {
+        "model_id": model_name(row.text("model")) or UNNAMED,
+        "runtime_mode": mode,
+        "num_threads": row.count("n_threads"),
+    }
     result = foreign_result(
         Point(batch_size=batch, sequence_length=prompt or None, new_tokens=new or None),
         samples=[block(0, (total_s * MS_PER_S,))] if total_s else [],
@@ -128,7 +143,7 @@ def _row(row: Fields) -> tuple[dict[str, Scalar], int | None, Result]:
         doubts=(ONE_CALL,),
         kept=row.rest(),
     )
-    return mode, row.count("n_threads"), result
+    return setup, result
 
 
 PLUGIN = Format(

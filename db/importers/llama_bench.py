@@ -17,7 +17,7 @@ from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.llama_logs import GPU, SEPARATOR, cells_of, model_name
+from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
 from db.importers.support.names import family_of, precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
@@ -329,8 +329,8 @@ def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 
 def _headers(lines: Sequence[str]) -> Iterator[int]:
     """The numbers, from 1, of the separator lines under the headings of Markdown tables of tests."""
-    for place, line in enumerate(lines[:-1]):
-        if {"model", "test", "t/s"} <= set(cells_of(line)) and SEPARATOR.fullmatch(lines[place + 1]):
+    for place in range(len(lines)):
+        if is_heading(lines, place, {"model", "test", "t/s"}):
             yield place + 2
 
 
@@ -339,6 +339,7 @@ def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
     a table, the build below it."""
     starts, end = list(_headers(lines)), 0
     for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
+        following = end_of_table(lines, start, following)
         names = cells_of(lines[start - 2])
         gpus = [name.strip() for found in GPU.finditer("\n".join(lines[end:start])) for name in found.groups() if name]
         own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]

@@ -14,12 +14,17 @@ from benchmarking.core.records import NOT_APPLICABLE, Doubt, Point, Result, Scal
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, top_fields
+from db.importers.support.serving import SERVER, server_host
 
 PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
-ARGUMENT = re.compile(r"(?:^|,)(dtype|load_in_4bit|load_in_8bit|quantization|peft|tensor_parallel_size)=([^,]+)")
+ARGUMENT = re.compile(
+    r"(?:^|,)(base_url|dtype|load_in_4bit|load_in_8bit|quantization|peft|tensor_parallel_size)=([^,]+)"
+)
 RUNTIMES = {"hf": "eager", "hf-auto": "eager", "hf-causal": "eager", "huggingface": "eager", "gguf": "llama.cpp"}
+OF_THE_TOOL = {"versions", "n-shot", "n-samples", "lm_eval_version", "total_evaluation_time_seconds"}
+CLIENT = re.compile(r"(?:local|openai|anthropic|vllm-server|sglang-server)-?(?:chat-)?completions?|openai-\w+")
+"""A kind of model that asks a server."""
 NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
 """Fields of a task that are no scores."""
 QUALITY = f"{NOT_APPLICABLE}: an evaluation of quality, not of speed"
@@ -33,7 +38,7 @@ DEFINITIONS = {
 
 def _is_results(file: ForeignFile) -> bool:
     data = file.json
-    if not isinstance(data, dict) or not isinstance(data.get("results"), dict) or "versions" not in data:
+    if not isinstance(data, dict) or not isinstance(data.get("results"), dict) or not OF_THE_TOOL & data.keys():
         return False
     if not any(name in data for name in ("config", "config_general", "configs")):
         return False
@@ -74,9 +79,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else None,
         device_type=device.partition(":")[0],
         device_selector=device,
-        runtime=RUNTIMES.get(kind, kind or "unknown"),
+        runtime=SERVER if CLIENT.fullmatch(kind) else RUNTIMES.get(kind, kind or "unknown"),
         runtime_mode={**mode, "harness": "lm-evaluation-harness"},
-        precision=precision_of(word),
+        host=server_host(stated.get("base_url")),
+        precision_word=word,
         tool_version=top.text("lm_eval_version"),
         versions={"transformers": top.text("transformers_version")},
         kept={"git_hash": top.any("git_hash"), **top.rest()},

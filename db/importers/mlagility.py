@@ -16,7 +16,6 @@ from benchmarking.core.records import Doubt, Json, Point, Result, Status
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result
-from db.importers.support.names import precision_of
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
     Fields,
@@ -175,7 +174,7 @@ def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
         "device_name": device if names_device else None,
         "cpu_model": processor if isinstance(processor, str) else None,
         "runtime": RUNTIMES.get(runtime or "", runtime or "unknown"),
-        "precision": precision_of(evaluation.text("dtype")),
+        "precision_word": evaluation.text("dtype"),
         "tool_version": version,
         "versions": {runtime: runtime_version} if runtime else {},
     }

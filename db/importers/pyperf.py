@@ -18,6 +18,7 @@ from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Sampl
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
+from db.importers.support.names import Arguments, arguments_of, is_argument, named_arguments
 from db.importers.support.reading import Fields, mostly, shifted, shortened, top_fields, understood
 
 FORMAT_VERSION = "1.0"
@@ -82,14 +83,14 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
         benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     cpu = metadata.text("cpu_model_name")
+    arguments = _arguments(name, metadata)
     return ForeignRun(
         key=f"{index} {name}",
-        model_id=name,
-        results=[_result(metadata, processes)],
+        runtime_mode=arguments.mode,
+        results=[_result(metadata, processes, arguments.point)],
         started_at=min((start for start, _ in dated), default=None),
         finished_at=max((end for _, end in dated), default=None),
         stated_times=[one.stated_date for one in processes],
-        device_type="cpu",
         device_name=cpu,
         cpu_model=cpu,
         cpu_threads=metadata.count("cpu_count"),
@@ -99,7 +100,18 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
         command=(metadata.text("command"),),
         versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
         kept={**metadata.rest(), **benchmark.rest()},
+        **{"device_type": "cpu", **arguments.setup},
     )
+
+
+def _arguments(name: str, metadata: Fields) -> Arguments:
+    """The arguments in the benchmark's name, and those that its author wrote into the metadata."""
+    base, found = named_arguments(name)
+    for field in metadata:
+        if is_argument(field):
+            value = metadata.any(field)
+            found[field] = value if isinstance(value, int | float | str) else str(value)
+    return arguments_of(base, found)
 
 
 def _process(entry: Fields, metadata: Fields) -> Process:
@@ -133,7 +145,7 @@ def _warmup(entry: Fields, index: int, pair: Any, place: str) -> tuple[int, floa
     return fields.required(fields.count, "loops"), fields.required(fields.number, "value")
 
 
-def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
+def _result(metadata: Fields, processes: Sequence[Process], point: Point) -> Result:
     measuring = [one for one in processes if one.values]
     finding_loops = [{"warmups": one.warmups, **one.kept} for one in processes if not one.values]
     rss = [one.peak_rss_bytes for one in measuring if one.peak_rss_bytes is not None]
@@ -145,7 +157,7 @@ def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
     unit = metadata.text("unit") or "second"
     if unit == "second":
         samples = [one for launch, each in enumerate(measuring) for one in _samples(launch, each)]
-        return foreign_result(Point(batch_size=1), samples=samples, metrics=metrics, **shared)
+        return foreign_result(point, samples=samples, metrics=metrics, **shared)
     if unit not in UNTIMED:
         metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {shortened(unit)}")
     metric, sample_unit, scale = UNTIMED[unit]
@@ -160,7 +172,7 @@ def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
         for launch, one in enumerate(measuring)
     ]
     return foreign_result(
-        Point(batch_size=1),
+        point,
         metrics={**metrics, metric: median(median_of(one.values) for one in untimed)},
         samples=untimed,
         iterations=sum(len(one.values) for one in untimed),

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from benchmarking.core.records import Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 from db.importers.support.serving import (
     SERVER,
@@ -82,7 +81,7 @@ def _run(load: Fields, key: str) -> ForeignRun:
             **parallel_mode(server),
             **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
         },
-        precision=precision_of(server.text("dtype")),
+        precision_word=server.text("dtype"),
         device_type=server.text("device") or "unknown",
         versions={"sglang": server.text("version")},
         tags={"tag": load.text("tag")},

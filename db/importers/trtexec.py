@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from benchmarking.core.metrics import BYTES_PER_MIB
-from benchmarking.core.records import Doubt, Json, Point, Precision, Result, Samples
+from benchmarking.core.records import Doubt, Json, Point, Result, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result, measured
@@ -112,7 +112,7 @@ def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
         stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
         runtime="tensorrt",
         runtime_mode={word: value for word, value in mode.items() if value},
-        precision=_precision(precision),
+        precision=precision_of(precision),  # several words are a choice, which the builder makes for each layer
         device_type="cuda",
         device_name=found["device"],
         device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
@@ -120,11 +120,6 @@ def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
         versions={"tensorrt": found["version"]},
         command=words.split(),
     )
-
-
-def _precision(words: str | None) -> Precision:
-    """The precision if the build had no choice: among several, the builder takes the fastest for each layer."""
-    return "other" if "+" in (words or "") else precision_of(words)
 
 
 def _time(text: str) -> datetime | None:

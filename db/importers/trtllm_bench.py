@@ -15,7 +15,6 @@ from benchmarking.core.records import Doubt, Json, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, median_of
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood
 from db.importers.support.serving import (
     Sent,
@@ -76,7 +75,6 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         return
     top = top_fields(file)
     engine, machine, world = (top.section(name) for name in ("engine", "machine", "world_info"))
-    word = engine.text("dtype")
     memory_gib = machine.number("memory.total", low=0)
     yield ForeignRun(
         model_id=engine.text("model") or "unknown",
@@ -88,7 +86,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
         runtime_mode=_mode(engine, world, top.section("decoding_stats").unread_copy()),
-        precision=precision_of(word),
+        precision_word=engine.text("dtype"),
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),
     )

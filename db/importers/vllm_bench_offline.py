@@ -13,7 +13,6 @@ from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import device_count, load_result, merged_records, parallel_mode
 
@@ -65,7 +64,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         runtime=arguments.text("backend") or "vllm",
         runtime_mode={**mode, **parallel_mode(arguments)},
         device_count=device_count(arguments) or 1,
-        precision=precision_of(arguments.text("dtype")),
+        precision_word=arguments.text("dtype"),
         results=[_latency(fields, arguments) if "latencies" in fields else _throughput(fields, arguments)],
         kept=fields.rest(),
     )

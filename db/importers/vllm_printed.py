@@ -26,6 +26,7 @@ from db.importers.support.serving import (
     load_mode,
     load_result,
     parallel_mode,
+    server_host,
 )
 
 TITLE = re.compile(r"=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
@@ -51,10 +52,13 @@ LABELS = {
     "Output token throughput (tok/s)": "output_throughput",
     "Peak output token throughput (tok/s)": "max_output_tokens_per_s",
     "Peak concurrent requests": "max_concurrent_requests",
+    "Total throughput (tok/s)": "total_token_throughput",
     "Total Token throughput (tok/s)": "total_token_throughput",
     "Total token throughput (tok/s)": "total_token_throughput",
     "Concurrency": "concurrency",
     "Accept length": "accept_length",
+    "Acceptance length": "accept_length",
+    "Acceptance rate (%)": "spec_decode_acceptance_rate",
 }
 """Printed label -> field of the file that the same client saves."""
 ABOVE = ("Traffic request rate", "Maximum request concurrency", "Burstiness factor")
@@ -66,17 +70,32 @@ NUMBERS = {
     "request_goodput": "request_goodput_per_sec",
     "concurrency": "concurrency_mean",
     "accept_length": "spec_decode_acceptance_length",
+    "spec_decode_acceptance_rate": "spec_decode_acceptance_percent",
 }
 THROUGHPUT = re.compile(r"Throughput: ([\d.]+) requests/s, ([\d.]+) (?:total )?tokens/s(?:, ([\d.]+) output tokens/s)?")
 TOKENS = re.compile(r"Total num (prompt|output) tokens:\s+(\d+)")
 AVERAGE = re.compile(r"Avg latency: ([\d.eE+-]+) seconds")
 PERCENTILE = re.compile(r"(\d{1,2})% percentile latency: ([\d.eE+-]+) seconds")
 PERCENTILES = {"25": "p25", "50": "median", "75": "p75", "90": "p90", "99": "p99"}
-ARGUMENT = re.compile(r"--([a-z][a-z-]+)[= ]+([^\s\\]+)|(?<=[(, ])([a-z_]+)=('[^']*'|[^,()\s]+)")
-"""An argument of a command, or of the printed namespace."""
+FLAG = re.compile(
+    r"(?:^|[\s`(])(?:--([a-z][\w-]+)|-(tp|pp|dp))(?:[= ]\s*(?!-{1,2}[a-z])(\"[^\"]*\"|'[^']*'|[^\s\\`]+))?"
+)
+"""A flag of a command, with its value if it has one."""
+NAMED = re.compile(r"(?<=[(, ])([a-z_]+)=('[^']*'|[^,()\s]+)")
+"""An argument of the printed namespace."""
+SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
+UNRESOLVED = re.compile(r"[$<]")
+"""The beginning of a value that is a variable of a script, or a placeholder."""
 COMMAND = re.compile(
     r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*--"
 )
+MODE = (
+    *("quantization", "torchao_config", "kv_cache_dtype", "enforce_eager", "attention_backend", "linear_backend"),
+    *("speculative_config", "speculative_model", "num_speculative_tokens", "enable_prefix_caching"),
+    *("enable_chunked_prefill", "load_format", "async_engine", "use_beam_search", "hf_max_batch_size"),
+)
+"""Arguments of the engine, which an offline benchmark starts itself."""
+PLAIN = ("False", "None", "auto", "1")
 BACK = 60
 """Lines above a result that are searched for its command."""
 DEFINITIONS = {
@@ -105,7 +124,17 @@ class Part:
 def _is_log(file: ForeignFile) -> bool:
     if file.is_json or not (text := file.text):
         return False
-    return bool(TITLE.search(text) or THROUGHPUT.search(text) or (AVERAGE.search(text) and PERCENTILE.search(text)))
+    lines = text.splitlines()
+    return (
+        any(_is_title(lines, at) for at in range(len(lines)))
+        or bool(THROUGHPUT.search(text))
+        or bool(AVERAGE.search(text) and PERCENTILE.search(text))
+    )
+
+
+def _is_title(lines: Sequence[str], at: int) -> bool:
+    """Whether a block begins here: programs that read such logs contain its title, too, but no numbers."""
+    return bool(TITLE.search(lines[at])) and any(LABELLED.search(line) for line in lines[at + 1 : at + 4])
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -119,9 +148,9 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
     at, last = 0, 0
     while at < len(lines):
         line = lines[at]
-        title = TITLE.search(line)
+        title = TITLE.search(line) if _is_title(lines, at) else None
         kind = title[1] if title else "throughput" if THROUGHPUT.search(line) else None
-        kind = kind or ("latency" if AVERAGE.search(line) else None)
+        kind = kind or ("latency" if AVERAGE.search(line) or PERCENTILE.search(line) else None)
         if kind is None:
             at += 1
             continue
@@ -133,13 +162,19 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
 
 def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:
     """The line after a result: after the closing line of a block, before another result."""
+    last = PERCENTILE.search(lines[at])
     for number in range(at + 1, len(lines)):
-        if TITLE.search(lines[number]) or (not is_block and (THROUGHPUT.search(lines[number]))):
+        line = lines[number]
+        if TITLE.search(line) or (not is_block and (THROUGHPUT.search(line))):
             return number
-        if is_block and END.search(lines[number]):
+        if is_block and END.search(line):
             return number + 1
-        if not is_block and (AVERAGE.search(lines[number]) or COMMAND.search(lines[number])):
+        if not is_block and (AVERAGE.search(line) or COMMAND.search(line)):
             return number
+        percentile = PERCENTILE.search(line)
+        if percentile and last and int(percentile[1]) <= int(last[1]):
+            return number  # the percentiles of another result, whose average was not printed
+        last = percentile or last
     return len(lines)
 
 
@@ -148,12 +183,14 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         if COMMAND.search(line):
-            for flag, value, name, stated in ARGUMENT.findall(line):
-                found[(flag or name).replace("-", "_")] = (value or stated).strip("'\"")
+            command = re.split(r"\s#", line.lstrip("# "))[0]
+            for flag, short, value in FLAG.findall(command):
+                found[SHORT.get(short, flag.replace("-", "_"))] = value.strip("'\"") or "True"
+            found |= {name: value.strip("'") for name, value in NAMED.findall(command)}
         labelled = LABELLED.search(line)
         if labelled and labelled[1] in ABOVE:
             found[LABELS.get(labelled[1], labelled[1])] = labelled[2]
-    return found
+    return {name: value for name, value in found.items() if not UNRESOLVED.match(value)}
 
 
 def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
@@ -168,7 +205,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         result = _offline(file, part, settings)
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
-    mode |= load_mode(result) if is_load else {"engine": "offline"}
+    mode |= load_mode(result) if is_load else {"engine": "offline", **_engine_mode(arguments)}
     engine = backend or ("vllm" if part.kind in ("throughput", "latency") else "sglang")
     return ForeignRun(
         key=str(index),
@@ -178,9 +215,20 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         runtime=SERVER if is_load else engine,
         runtime_mode=mode,
         device_count=device_count(settings) or 1,
+        precision_word=None if is_load else arguments.get("dtype"),
+        host=_server(arguments) if is_load else None,
         doubts=engine_not_stated(backend) if is_load else (),
         kept={"arguments": dict[str, Json](arguments)},
     )
+
+
+def _engine_mode(arguments: Mapping[str, str]) -> dict[str, Scalar]:
+    return {name: arguments[name] for name in MODE if arguments.get(name, "None") not in PLAIN}
+
+
+def _server(arguments: Mapping[str, str]) -> str | None:
+    host = ":".join(arguments[name] for name in ("host", "port") if name in arguments)
+    return server_host(arguments.get("base_url") or (host if "host" in arguments else None))
 
 
 def _load(file: ForeignFile, part: Part, settings: Fields) -> Result:
@@ -242,9 +290,9 @@ def _offline(file: ForeignFile, part: Part, settings: Fields) -> Result:
     return load_result(
         concurrency=None,
         request_rate=None,
-        prompt_tokens=per_request[0] or settings.count("input_len"),
+        prompt_tokens=per_request[0] or settings.count("input_len") or settings.count("random_input_len"),
         prompt_tokens_mean=None,
-        new_tokens=per_request[1] or settings.count("output_len"),
+        new_tokens=per_request[1] or settings.count("output_len") or settings.count("random_output_len"),
         requests=requests,
         failed=None,
         axes=axes,

@@ -39,6 +39,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
+from db.importers.support.names import precision_of
 from db.importers.support.reading import INT32_MAX, INT64_MAX, ROW_ERRORS, short_name, shortened, without_zone
 from db.importers.support.reasons import NO_NUMBER, RANK, with_reasons, without_numbers
 
@@ -100,6 +101,9 @@ class ForeignRun:
     runtime: str = "unknown"
     runtime_mode: Mapping[str, Scalar] = field(default_factory=dict)
     precision: Precision = "unknown"
+    precision_word: str | None = None
+    """The precision in the file's own word, instead of `precision`. A word that names none (NVFP4, w4a16) is a
+    quantization, and part of the runtime settings."""
     num_threads: int | None = None
     host: str | None = None
     tool_version: str | None = None
@@ -191,6 +195,11 @@ class Format:
             _of_run(one, content_id(*ids, found.key, str(index)), iso(started_at), doubts)
             for index, one in enumerate(found.results)
         )
+        precision, mode = found.precision, dict(found.runtime_mode)
+        if found.precision_word is not None:
+            precision = precision_of(found.precision_word)
+            if precision == "other":
+                mode.setdefault("quantization", found.precision_word.strip())
         device = Device(
             type=found.device_type,
             selector=found.device_selector or found.device_type,
@@ -221,8 +230,8 @@ class Format:
                 device=device,
                 requested_device=device.selector,
                 runtime=found.runtime,
-                runtime_mode=dict(found.runtime_mode),
-                precision=found.precision,
+                runtime_mode=mode,
+                precision=precision,
                 num_threads=found.num_threads,
             ),
             hardware=foreign_hardware(device, found.cpu_model, found.cpu_cores, found.cpu_threads, found.memory_bytes),

@@ -304,14 +304,15 @@ def recognising(file: ForeignFile) -> tuple[Format, ...]:
     return tuple(importer for importer in importers() if importer.recognises(file))
 
 
-def importer_for(file: ForeignFile, format_name: str | None = None) -> Format:
-    """The named importer, or the one that recognizes the file. Raises FormatError if none or several do, or the named
-    one does not; KeyError for an unknown name."""
+def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Format, ...]:
+    """The named importer, or those that recognize the file: several for a text with the output of several tools.
+    Raises FormatError if none does, several recognize the same JSON, or the named one does not; KeyError for an unknown
+    name."""
     if format_name is not None:
         importer: Format = plugins.load(PACKAGE, format_name)
         if not importer.recognises(file):
             file.refuse(file.json_problem or f"not a file of format {format_name} ({importer.summary})")
-        return importer
+        return (importer,)
     found = recognising(file)
     if not found and file.is_duckdb:
         file.refuse(
@@ -320,6 +321,6 @@ def importer_for(file: ForeignFile, format_name: str | None = None) -> Format:
         )
     if not found:
         file.refuse(file.json_problem or f"unknown format: {file.description} (--list-formats lists the known ones)")
-    if len(found) > 1:
-        file.refuse(f"could be {' or '.join(importer.name for importer in found)}: choose one with --format")
-    return found[0]
+    if len(found) > 1 and (file.is_json or file.json_lines):
+        file.refuse(f"could be {' or '.join(importer.name for importer in found)}: choose one with --from-format")
+    return found

@@ -22,7 +22,7 @@ from benchmarking.core.records import FORMAT, Run
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.untrusted.secret_texts import known_secrets, without_secrets
 from db.importers.support.building import is_unnamed
-from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importer_for, read_file, recognising
+from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importers_for, read_file, recognising
 from db.importers.support.given_values import GivenValues
 from db.removal import FileRuns
 
@@ -181,16 +181,24 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         is_broken = file.json_problem is not None and path.suffix == ".json"
         reason = file.json_problem or file.description
         return _Read(outcome=Imported(path=path, state="refused" if is_broken else "unknown", reason=reason))
-    importer = importer_for(file, format_name)
-    try:
-        runs = [_without_secrets(given.applied_to(run)) for run in importer.runs(file)]
-    except NoResultsError as error:
-        return _Read(outcome=Imported(path=path, state="nothing", format=importer.name, reason=str(error)))
-    except FormatError as error:
-        return _Read(outcome=Imported(path=path, state="refused", format=importer.name, reason=str(error)))
+    found = importers_for(file, format_name)
+    runs: list[Run] = []
+    errors: dict[str, FormatError] = {}
+    for importer in found:
+        try:
+            runs += [_without_secrets(given.applied_to(run)) for run in importer.runs(file)]
+        except FormatError as error:
+            errors[importer.name] = error
+    names = " and ".join(importer.name for importer in found)
+    if not runs:
+        first = min(errors.values(), key=lambda one: isinstance(one, NoResultsError))  # a fault before an empty file
+        state: State = "nothing" if isinstance(first, NoResultsError) else "refused"
+        return _Read(outcome=Imported(path=path, state=state, format=names, reason=str(first)))
+    for name, problem in errors.items():
+        file.leave_out(name, str(problem).removeprefix(f"{path}: "))
     source = STDIN if path == Path("-") else str(path.resolve())
     file_runs = FileRuns(runs=runs, source=source, source_sha256=file.sha256)
-    return _Read(outcome=_outcome(file, importer.name, runs), runs=file_runs)
+    return _Read(outcome=_outcome(file, names, runs), runs=file_runs)
 
 
 def is_run_file(file: ForeignFile) -> bool:

@@ -110,12 +110,30 @@ class Arguments:
         return f"{name} {variant}" + (f" {self.setup['model_id']} {sorted(stored.items())}" if stored or others else "")
 
 
+def _field_of(name: str) -> str:
+    return WORDS_OF_AXES.get(name.lower().replace("-", "_"), "")
+
+
+def is_argument(name: str) -> bool:
+    """Whether a parameter of this name has a field of its own."""
+    return bool(_field_of(name))
+
+
+IN_NAME = re.compile(r"[\[({,;:/|\s_-]*\b([A-Za-z_][\w-]*)=([^\s,;:/|\])}]+)[\])}]*")
+
+
+def named_arguments(name: str) -> tuple[str, dict[str, Argument]]:
+    """A benchmark's name without the arguments in it ("decode[batch=8, dtype=float16]"), and the arguments."""
+    found = {argument: parsed_number(value) for argument, value in IN_NAME.findall(name)}
+    return (IN_NAME.sub("", name).strip() or name) if found else name, found
+
+
 def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments:
     """The arguments of the benchmark of this name, which is the model unless an argument names one."""
     fields: dict[str, Any] = {}
     others: dict[str, Argument] = {}
     for name, value in arguments.items():
-        field = WORDS_OF_AXES.get(name.lower().replace("-", "_"), "")
+        field = _field_of(name)
         found = _as_field(field, value) if field and field not in fields else None
         if found is None:
             others[name] = value
@@ -159,6 +177,7 @@ WORDS: dict[str, Precision] = {
     "tf32": "tf32",
     **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
     **dict.fromkeys(("float16", "fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("float8_e4m3", "float8_e4m3fn", "fp8_e4m3", "f8e4m3", "e4m3"), "float8_e4m3"),
     **dict.fromkeys(("int8", "i8"), "int8"),
     **dict.fromkeys(("int4", "i4"), "int4"),
 }

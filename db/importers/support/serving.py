@@ -418,6 +418,7 @@ def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str,
             continue  # not in s
         if (value := load.number(name)) is None:
             continue
+        value += 0.0  # -0.0, as Python prints a difference of nearly 0, is 0
         column = CLIENT_COLUMNS.get((found[2], found[1]), f"{found[1]}_{found[2]}_ms")
         if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}{found[3] or ''}"):
             missing[column] = FIRST_NOT_SEEN if found[2] in ("ttft", "itl") and has_each else NOT_STREAMED

@@ -11,9 +11,10 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from db import spool
-from db.importers.support.files import importer_for, read_file
+from db.importers.support.files import read_file
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.imported_files import importer_for
 
 OF_THE_FILE = ("source", "source_sha256", "ingested_at")
 

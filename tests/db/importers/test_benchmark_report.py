@@ -18,8 +18,9 @@ from db.commands.compact import main as compact
 from db.exporters.benchmark_report import PLUGIN as EXPORTER
 from db.exporters.support.exporting import ExportRequest
 from db.importers.benchmark_report import PLUGIN
-from db.importers.support.files import importer_for, read_file
+from db.importers.support.files import read_file
 from db.warehouse import Warehouse
+from tests.helpers.imported_files import importer_for
 from tests.helpers.left_out import left_out
 from tests.helpers.load import make_load, make_requests
 from tests.helpers.paths import FIXTURES

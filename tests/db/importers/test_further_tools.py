@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from db.importers.support.files import importer_for, read_file
+from db.importers.support.files import read_file
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"

@@ -8,8 +8,9 @@ import shutil
 import pytest
 
 from db.importers.inference_perf import PLUGIN
-from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.support.files import NoResultsError, read_file
 from db.importers.support.measures import median_of
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/inference_perf"

@@ -199,7 +199,8 @@ def test_energy_is_in_joules_and_has_a_doubt(alone):
     ("fields", "precision"),
     [
         ({"torch_dtype": "bfloat16"}, "bfloat16"),
-        ({"torch_dtype": "float8_e4m3fn"}, "other"),
+        ({"torch_dtype": "float8_e4m3fn"}, "float8_e4m3"),
+        ({"torch_dtype": "float8_e5m2"}, "other"),
         ({"quantization_scheme": "gptq"}, "other"),
         ({"autocast_enabled": True, "autocast_dtype": "float16"}, "float16"),
         ({"name": "onnxruntime"}, "unknown"),

@@ -134,3 +134,14 @@ def test_a_damaged_gzip_file_is_refused(tmp_path, content):
     (tmp_path / "suite.json.gz").write_bytes(content)
     with pytest.raises(FormatError, match=r"suite\.json\.gz: damaged or truncated gzip file: "):
         read_file(tmp_path / "suite.json.gz")
+
+
+def test_arguments_in_the_name_and_the_metadata_are_axes(changed):
+    def rename(data):
+        data["benchmarks"][0]["metadata"]["name"] = "decode[batch=8, dtype=float16, layers=2]"
+        data["benchmarks"][1]["metadata"] |= {"batch_size": 4, "seq_len": 128, "model": "bert"}
+
+    first, second = changed(rename)
+    assert (first.cell.workload.model_id, first.cell.precision) == ("decode", "float16")
+    assert first.results[0].point.label == "b8 layers=2"
+    assert (second.cell.workload.model_id, second.results[0].point.label) == ("bert", "b4 s128")

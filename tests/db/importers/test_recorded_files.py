@@ -7,9 +7,10 @@ import shutil
 import pytest
 
 from benchmarking.core import plugins
-from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.support.files import NoResultsError, read_file
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"

@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.support.files import NoResultsError, read_file
 from db.importers.vllm_bench_offline import PLUGIN
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/vllm_bench_offline"

@@ -18,9 +18,10 @@ from benchmarking.core import plugins
 from benchmarking.core.large_samples import LargeSamples
 from db.commands.import_results import main
 from db.importers.support import building, files, measures, number_lists
-from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.support.files import NoResultsError, read_file
 from db.importers.support.number_lists import extract_lists
 from db.warehouse import Warehouse
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 PEAK = """

@@ -1,0 +1,144 @@
+"""Results as people keep them: in notes, quoted mails, comments of scripts, several tools in one text."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+from db.importers.support.files import ForeignFile, recognising
+from db.importers.support.given_values import GivenValues
+from db.importers.support.importing import import_files
+from tests.helpers.imported_files import importer_for
+
+BLOCK = """\
+============ Serving Benchmark Result ============
+Successful requests:                     10
+Total input tokens:                      1000
+Median TTFT (ms):                        50.50
+Median TPOT (ms):                        -0.00
+Mean TPOT (ms):                          1.76
+Total throughput (tok/s):                2121.89
+==================================================
+"""
+BATCHED = """\
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|  2048 |    128 |    4 |   8704 |    3.224 |  2541.33 |    4.124 |   124.16 |    7.347 |  1184.65 |
+"""
+BENCH = """\
+| model             |       size |     params | backend | ngl |   test |            t/s |
+| ----------------- | ---------: | ---------: | ------- | --: | -----: | -------------: |
+| qwen2 7B Q4_K - M |   4.36 GiB |     7.62 B | ROCm    |  99 |  pp512 | 1955.27 ± 1.88 |
+"""
+
+
+def read(text, name="notes.md"):
+    file = ForeignFile(
+        path=Path(name), content=text.encode(), sha256=str(hash(text)), modified_at=datetime(2026, 1, 2, 3, 4, 5)
+    )
+    return list(importer_for(file).runs(file)), file
+
+
+def test_a_block_in_comments_is_read_and_nearly_nothing_is_a_time_of_0():
+    (run,), _ = read("".join(f"# {line}\n" for line in BLOCK.splitlines()), "run.sh")
+    metrics = run.results[0].metrics
+    assert metrics["time_to_first_token_ms"] == 50.5
+    assert str(metrics["time_per_output_token_ms"]) == "0.0"
+    assert metrics["total_tokens_per_sec"] == 2121.89
+
+
+def test_a_program_that_reads_such_logs_is_none():
+    text = 'blocks = text.split("============ Serving Benchmark Result ============")\nfor block in blocks:\n    pass\n'
+    file = ForeignFile(path=Path("a.py"), content=text.encode(), sha256="a", modified_at=datetime(2026, 1, 2))
+    assert recognising(file) == ()
+
+
+def test_a_flag_without_value_takes_no_other_and_a_variable_names_nothing():
+    flags = "--ignore-eos --model demo/model --base-url http://10.0.0.2:8000 --num-prompts $N -tp 4"
+    (run,), file = read(f"vllm bench serve {flags}\n{BLOCK}")
+    assert (run.cell.workload.model_id, run.provenance.host) == ("demo/model", "10.0.0.2:8000")
+    assert (run.hardware.device.count, file.left_out) == (4, {})
+    (unnamed,), _ = read("vllm bench serve --model $MODEL_PATH \\\n" + BLOCK)
+    assert unnamed.cell.workload.model_id.startswith("unknown-")
+
+
+def test_settings_of_the_engine_are_part_of_an_offline_result_unless_commented_out():
+    text = "".join(
+        f"vllm bench latency --model demo/model --dtype bfloat16 {flag}\nAvg latency: {seconds} seconds\n"
+        f"99% percentile latency: {seconds} seconds\n"
+        for flag, seconds in (("# --kv-cache-dtype fp8", 1.5), ("--kv-cache-dtype fp8", 2.5))
+    )
+    (plain, quantized), _ = read(text)
+    assert "kv_cache_dtype" not in plain.cell.runtime_mode
+    assert quantized.cell.runtime_mode["kv_cache_dtype"] == "fp8"
+    assert {plain.cell.precision, quantized.cell.precision} == {"bfloat16"}
+
+
+def test_percentiles_without_their_average_are_a_result():
+    percentiles = "10% percentile latency: {} seconds\n50% percentile latency: {} seconds\n"
+    text = percentiles.format(1, 2) + "other:\nAvg latency: 4 seconds\n" + percentiles.format(3, 4)
+    runs, _ = read(text)
+    assert [run.results[0].metrics["latency_median_ms"] for run in runs] == [2000, 4000]
+
+
+def test_tables_of_two_tools_in_one_text_are_both_imported(tmp_path):
+    (tmp_path / "notes.md").write_text(f"{BENCH}\nbuild: 360e134 (1)\n\n{BATCHED}")
+    stored = []
+
+    def store(files):
+        stored.extend(run for file in files for run in file.runs)
+        return [len(file.runs) for file in files]
+
+    (outcome,) = import_files([(tmp_path / "notes.md", True)], None, GivenValues(), store)
+    assert (outcome.format, outcome.results, outcome.left_out) == ("llama_batched_bench and llama_bench", 2, ())
+    assert [run.results[0].point.batch_size for run in stored] == [4, 1]
+
+
+def test_a_quoted_table_has_the_model_of_the_command_above_it():
+    command = "`llama-batched-bench -m /models/Qwen3-0.6B-Q6_K.gguf -c 4096 -npl 1,2`\n\n"
+    (run,), _ = read("".join(f"> {line}\n" for line in (command + BATCHED).splitlines()))
+    assert run.cell.workload.model_id == "Qwen3-0.6B-Q6_K"
+    assert run.results[0].metrics["decode_tokens_per_sec"] == 124.16
+
+
+def test_workers_for_prompts_and_for_new_tokens_are_part_of_a_load():
+    row = {
+        "hw": "gb200",
+        "framework": "sglang",
+        "conc": 8,
+        "tput_per_gpu": 1000.0,
+        "is_multinode": True,
+        "prefill_tp": 4,
+        "prefill_num_workers": 2,
+        "decode_tp": 8,
+        "decode_num_workers": 1,
+    }
+    (run,), _ = read(json.dumps(row))
+    assert (run.cell.device.type, run.hardware.device.count) == ("cuda", 16)
+    assert run.cell.runtime_mode["prefill_num_workers"] == 2
+    (other,), _ = read(json.dumps({**row, "hw": "gaudi3"}))
+    assert other.cell.device.type == "unknown"
+
+
+def test_scores_of_a_server_name_it():
+    data = {
+        "results": {"gsm8k": {"alias": "gsm8k", "exact_match,strict-match": 0.5}},
+        "config": {
+            "model": "local-chat-completions",
+            "model_args": {"model": "m", "base_url": "http://10.0.0.1:8000/v1"},
+        },
+        "total_evaluation_time_seconds": "100.0",
+    }
+    (run,), _ = read(json.dumps(data))
+    assert (run.cell.runtime, run.provenance.host) == ("server", "10.0.0.1:8000")
+
+
+def test_a_precision_that_is_a_quantization_is_a_setting_in_every_format():
+    command = "vllm bench latency --model demo/model --dtype nvfp4\n"
+    (printed,), _ = read(f"{command}Avg latency: 1 seconds\n99% percentile latency: 1 seconds\n")
+    (aggregate,), _ = read(
+        json.dumps({"hw": "b200", "framework": "x", "conc": 1, "tput_per_gpu": 1, "precision": "w4a16"})
+    )
+    assert (printed.cell.precision, printed.cell.runtime_mode["quantization"]) == ("other", "nvfp4")
+    assert (aggregate.cell.precision, aggregate.cell.runtime_mode["quantization"]) == ("other", "w4a16")
