@@ -18,7 +18,16 @@ from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, log_variance
 from benchmarking.core.verdicts.sessions import SessionScatter
 from benchmarking.core.verdicts.words import Judgement, verdict_sentence
-from db.analysis.compare.matching import Matched, Measured, Representative, allowed_across, differences, match
+from db.analysis.compare.differing import why_not_compared
+from db.analysis.compare.matching import (
+    Matched,
+    MayDiffer,
+    Measured,
+    Representative,
+    allowed_across,
+    differences,
+    match,
+)
 from db.analysis.compare.series_sessions import session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
 from db.analysis.environment import Shift, common_shift
@@ -77,6 +86,8 @@ class Single:
     point: str
     subject: Mapping[str, str | None]
     result_id: str
+    definition: str | None
+    """Name of the definitions of an imported result; None for ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +125,8 @@ def compare(
 ) -> Comparison:
     """Compare the selections. Columns for which they name different values may differ, and those in `across`."""
     earlier, later = read_results(warehouse, (before, after), metric)
-    matched = match(earlier, later, allowed_across({*across, *contrasted_columns(before, after)}))
-    return _comparison(warehouse, matched, metric, before.text, after.text)
+    may_differ = allowed_across({*across, *contrasted_columns(before, after)})
+    return _comparison(warehouse, match(earlier, later, may_differ), metric, before.text, after.text, may_differ)
 
 
 def compare_within(
@@ -145,7 +156,7 @@ def compare_within(
         only_after=tuple(single for one in matches for single in one.only_after),
     )
     others = ", ".join(value for value in groups if value != baseline_value)
-    return _comparison(warehouse, matched, metric, baseline_value, others)
+    return _comparison(warehouse, matched, metric, baseline_value, others, may_differ)
 
 
 def contrasted_columns(before: Selection, after: Selection) -> frozenset[str]:
@@ -160,7 +171,9 @@ def contrasted_columns(before: Selection, after: Selection) -> frozenset[str]:
     return frozenset(columns[0] & columns[1])
 
 
-def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str) -> Comparison:
+def _comparison(
+    warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str, may_differ: MayDiffer
+) -> Comparison:
     all_pairs = [*matched.pairs, *matched.refused]
     compared = {one.result_id: one for pair in matched.pairs for side in pair for one in side.comparable}
     overlapping = [_overlapping(*pair) for pair in matched.pairs]
@@ -168,7 +181,7 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
     details = read_details(warehouse, list(compared.values()), list(simultaneous.values()), metric)
     pairs = [_pair(*pair, overlap, details) for pair, overlap in zip(matched.pairs, overlapping, strict=True)]
     pairs += [
-        Pair(why_not_comparable=_differing(differences(base.result.keys, one.result.keys)))
+        Pair(why_not_comparable=why_not_compared(differences(base.result.keys, one.result.keys), may_differ))
         for base, one in matched.refused
     ]
     judgements = judging.judge(pairs, metric)
@@ -314,31 +327,6 @@ def _why_not_comparable(before: Representative, after: Representative) -> str | 
     return "; ".join(f"{name}: {one.unfit}" for name, one in sides if one.unfit is not None) or None
 
 
-def _differing(keys: Mapping[str, tuple[object, object]]) -> str:
-    """Each difference in words: "hardware cpu_model: X / Y"."""
-    return "; ".join(f"{name}: {one} / {other}" for name, (one, other) in in_words(keys).items())
-
-
-HASHES = ("config_hash", "hardware_id", "model_revision")
-"""Keys whose values mean nothing to people."""
-DIGITS = 8
-
-
-def in_words(keys: Mapping[str, tuple[object, object]]) -> dict[str, tuple[str, str]]:
-    """Differing keys for people: settings by their own name, and hashes shortened, or left out if the name of the model
-    differs too."""
-    shown = {name: values for name, values in keys.items() if not (name == "config_hash" and "model_id" in keys)}
-    names = {"model_id": "model", "config_hash": "configuration of the model", "num_threads": "threads"}
-    return {
-        names.get(name, name.removeprefix("runtime_mode ")): (_text(name, one), _text(name, other))
-        for name, (one, other) in shown.items()
-    }
-
-
-def _text(name: str, value: object) -> str:
-    return "none" if value is None else str(value)[: DIGITS if name in HASHES else None]
-
-
 def _finding(before: Representative, after: Representative, judgement: Judgement, details: Details) -> Finding:
     one, other = before.result, after.result
     return Finding(
@@ -369,7 +357,13 @@ def _side(representative: Representative, details: Details) -> Side:
 def _single(representative: Representative) -> Single:
     result = representative.result
     subject = {name: result.columns[name] for name in SUBJECT}
-    return Single(point=result.point, subject=subject, result_id=result.result_id)
+    definition = result.keys.get("definition")
+    return Single(
+        point=result.point,
+        subject=subject,
+        result_id=result.result_id,
+        definition=None if definition is None else str(definition),
+    )
 
 
 def _severity(finding: Finding, metric: Metric) -> tuple[int, float]:

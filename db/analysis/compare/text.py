@@ -13,7 +13,8 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
-from db.analysis.compare.comparison import Comparison, Finding, Side, Single, in_words
+from db.analysis.compare.comparison import Comparison, Finding, Side, Single
+from db.analysis.compare.differing import INSTEAD, in_words
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0
@@ -175,6 +176,7 @@ def _notes(comparison: Comparison) -> list[str]:
     )
     if any(one.is_simulated for one in findings):
         lines.append("simulated: the numbers come from a script or an emulator, not from a device")
+    lines += _two_definitions(comparison)
     lines += _only_in("A", comparison.only_before) + _only_in("B", comparison.only_after)
     return lines
 
@@ -191,6 +193,16 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
 def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:
     most = max((side.results for side in sides), default=1)
     return [f"{name}: up to {most} comparable results per point"] if most > 1 else []
+
+
+def _two_definitions(comparison: Comparison) -> list[str]:
+    """Why two tools' results have no point in common, and what to look at instead."""
+    sides = comparison.only_before, comparison.only_after
+    before, after = ({one.definition or "this program" for one in side} for side in sides)
+    if comparison.findings or not (before and after) or before & after:
+        return []
+    both = " / ".join(listed(sorted(side), MAX_NAMES) for side in (before, after))
+    return [f"definition: {both}: {INSTEAD['definition']}"]
 
 
 def _only_in(name: str, singles: Sequence[Single]) -> list[str]:

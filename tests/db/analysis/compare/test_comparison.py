@@ -119,7 +119,9 @@ def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store,
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), change=elsewhere)
     (finding,) = sides().findings
-    assert finding.judgement.reason == "not comparable: hardware cpu_model: Test CPU 3000 / Test CPU 4000"
+    assert finding.judgement.reason == (
+        "not comparable: hardware cpu_model: Test CPU 3000 / Test CPU 4000 (allow it with --across hardware)"
+    )
     assert sides().is_empty
     assert verdicts(sides(across=["hardware_id"])) == {"b1 s32": "equivalent"}
 
@@ -130,7 +132,7 @@ def test_a_field_of_both_selections_may_differ_with_its_settings(store, sides):
         "b", batch_sizes=(1,), sequence_lengths=(32,), cell={"runtime": "compiled", "runtime_mode": {"dynamic": "auto"}}
     )
     assert sides().findings[0].judgement.reason == (
-        "not comparable: runtime: eager / compiled; attention: sdpa / none; dynamic: none / auto"
+        "not comparable: runtime: eager / compiled (allow it with --across runtime); also attention, dynamic"
     )
     assert verdicts(sides("runtime=eager", "runtime=compiled")) == {"b1 s32": "equivalent"}
     assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
@@ -148,7 +150,10 @@ def test_results_of_two_definitions_are_never_compared(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     (finding,) = sides(across=["all"]).findings
-    assert finding.judgement.reason == "not comparable: definition: none / tool: mean of all calls"
+    assert finding.judgement.reason == (
+        "not comparable: definition: none / tool: mean of all calls (numbers of two definitions are never compared: "
+        "see each alone, as its own curve on the page Loads or in --chart load_latency)"
+    )
     store("c", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
 
@@ -255,7 +260,7 @@ def test_unrelated_lists_of_models_are_not_paired(store, sides):
 def test_two_models_are_not_comparable_by_their_names(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id="m1")
     store("b", batch_sizes=(1,), sequence_lengths=(32,), model_id="m2")
-    assert sides().findings[0].judgement.reason.endswith("model: m1 / m2")
+    assert sides().findings[0].judgement.reason.endswith("model: m1 / m2 (allow it with --across model)")
     assert verdicts(sides("model=m1", "model=m2")) == {"b1 s32": "equivalent"}
 
 
@@ -475,3 +480,11 @@ def test_documents_are_json(store, sides):
     document = json.loads(json.dumps(to_json(sides())))
     assert document["findings"][0]["judgement"]["verdict"] == "equivalent"
     assert document["unit"] == "ms"
+
+
+def test_results_of_two_tools_without_a_common_point_say_where_to_look(store, sides):
+    theirs = Origin(format="tool", definition="tool: mean of all calls")
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(2,), sequence_lengths=(32,), origin=theirs)
+    text = " ".join(comparison_text(sides()).split())
+    assert "definition: this program / tool: mean of all calls: numbers of two definitions are never compared" in text
