@@ -121,28 +121,32 @@ class Batch:
             partial = {file.read().plan.run_id: file for file in files}
             # Read afterwards, to contain the runs that another process has just finished.
             finished = manifests.run_files(self.folder)
-            others = {run_id for run_id, path in finished.items() if self._is_own(run_id, path)} | partial.keys()
+            # Runs of the batch that are not in the manifest continue points on other hardware.
+            session_id = self.manifest.info.session_id
+            saved = {run_id for run_id, path in finished.items() if spool.ids_in(path) == (run_id, session_id)}
             tracks = []
-            for run_id in (*plans, *sorted(others - plans.keys())):
+            for run_id in (*plans, *sorted((saved | partial.keys()) - plans.keys())):
                 file, path = partial.get(run_id), finished.get(run_id)
                 if file is not None and path in (None, file.final_path):
                     path = file.run_file()
                 if path is not None:
-                    self._add_finished(path)
+                    run = read_run(path).run
+                    if run.run_id in self.manifest.stored or self._ingest is None:
+                        stored = True if self._ingest else None
+                        self._cells[run.run_id] = summaries.cell_summary(run, path, stored=stored)
+                        self._condensed.append(condensed(run))
+                    else:
+                        self._store(run, path)
                     if file is not None:
                         file.remove()
                 elif file is not None:
                     tracks.append(Track.resume(file, arguments, on_cluster=self._on_cluster))
                 elif run_id in self.manifest.stored:
-                    self._add_stored(plans[run_id])
+                    pending = summaries.pending_summary(plans[run_id])
+                    self._cells[run_id] = dataclasses.replace(pending, status="stored", stored=True)
                 else:
                     tracks.append(Track.start(self.folder, _refreshed(plans[run_id], machine)))
             return self._measure(tracks)
-
-    def _is_own(self, run_id: str, path: Path) -> bool:
-        """Whether a run file belongs to this batch. Runs that are not in the manifest continue points on other
-        hardware."""
-        return spool.ids_in(path) == (run_id, self.manifest.info.session_id)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")
@@ -163,24 +167,11 @@ class Batch:
     def _finish(self, track: Track) -> None:
         """Finish and store a run after its last launch."""
         self._observer.close()
-        one = finish_run(track)
-        LOG.info("finished %s: %s: %s", cell_name(one.run.cell), one.run.status, one.path.name)
-        self._store(one.run, one.path)
+        saved = finish_run(track)
+        LOG.info("finished %s: %s: %s", cell_name(saved.run.cell), saved.run.status, saved.path.name)
+        self._store(saved.run, saved.path)
         if time.monotonic() >= self._next_write_s:
             self._write("running")
-
-    def _add_finished(self, path: Path) -> None:
-        """Add a run that was finished earlier, and store it if it is not stored yet."""
-        run = read_run(path).run
-        if run.run_id in self.manifest.stored or self._ingest is None:
-            self._cells[run.run_id] = summaries.cell_summary(run, path, stored=True if self._ingest else None)
-            self._condensed.append(condensed(run))
-        else:
-            self._store(run, path)
-
-    def _add_stored(self, plan: CellPlan) -> None:
-        """Add a run that is in the database and whose file was removed."""
-        self._cells[plan.run_id] = dataclasses.replace(summaries.pending_summary(plan), status="stored", stored=True)
 
     def _store(self, run: Run, path: Path) -> None:
         self._condensed.append(condensed(run))

@@ -99,17 +99,25 @@ def parser(name: str, description: str | None) -> Parser:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check the combination of flags, and default to ./benches if nothing else is given. Raises UsageError."""
+    """Check the combination of flags, and default to ./benches if nothing else is given. Raises UsageError.
+
+    Models given as arguments and by flags become one list; --model-id is the benchmarks' where --benches is given.
+    """
     names_models = arguments.model_ids or arguments.models or arguments.model_list
     if not names_models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
         arguments.benches = DEFAULT_BENCHES
         note(f"benchmarks: ./{DEFAULT_BENCHES}")
-    _collect_models(arguments)
+    of_flag = (arguments.model_id,) if arguments.model_id is not None and not arguments.benches else ()
+    listed = (*arguments.model_ids, *(arguments.models or ()), *of_flag)
+    if listed and arguments.model_list is not None:
+        raise UsageError(f"MODEL {listed[0]} and --model-list {arguments.model_list} exclude each other: remove one")
+    arguments.models = listed or None
     models = arguments.models or arguments.model_list
     if arguments.resume and (arguments.no_save or arguments.dry_run):
         raise UsageError("--resume continues a saved batch: remove --no-save and --dry-run")
-    if arguments.turn is not None:
-        _check_turn(arguments)
+    for flag in ("resume", "cluster", "report", "no_save") if arguments.turn is not None else ():
+        if getattr(arguments, flag):  # a turn runs on this machine, and its caller stores the results
+            raise UsageError(f"--turn only measures one launch into its folder: remove --{flag.replace('_', '-')}")
     if not models and not arguments.benches and not arguments.resume:
         raise UsageError("nothing to measure: give MODEL ..., --model-list FILE or --benches DIR")
     resolve_target(arguments)
@@ -117,31 +125,11 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--spread and --require-same-versions require --cluster")
     if arguments.cluster is not None and arguments.benches:
         raise UsageError("--benches works on this machine only: cluster workers do not run your code")
-    if not models and not arguments.resume:
-        _check_benches_alone(arguments)
-
-
-def _collect_models(arguments: argparse.Namespace) -> None:
-    """Make one list of the models given as arguments and by flags; --model-id is the benchmarks' with --benches."""
-    of_flag = (arguments.model_id,) if arguments.model_id is not None and not arguments.benches else ()
-    models = (*arguments.model_ids, *(arguments.models or ()), *of_flag)
-    if models and arguments.model_list is not None:
-        raise UsageError(f"MODEL {models[0]} and --model-list {arguments.model_list} exclude each other: remove one")
-    arguments.models = models or None
-
-
-def _check_turn(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that a turn ignores: it runs on this machine, and its caller stores the results."""
-    for flag in ("resume", "cluster", "report", "no_save"):
-        if getattr(arguments, flag):
-            raise UsageError(f"--turn only measures one launch into its folder: remove --{flag.replace('_', '-')}")
-
-
-def _check_benches_alone(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags of models: a benchmark's configurations are in its file."""
-    of_models = {one.key: one.list_flag for one in MEASURING.values() if one.applies and "bench" not in one.applies}
-    options = {name: f"--{name.replace('_', '-')}" for name in runtime_options()}
-    for key, flag in {**of_models, **options}.items():
+    if models or arguments.resume:
+        return
+    of_models = {row.key: row.list_flag for row in MEASURING.values() if row.applies and "bench" not in row.applies}
+    of_runtimes = {name: f"--{name.replace('_', '-')}" for name in runtime_options()}
+    for key, flag in {**of_models, **of_runtimes}.items():
         if getattr(arguments, key, None) is not None:
             raise UsageError(f"{flag} applies to models only: set it in the configurations of your benchmarks")
 
@@ -150,27 +138,21 @@ def plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
     """The plans of everything requested. Raises PlanError with the reasons if anything cannot run."""
-    try:
-        models = plan_all(
-            cell_requests(_entries(arguments), _given_settings(arguments), command), session_id, machine, note
-        )
-    except PlanError as error:
-        for reason in error.reasons:
-            note(reason)
-        raise
-    return flags.named_plans(arguments, (*models, *_bench_plans(arguments, command, session_id, machine)))
-
-
-def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
-    """The requested models that the patterns select."""
     entries: tuple[model_list.Entry, ...] = ()
     if arguments.models:
         entries = model_list.entries_from_names(arguments.models, "--models")
     elif arguments.model_list:
         entries = model_list.entries_from_file(Path(arguments.model_list))
-    if not entries or arguments.benches:  # with --benches the patterns select benchmarks
-        return entries
-    return model_list.select_entries(entries, arguments.include, arguments.exclude, "the command")
+    if entries and not arguments.benches:  # with --benches the patterns select benchmarks
+        entries = model_list.select_entries(entries, arguments.include, arguments.exclude, "the command")
+    try:
+        requested = cell_requests(entries, _given_settings(arguments), command)
+        models = plan_all(requested, session_id, machine, note)
+    except PlanError as error:
+        for reason in error.reasons:
+            note(reason)
+        raise
+    return flags.named_plans(arguments, (*models, *_bench_plans(arguments, command, session_id, machine)))
 
 
 def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -189,14 +171,21 @@ def _bench_plans(
     from benchmarking.benches.discovery import discover
     from benchmarking.benches.planning import BenchPlanning, plan_benches, replaced_configs
 
-    found = discover(
+    (new_tokens, *others) = arguments.new_tokens or (None,)
+    to_drivers = {  # the values for functions that request benchmarks, under the names of benchmark_v2
+        "model_id": arguments.model_id,
+        "warmup_iterations": arguments.warmup_iterations,
+        "measurement_iterations": arguments.iterations,
+        "num_tokens_to_generate": None if others else new_tokens,
+    }
+    discovered = discover(
         Path(arguments.benches),
         include=arguments.include,
         exclude=arguments.exclude,
         enable_mock=arguments.enable_mock,
-        given=_given_to_drivers(arguments),
+        given={name: value for name, value in to_drivers.items() if value is not None},
     )
-    for label, why in found.left_out.items():
+    for label, why in discovered.left_out.items():
         note(f"left out: {label}: {why}")
     chosen = {**BUILT_IN, **_given_settings(arguments)}
     measuring = settings(
@@ -221,18 +210,7 @@ def _bench_plans(
             tags=chosen["tags"],
             description=chosen.get("description"),
         )
-        benches = replaced_configs(found.benches, planning, is_shared=bool(arguments.models or arguments.model_list))
+        is_shared = bool(arguments.models or arguments.model_list)
+        benches = replaced_configs(discovered.benches, planning, is_shared=is_shared)
         planned += plan_benches(benches, planning, machine)
     return planned
-
-
-def _given_to_drivers(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The command's values for functions that request benchmarks, under the names of benchmark_v2."""
-    (new_tokens, *others) = arguments.new_tokens or (None,)
-    given = {
-        "model_id": arguments.model_id,
-        "warmup_iterations": arguments.warmup_iterations,
-        "measurement_iterations": arguments.iterations,
-        "num_tokens_to_generate": None if others else new_tokens,
-    }
-    return {name: value for name, value in given.items() if value is not None}

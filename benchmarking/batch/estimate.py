@@ -68,54 +68,49 @@ def cell_key(cell: Cell, hardware_id: str) -> str:
 def estimate(plans: Sequence[CellPlan], earlier: Sequence[EarlierPoint]) -> Estimate:
     """The time the plans will take."""
     by_cell: dict[str, list[EarlierPoint]] = {}
-    for one in earlier:
-        by_cell.setdefault(one.cell, []).append(one)
+    for before in earlier:
+        by_cell.setdefault(before.cell, []).append(before)
     cells_s: dict[str, float] = {}
     counts = [0, 0, 0]
     for plan in plans:
         matching = by_cell.get(cell_key(plan.cell, plan.hardware.hardware_id), [])
-        measured = {one.point for one in matching}
+        measured = {before.point for before in matching}
         exact = sum(point.label in measured for point in plan.runnable)
         others = len(plan.runnable) - exact
         counts = [counts[0] + exact, counts[1] + (others if matching else 0), counts[2] + (0 if matching else others)]
-        if matching or not plan.runnable:
-            cells_s[plan.run_id] = _cell_s(plan, matching)
+        if matching or not plan.runnable:  # launches x (load + points)
+            loads = [before.load_s for before in matching if before.load_s is not None]
+            load_s = median(loads) if loads else 0.0
+            load_count = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
+            points_s = sum(_point_s(point, plan.settings, matching) for point in plan.runnable)
+            cells_s[plan.run_id] = plan.settings.launches * (load_count * load_s + points_s)
     return Estimate(cells_s=cells_s, known_points=counts[0], scaled_points=counts[1], unknown_points=counts[2])
-
-
-def _cell_s(plan: CellPlan, matching: Sequence[EarlierPoint]) -> float:
-    """launches x (load + points); with a process per point, every point includes a load."""
-    loads = [one.load_s for one in matching if one.load_s is not None]
-    load_s = median(loads) if loads else 0.0
-    load_count = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
-    points_s = sum(_point_s(point, plan.settings, matching) for point in plan.runnable)
-    return plan.settings.launches * (load_count * load_s + points_s)
 
 
 def _point_s(point: Point, settings: Settings, matching: Sequence[EarlierPoint]) -> float:
     """Seconds of a point in a launch: as measured before, else scaled from the nearest point."""
-    same = [one for one in matching if one.point == point.label]
+    same = [before for before in matching if before.point == point.label]
     if same:
-        return median(_launch_s(one, settings, 1.0) for one in same)
-    nearest = min(matching, key=lambda one: abs(math.log(one.work / work(point))))
+        return median(_launch_s(before, settings, 1.0) for before in same)
+    nearest = min(matching, key=lambda before: abs(math.log(before.work / work(point))))
     return _launch_s(nearest, settings, work(point) / nearest.work)
 
 
-def _launch_s(one: EarlierPoint, settings: Settings, scale: float) -> float:
+def _launch_s(before: EarlierPoint, settings: Settings, scale: float) -> float:
     """The time of the point in a launch, if it was measured with the same settings; else calls x latency, within the
     profile's limits."""
     profile = (settings.profile, settings.fixed_iterations, settings.fixed_warmup_iterations)
-    is_same_profile = (one.profile, one.fixed_iterations, one.fixed_warmup_iterations) == profile
-    latency_s = one.latency_ms * scale / 1e3
+    is_same_profile = (before.profile, before.fixed_iterations, before.fixed_warmup_iterations) == profile
+    latency_s = before.latency_ms * scale / 1e3
     if settings.fixed_iterations is not None:
-        if is_same_profile and one.launch_s is not None:
-            return one.launch_s * scale
+        if is_same_profile and before.launch_s is not None:
+            return before.launch_s * scale
         warm_up = settings.fixed_warmup_iterations
         timed = settings.fixed_iterations + settings.memory_calls
-        return latency_s * (timed + (one.calls / 2 if warm_up is None else warm_up))
-    if is_same_profile and one.launch_s is not None and scale == 1.0:
-        return one.launch_s
-    measured_s = min(max(one.calls * latency_s, settings.min_time_s), settings.max_time_s)
+        return latency_s * (timed + (before.calls / 2 if warm_up is None else warm_up))
+    if is_same_profile and before.launch_s is not None and scale == 1.0:
+        return before.launch_s
+    measured_s = min(max(before.calls * latency_s, settings.min_time_s), settings.max_time_s)
     return max(measured_s, settings.min_samples * latency_s)
 
 
@@ -144,31 +139,31 @@ def earlier_points(plans: Sequence[CellPlan], query: Query) -> tuple[EarlierPoin
     models = sorted({plan.cell.workload.model_id for plan in plans})
     hardware = sorted({plan.hardware.hardware_id for plan in plans})
     rows = query(SQL, {"models": models, "hardware": hardware})
-    return tuple(_earlier_point(row) for row in rows if row["latency_mean_ms"] and row["launches"])
-
-
-def _earlier_point(row: Row) -> EarlierPoint:
-    settings = json.loads(row["settings"])
-    point = Point.from_columns(row)
-    durations_s = [
-        (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-        for start, end in zip(row["started_at"] or (), row["finished_at"] or (), strict=True)
-    ]
-    return EarlierPoint(
-        cell=_row_cell_key(row),
-        point=point.label,
-        work=work(point),
-        profile=settings.get("profile", ""),
-        fixed_iterations=settings.get("fixed_iterations"),
-        fixed_warmup_iterations=settings.get("fixed_warmup_iterations"),
-        latency_ms=row["latency_mean_ms"],
-        calls=(row["iterations"] + row["warmup_iterations"]) / row["launches"],
-        launch_s=median(durations_s) if durations_s else None,
-        load_s=row["load_time_s"],
-    )
-
-
-def _row_cell_key(row: Row) -> str:
-    """The same as `estimate.cell_key` of the cell."""
-    model = [row[name] for name in ("model_id", "config_hash", "task", "weights", "hardware_id", "runtime")]
-    return canonical_hash([*model, json.loads(row["runtime_mode"]), row["precision"]])
+    earlier = []
+    for row in rows:
+        if not (row["latency_mean_ms"] and row["launches"]):
+            continue
+        stored = json.loads(row["settings"])
+        point = Point.from_columns(row)
+        durations_s = [
+            (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+            for start, end in zip(row["started_at"] or (), row["finished_at"] or (), strict=True)
+        ]
+        names = ("model_id", "config_hash", "task", "weights", "hardware_id", "runtime")  # the order of cell_key()
+        earlier.append(
+            EarlierPoint(
+                cell=canonical_hash(
+                    [*(row[name] for name in names), json.loads(row["runtime_mode"]), row["precision"]]
+                ),
+                point=point.label,
+                work=work(point),
+                profile=stored.get("profile", ""),
+                fixed_iterations=stored.get("fixed_iterations"),
+                fixed_warmup_iterations=stored.get("fixed_warmup_iterations"),
+                latency_ms=row["latency_mean_ms"],
+                calls=(row["iterations"] + row["warmup_iterations"]) / row["launches"],
+                launch_s=median(durations_s) if durations_s else None,
+                load_s=row["load_time_s"],
+            )
+        )
+    return tuple(earlier)

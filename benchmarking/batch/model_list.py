@@ -36,7 +36,7 @@ from typing import Any
 from benchmarking.core.axes import AXES, BY_KEY, Axis
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.settings import TAGS, TEXT, Kind, Setting
+from benchmarking.core.settings import TAGS, TEXT, Kind
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -112,39 +112,38 @@ def _list_of(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Call
 
 
 def _tags(node: Node) -> dict[str, str]:
-    found = node.mapping("tags")
-    for key, value in found.items():
+    tags = node.mapping("tags")
+    for key, value in tags.items():
         if isinstance(value.content, dict | list) or value.content is None:
             value.refuse(f"tags: {key} takes a word or a number: got {value.text}")
-    return {key: str(value.content) for key, value in found.items()}
+    return {key: str(value.content) for key, value in tags.items()}
 
 
 def _grids(node: Node) -> tuple[dict[str, Any], ...]:
     """Grids, each a mapping of axes."""
-    found = []
+    grids = []
     for item in node.items():
         grid = item.mapping("grids")
         for key, value in grid.items():
             if key not in BY_KEY:
                 value.refuse(f"grids: {key} is not an axis: known: {', '.join(BY_KEY)}")
-        found.append({key: read_settings(key, value) for key, value in grid.items()})
-    if not found:
+        grids.append({key: read_settings(key, value) for key, value in grid.items()})
+    if not grids:
         raise UsageError("is an empty list: remove it, or give a grid")
-    return tuple(found)
+    return tuple(grids)
 
 
 @cache
 def readers() -> Mapping[str, Callable[[Node], Any]]:
     """How the value of each key is read."""
-    keys = {setting.key: _reader(setting) for setting in MEASURING.values() if setting.is_key}
-    return {**keys, **dict.fromkeys(runtime_options(), _value_of(TEXT)), "grids": _grids}
-
-
-def _reader(setting: Setting) -> Callable[[Node], Any]:
-    if setting.kind is TAGS:
-        return _tags
-    read = _value_of(setting.kind)
-    return _list_of(read, ordered=setting.kind.is_sorted) if setting.takes_list else read
+    by_key: dict[str, Callable[[Node], Any]] = {}
+    for setting in MEASURING.values():
+        if setting.is_key:
+            read = _value_of(setting.kind)
+            by_key[setting.key] = _list_of(read, ordered=setting.kind.is_sorted) if setting.takes_list else read
+            if setting.kind is TAGS:
+                by_key[setting.key] = _tags
+    return {**by_key, **dict.fromkeys(runtime_options(), _value_of(TEXT)), "grids": _grids}
 
 
 def _value_of(kind: Kind) -> Callable[[Node], Any]:
@@ -183,7 +182,15 @@ def entries_from_names(names: Sequence[str], location: str) -> tuple[Entry, ...]
 
 def entries_from_file(path: Path) -> tuple[Entry, ...]:
     """The entries of a list. Raises UsageError with file, line and key, and StorageError."""
-    entries = _from_yaml(path) if path.suffix.lower() in YAML_SUFFIXES else _from_text(path)
+    if path.suffix.lower() in YAML_SUFFIXES:
+        entries = _from_yaml(path)
+    else:
+        try:
+            lines = read_text(path, MAX_BYTES).splitlines()
+        except FormatError as error:
+            raise UsageError(str(error)) from error
+        texts = [(number, COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1)]
+        entries = [Entry(model_id=text, location=f"{path}:{number}") for number, text in texts if text]
     if not entries:
         raise UsageError(f"{path}: contains no models: list at least one")
     return _check_unique(entries)
@@ -219,47 +226,30 @@ def _check_unique(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _from_text(path: Path) -> list[Entry]:
-    try:
-        lines = read_text(path, MAX_BYTES).splitlines()
-    except FormatError as error:
-        raise UsageError(str(error)) from error
-    found = [(number, COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1)]
-    return [Entry(model_id=text, location=f"{path}:{number}") for number, text in found if text]
-
-
 def _from_yaml(path: Path) -> list[Entry]:
     root = read_yaml(path)
     if isinstance(root.content, list):  # models without settings
         return [_entry(node, {}, []) for node in root.content]
     top = root.mapping("a list of models")
-    shared_settings = {**_defaults(top), **setting_values(top, others=TOP_KEYS)}
+    defaults = top["defaults"].mapping("defaults") if "defaults" in top else {}
+    for key, node in defaults.items():
+        if key in top:
+            node.refuse(f"{key} is set twice: under defaults and at the top level (line {top[key].line})")
+    shared_settings = {**setting_values(defaults), **setting_values(top, others=TOP_KEYS)}
     if "models" not in top:
         root.refuse("models is missing: list at least one")
-    overrides = [_override(node) for node in top["overrides"].items()] if "overrides" in top else []
+    overrides: list[tuple[str, dict[str, Any]]] = []
+    for node in top["overrides"].items() if "overrides" in top else ():
+        override = node.mapping("overrides")
+        match = override.get("match")
+        if match is None or not isinstance(match.content, str):
+            node.refuse('overrides takes a pattern of model ids: match: "gpt2*"')
+        overrides.append((match.content, setting_values(override, others=("match",))))
     entries = [_entry(node, shared_settings, overrides) for node in top["models"].items()]
     if not entries:
         top["models"].refuse("models is an empty list")
     include, exclude = _patterns(top, "include"), _patterns(top, "exclude")
     return list(select_entries(entries, include, exclude, str(path)))
-
-
-def _defaults(top: Mapping[str, Node]) -> dict[str, Any]:
-    if "defaults" not in top:
-        return {}
-    defaults = top["defaults"].mapping("defaults")
-    for key, node in defaults.items():
-        if key in top:
-            node.refuse(f"{key} is set twice: under defaults and at the top level (line {top[key].line})")
-    return setting_values(defaults)
-
-
-def _override(node: Node) -> tuple[str, dict[str, Any]]:
-    override = node.mapping("overrides")
-    match = override.get("match")
-    if match is None or not isinstance(match.content, str):
-        node.refuse('overrides takes a pattern of model ids: match: "gpt2*"')
-    return match.content, setting_values(override, others=("match",))
 
 
 def _entry(node: Node, shared_settings: Mapping[str, Any], overrides: Sequence[tuple[str, Mapping[str, Any]]]) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, SettingValues
 from benchmarking.core.axes import AXES, BY_KEY
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
-from benchmarking.core.records import Cell, Workload, canonical_hash, to_json
+from benchmarking.core.records import Workload, canonical_hash, to_json
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.options import check_shared_options, options_in, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
@@ -39,7 +39,11 @@ class PlanError(BenchhouseError):
         by_reason: dict[str, list[str]] = {}
         for name, error in errors:
             by_reason.setdefault(str(error), []).append(name)
-        self.reasons = tuple(f"{_listed(names)}: {reason}" for reason, names in by_reason.items())
+        reasons = []
+        for reason, names in by_reason.items():
+            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+            reasons.append(f"{', '.join(names[:MAX_NAMES])}{more}: {reason}")
+        self.reasons = tuple(reasons)
         is_usage = any(isinstance(error, UsageError) for _, error in errors)
         self.exit_code = EXIT_USAGE if is_usage else EXIT_FAILED
         super().__init__(f"nothing measured: {len(errors)} of {total} cells are unsupported or invalid")
@@ -49,22 +53,38 @@ def plan_all(
     requested: Sequence[CellRequest], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
 ) -> tuple[CellPlan, ...]:
     """The plans of all cells, in the order of the requests. `say` is called with a message for each runtime of `all`
-    that is left out. Raises PlanError if any cell cannot be measured."""
-    found = _look_up_workloads(requested)
+    that is left out. Raises PlanError if any cell cannot be measured, UsageError for an axis or an option that is set
+    for the whole batch and that none of it has."""
+    by_key = {_lookup_key(cell_request): cell_request for cell_request in requested}
+    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_LOOKUPS) as threads:
+        workloads = dict(zip(by_key, threads.map(_workload, by_key.values()), strict=True))
     plans: list[tuple[CellRequest, CellPlan]] = []
     errors: list[tuple[str, BenchhouseError]] = []
     for cell_request in requested:
         try:
-            plans += [
-                (cell_request, plan)
-                for plan in _plans(cell_request, session_id, found[_lookup_key(cell_request)], machine, say)
-            ]
+            cells = _plans(cell_request, session_id, workloads[_lookup_key(cell_request)], machine, say)
         except BenchhouseError as error:
             errors.append((cell_request.name, error))
-    errors += _duplicates(plans)
+        else:
+            plans += [(cell_request, plan) for plan in cells]
+    # Cells may turn out to be identical, such as device auto and the device that it selects.
+    seen: dict[str, CellRequest] = {}
+    for cell_request, plan in plans:
+        cell, workload = plan.cell, plan.cell.workload
+        model = (workload.config_hash, workload.path, workload.task, workload.weights)
+        device = (cell.device.selector, cell.runtime, cell.precision, cell.num_threads, cell.cpu_list)
+        first = seen.setdefault(canonical_hash(to_json([*model, *device, cell.runtime_mode])), cell_request)
+        if first is not cell_request:
+            same = f"the same cell ({cell_name(cell)}) as {first.name}"
+            errors.append((cell_request.name, UsageError(f"is {same}: remove one of them")))
     if errors:
         raise PlanError(errors, len(requested))
-    _check_shared_axes(requested, [plan for _, plan in plans])
+    known_axes = {axis for _, plan in plans for point in plan.points for axis in axes_of(point)}
+    for axis in (
+        axis for cell_request in requested for request in cell_request.requests for axis in request.family_axes
+    ):
+        if axis not in known_axes:
+            raise UsageError(f"no model of the batch has the axis {axis} ({AXES[axis].noun}): remove it")
     _check_shared_options(plans)
     return tuple(plan for _, plan in plans)
 
@@ -75,14 +95,8 @@ def _lookup_key(cell_request: CellRequest) -> tuple[Any, ...]:
     return (first.model_id, first.task, first.weights, first.settings.seed)
 
 
-def _look_up_workloads(requested: Sequence[CellRequest]) -> dict[tuple[Any, ...], WorkloadOrError]:
-    """The workloads by key, looked up concurrently, since most of the time is spent waiting for the hub."""
-    by_key = {_lookup_key(cell_request): cell_request for cell_request in requested}
-    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_LOOKUPS) as threads:
-        return dict(zip(by_key, threads.map(_workload, by_key.values()), strict=True))
-
-
 def _workload(cell_request: CellRequest) -> WorkloadOrError:
+    """The workload of a cell, or why there is none: most of the time is spent waiting for the hub."""
     try:
         return workload_of(cell_request.requests[0])
     except BenchhouseError as error:
@@ -90,16 +104,19 @@ def _workload(cell_request: CellRequest) -> WorkloadOrError:
 
 
 def _plans(
-    cell_request: CellRequest, session_id: str, found: WorkloadOrError, machine: Machine, say: Callable[[str], None]
+    cell_request: CellRequest, session_id: str, workload: WorkloadOrError, machine: Machine, say: Callable[[str], None]
 ) -> tuple[CellPlan, ...]:
     """The plan of a cell, or one for each runtime if all are requested."""
-    if isinstance(found, BenchhouseError):
-        raise found
+    if isinstance(workload, BenchhouseError):
+        raise workload
     if cell_request.requests[0].runtime != ALL:
-        plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in cell_request.requests]
+        plans = [
+            plan_cell(request, session_id, workload=workload, machine=machine) for request in cell_request.requests
+        ]
         return (_merge_grids(plans),)
     grids = [
-        plan_runtimes(request, (ALL,), session_id, workload=found, machine=machine) for request in cell_request.requests
+        plan_runtimes(request, (ALL,), session_id, workload=workload, machine=machine)
+        for request in cell_request.requests
     ]
     for runtime, why in grids[0].refused.items():
         say(f"left out: {cell_request.name}: {runtime}: {why}")
@@ -116,35 +133,6 @@ def _merge_grids(plans: Sequence[CellPlan]) -> CellPlan:
     return dataclasses.replace(plans[0], points=ascending(points.values()), skipped=skipped)
 
 
-def _duplicates(plans: Sequence[tuple[CellRequest, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
-    """Cells that turn out to be identical, such as device auto and the device that it selects."""
-    seen: dict[str, CellRequest] = {}
-    errors: list[tuple[str, BenchhouseError]] = []
-    for cell_request, plan in plans:
-        first = seen.setdefault(_identity(plan.cell), cell_request)
-        if first is not cell_request:
-            same = f"the same cell ({cell_name(plan.cell)}) as {first.name}"
-            errors.append((cell_request.name, UsageError(f"is {same}: remove one of them")))
-    return errors
-
-
-def _identity(cell: Cell) -> str:
-    workload = cell.workload
-    model = (workload.config_hash, workload.path, workload.task, workload.weights)
-    device = (cell.device.selector, cell.runtime, cell.precision, cell.num_threads, cell.cpu_list)
-    return canonical_hash(to_json([*model, *device, cell.runtime_mode]))
-
-
-def _check_shared_axes(requested: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
-    """Raise UsageError for an axis that was set for the whole batch and that none of its models has."""
-    known_axes = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
-    for cell_request in requested:
-        for request in cell_request.requests:
-            for axis in request.family_axes:
-                if axis not in known_axes:
-                    raise UsageError(f"no model of the batch has the axis {axis} ({AXES[axis].noun}): remove it")
-
-
 def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None:
     """Raise UsageError for an option that no runtime has; for an option of one model, none of that model's."""
     requested = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
@@ -155,11 +143,6 @@ def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None
     for model_id, name in sorted(of_one_model):
         cells = [plan.cell for cell_request, plan in plans if cell_request.requests[0].model_id == model_id]
         check_shared_options(frozenset({name}), cells)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,62 +167,50 @@ class CellRequest:
 
 def cell_requests(entries: Sequence[Entry], flags: SettingValues, command: tuple[str, ...]) -> tuple[CellRequest, ...]:
     """The cells of all entries. `flags` are the settings from the command line, which take precedence."""
-    return tuple(cell_request for entry in entries for cell_request in _entry_requests(entry, flags, command))
-
-
-def _entry_requests(entry: Entry, flags: SettingValues, command: tuple[str, ...]) -> Iterator[CellRequest]:
-    merged = BUILT_IN
-    for override in (entry.shared_settings, entry.model_settings, flags):
-        merged = model_list.merged_settings(merged, override)
-    shared = frozenset(
-        axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.model_settings)
-    )
-    common = _shared_fields(entry.model_id, merged, shared, command)
-    model_options = frozenset(runtime_options().keys() & entry.model_settings.keys() - flags.keys())
-    lists = (merged["devices"], merged["runtimes"], merged["precisions"], merged.get("num_threads") or (None,))
-    for values in itertools.product(*lists):
-        cell = {**common, **dict(zip(("device", "runtime", "precision", "num_threads"), values, strict=True))}
-        requests = tuple(Request(**cell, **_grid_fields({**merged, **grid})) for grid in merged["grids"])
-        yield CellRequest(location=entry.location, requests=requests, model_options=model_options)
-
-
-def _keys(model_settings: SettingValues) -> set[str]:
-    """The keys of a model's own settings, including those in its grids."""
-    return {*model_settings, *(key for grid in model_settings.get("grids", ()) for key in grid)}
-
-
-def _shared_fields(
-    model_id: str, merged: SettingValues, shared: frozenset[str], command: tuple[str, ...]
-) -> dict[str, Any]:
-    """The fields that the requests of all cells of a model share."""
-    return {
-        "model_id": model_id,
-        "task": merged.get("task"),
-        "weights": merged["weights"],
-        "shared_axes": shared,
-        "cpu_list": merged.get("cpu_list"),
-        "options": options_in(merged),
-        "shared_options": frozenset(options_in(merged)),
-        "rebuild": merged["rebuild"],
-        "settings": settings(
-            merged["profile"],
-            iterations=merged.get("iterations"),
-            warmup_iterations=merged.get("warmup_iterations"),
-            launches=merged.get("launches"),
-            cold_cache=merged["cold_cache"],
-        ),
-        "timeout_s": merged["timeout"],
-        "skip_unsupported": merged["skip_unsupported"],
-        "command": command,
-        "tags": merged["tags"],
-        "description": merged.get("description"),
-    }
-
-
-def _grid_fields(merged: SettingValues) -> dict[str, Any]:
-    """The fields of a request that define its grid."""
-    fields = {key: merged[key] for key, axis in BY_KEY.items() if axis.is_field and key in merged}
-    return {
-        **fields,
-        "axes": {axis.name: merged[key] for key, axis in BY_KEY.items() if not axis.is_field and key in merged},
-    }
+    requested = []
+    for entry in entries:
+        merged = BUILT_IN
+        for override in (entry.shared_settings, entry.model_settings, flags):
+            merged = model_list.merged_settings(merged, override)
+        of_model = {*entry.model_settings, *(key for grid in entry.model_settings.get("grids", ()) for key in grid)}
+        shared_axes = (axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in of_model)
+        options = options_in(merged)
+        of_all_cells = {
+            "model_id": entry.model_id,
+            "task": merged.get("task"),
+            "weights": merged["weights"],
+            "shared_axes": frozenset(shared_axes),
+            "cpu_list": merged.get("cpu_list"),
+            "options": options,
+            "shared_options": frozenset(options),
+            "rebuild": merged["rebuild"],
+            "settings": settings(
+                merged["profile"],
+                iterations=merged.get("iterations"),
+                warmup_iterations=merged.get("warmup_iterations"),
+                launches=merged.get("launches"),
+                cold_cache=merged["cold_cache"],
+            ),
+            "timeout_s": merged["timeout"],
+            "skip_unsupported": merged["skip_unsupported"],
+            "command": command,
+            "tags": merged["tags"],
+            "description": merged.get("description"),
+        }
+        grids = []
+        for grid in merged["grids"]:
+            given = {**merged, **grid}
+            fields = {key: given[key] for key, axis in BY_KEY.items() if axis.is_field and key in given}
+            axes = {axis.name: given[key] for key, axis in BY_KEY.items() if not axis.is_field and key in given}
+            grids.append({**fields, "axes": axes})
+        lists = (merged["devices"], merged["runtimes"], merged["precisions"], merged.get("num_threads") or (None,))
+        for combination in itertools.product(*lists):
+            cell = dict(zip(("device", "runtime", "precision", "num_threads"), combination, strict=True))
+            requested.append(
+                CellRequest(
+                    location=entry.location,
+                    requests=tuple(Request(**of_all_cells, **cell, **grid) for grid in grids),
+                    model_options=frozenset(runtime_options().keys() & entry.model_settings.keys() - flags.keys()),
+                )
+            )
+    return tuple(requested)

@@ -14,7 +14,7 @@ from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.manifest import BatchInfo
 from benchmarking.core.doubts import doubt_notes, validity
 from benchmarking.core.errors import StorageError
-from benchmarking.core.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
+from benchmarking.core.records import Cell, Doubt, Family, Run, Status, Validity, to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import duration, number, wrapped
@@ -27,11 +27,8 @@ from benchmarking.sweep.show.report import items_unit
 from benchmarking.sweep.show.scaling import Scaling, scalings
 
 FILE_NAME = "benchmark_summary.json"
-
 FORMAT = "benchhouse-batch-summary"
-
 FORMAT_VERSION = 1
-
 
 SUMMARY_METRICS = (
     "latency_median_ms",
@@ -47,11 +44,9 @@ SUMMARY_METRICS = (
     "output_error",
     "compile_s",
 )
-
 """Metrics of a point included in the summary; the run file has all metrics."""
 
 INTERVAL_METRICS = ("latency_ci_low_ms", "latency_ci_high_ms")
-
 """Metrics omitted with fewer than 3 launches, where they only cover the calls within these processes."""
 
 
@@ -143,7 +138,27 @@ def pending_summary(plan: CellPlan) -> CellSummary:
 
 
 def cell_summary(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | None = None) -> CellSummary:
-    """The summary of a finished run."""
+    """The summary of a finished run. Its errors are those of points, or of the failed launches of a point."""
+    points, errors = list[PointSummary](), list[str]()
+    for result in run.results:
+        names = [name for name in SUMMARY_METRICS if result.ci_scope == "between" or name not in INTERVAL_METRICS]
+        points.append(
+            PointSummary(
+                point=result.point.label,
+                status=result.status,
+                validity=result.validity,
+                error=result.error,
+                metrics={name: result.metrics[name] for name in names if name in result.metrics},
+                doubts=tuple(doubt for doubt in result.doubts if doubt.severity != "info"),
+            )
+        )
+        if result.status in ("failed", "timed_out"):
+            errors.append(f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}")
+            continue
+        for doubt in result.doubts:
+            if doubt.kind == "launch_failed":
+                evidence = ", ".join(f"{name} = {value}" for name, value in doubt.evidence.items())
+                errors.append(f"{result.point.label}: a launch failed: {evidence}")
     counts = Counter(result.status for result in run.results)
     return dataclasses.replace(
         _empty_summary(run.run_id, run.cell, run.status),
@@ -156,8 +171,8 @@ def cell_summary(run: Run, path: Path, *, stored: bool | None, why_not_stored: s
         points_ok=counts["ok"],
         points_failed=counts["failed"] + counts["timed_out"],
         points_skipped=counts["skipped"],
-        errors=tuple(error for result in run.results for error in _errors(result)),
-        points=tuple(_point(result) for result in run.results),
+        errors=tuple(errors),
+        points=tuple(points),
     )
 
 
@@ -223,69 +238,14 @@ def _empty_summary(run_id: str, cell: Cell, status: CellState) -> CellSummary:
     )
 
 
-def _point(result: Result) -> PointSummary:
-    names = [name for name in SUMMARY_METRICS if result.ci_scope == "between" or name not in INTERVAL_METRICS]
-    return PointSummary(
-        point=result.point.label,
-        status=result.status,
-        validity=result.validity,
-        error=result.error,
-        metrics={name: result.metrics[name] for name in names if name in result.metrics},
-        doubts=tuple(doubt for doubt in result.doubts if doubt.severity != "info"),
-    )
-
-
-def _errors(result: Result) -> list[str]:
-    """The error of a point, or of its failed launches."""
-    if result.status in ("failed", "timed_out"):
-        return [f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"]
-    failed_launches = [doubt for doubt in result.doubts if doubt.kind == "launch_failed"]
-    return [f"{result.point.label}: a launch failed: {_evidence(doubt)}" for doubt in failed_launches]
-
-
-def _evidence(doubt: Doubt) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in doubt.evidence.items())
-
-
-CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
-    Column(heading="model", text=lambda cell: cell.subject, is_key=True),
-    Column(heading="family", text=lambda cell: cell.family, spare=1),
-    Column(heading="device", text=lambda cell: cell.device, is_key=True),
-    Column(heading="runtime", text=lambda cell: cell.runtime, is_key=True),
-    Column(heading="precision", text=lambda cell: cell.precision, is_key=True),
-    Column(heading="threads", text=lambda cell: _threads(cell.num_threads), is_number=True, is_key=True),
-    Column(heading="points", text=lambda cell: points_text(cell)),
-    Column(heading="best throughput", text=lambda cell: best_text(cell)),
-    Column(heading="doubts", text=lambda cell: _validity(cell), is_state=True),
-)
-
-
-def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
-    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, and the worst validity.
-
-    Below the table is a sentence for each kind of doubt.
-    """
-    table = table_of(CELL_COLUMNS, cells, page)
-    doubts = ((doubt.kind, cell.name) for cell in cells for point in cell.points for doubt in point.doubts)
-    head, notes = ", ".join(table.shared), doubt_notes(dict.fromkeys(doubts))
-    text = table_text(table, page)
-    return "\n".join(
-        [*([wrapped(head, page.text_width)] if head else []), text]
-        + ["", *(wrapped(note, page.text_width) for note in notes)] * bool(notes)
-    )
-
-
 def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN) -> str:
-    """A row per planned cell, and the estimated time of all of them."""
-    table = table_of(_plan_columns(estimate), plans, page)
-    head = [", ".join(table.shared)] if table.shared else []
-    below = ["", *_skipped(plans), estimate_text(plans, estimate)]
-    above, notes = (wrapped("\n".join(lines), page.text_width) for lines in (head, below))
-    return "\n".join([*([above] if above else []), table_text(table, page), notes])
+    """A row per planned cell, the reasons for skipped points, each once, and the estimated time of all of them."""
 
+    def time_text(plan: CellPlan) -> str:
+        seconds = estimate.cells_s.get(plan.run_id)
+        return "unknown" if seconds is None else duration(seconds)
 
-def _plan_columns(estimate: Estimate) -> list[Column[CellPlan]]:
-    return [
+    columns: list[Column[CellPlan]] = [
         Column(heading="model", text=lambda plan: plan.cell.subject, is_key=True),
         Column(heading="family", text=lambda plan: plan.cell.workload.family, spare=1),
         Column(heading="device", text=lambda plan: plan.cell.device.selector, is_key=True),
@@ -295,16 +255,22 @@ def _plan_columns(estimate: Estimate) -> list[Column[CellPlan]]:
         Column(heading="weights", text=lambda plan: plan.cell.workload.weights, is_key=True),
         Column(heading="launches", text=lambda plan: str(plan.settings.launches), is_number=True, is_key=True),
         Column(heading="points", text=_labels),
-        Column(heading="time", text=lambda plan: _time(estimate.cells_s.get(plan.run_id))),
+        Column(heading="time", text=time_text),
     ]
+    table = table_of(columns, plans, page)
+    skipped: dict[str, list[str]] = {}
+    for plan in plans:
+        for why, labels in points_by_reason(plan).items():
+            skipped.setdefault(why, []).append(f"{cell_name(plan.cell)}: {', '.join(labels)}")
+    below = ["", *(f"skipped: {'; '.join(where)}: {why}" for why, where in skipped.items())]
+    below += ["", estimate_text(plans, estimate)] if skipped else [estimate_text(plans, estimate)]
+    head = [", ".join(table.shared)] if table.shared else []
+    above, notes = (wrapped("\n".join(lines), page.text_width) for lines in (head, below))
+    return "\n".join([*([above] if above else []), table_text(table, page), notes])
 
 
 def _threads(count: int | None) -> str | None:
     return None if count is None else str(count)
-
-
-def _time(seconds: float | None) -> str:
-    return "unknown" if seconds is None else duration(seconds)
 
 
 def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
@@ -336,10 +302,10 @@ def points_text(cell: CellSummary) -> str:
 
 def best_text(cell: CellSummary) -> str:
     """The highest throughput of a cell, and its point."""
-    found = [(*best, point.point) for point in cell.points if (best := throughput(point, cell.family)) is not None]
-    if not found:
+    rates = [(*best, point.point) for point in cell.points if (best := throughput(point, cell.family)) is not None]
+    if not rates:
         return "-"
-    value, unit, label = max(found)
+    value, unit, label = max(rates)
     return f"{number(value)} {unit} ({label})"
 
 
@@ -354,11 +320,29 @@ def _labels(plan: CellPlan) -> str:
     return f"{len(labels)}: {labels[0]} .. {labels[-1]}" if len(labels) > 1 else f"{len(labels)}: {''.join(labels)}"
 
 
-def _skipped(plans: Sequence[CellPlan]) -> list[str]:
-    """The reasons for skipped points, each once with the cells and points that it skips."""
-    found: dict[str, list[str]] = {}
-    for plan in plans:
-        for why, labels in points_by_reason(plan).items():
-            found.setdefault(why, []).append(f"{cell_name(plan.cell)}: {', '.join(labels)}")
-    lines = [f"skipped: {'; '.join(what)}: {why}" for why, what in found.items()]
-    return [*lines, ""] if lines else []
+CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
+    Column(heading="model", text=lambda cell: cell.subject, is_key=True),
+    Column(heading="family", text=lambda cell: cell.family, spare=1),
+    Column(heading="device", text=lambda cell: cell.device, is_key=True),
+    Column(heading="runtime", text=lambda cell: cell.runtime, is_key=True),
+    Column(heading="precision", text=lambda cell: cell.precision, is_key=True),
+    Column(heading="threads", text=lambda cell: _threads(cell.num_threads), is_number=True, is_key=True),
+    Column(heading="points", text=points_text),
+    Column(heading="best throughput", text=best_text),
+    Column(heading="doubts", text=_validity, is_state=True),
+)
+
+
+def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
+    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, and the worst validity.
+
+    Below the table is a sentence for each kind of doubt.
+    """
+    table = table_of(CELL_COLUMNS, cells, page)
+    doubts = ((doubt.kind, cell.name) for cell in cells for point in cell.points for doubt in point.doubts)
+    head, notes = ", ".join(table.shared), doubt_notes(dict.fromkeys(doubts))
+    text = table_text(table, page)
+    return "\n".join(
+        [*([wrapped(head, page.text_width)] if head else []), text]
+        + ["", *(wrapped(note, page.text_width) for note in notes)] * bool(notes)
+    )

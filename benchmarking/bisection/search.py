@@ -16,7 +16,7 @@ from typing import Literal
 from benchmarking.bisection.steps import SHORT, Role, Step, change_text
 from benchmarking.core.errors import UsageError
 from benchmarking.core.text import visible
-from benchmarking.core.untrusted.history import CommitText, History
+from benchmarking.core.untrusted.history import History
 
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are spread evenly over 0 to 1."""
@@ -68,7 +68,7 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
             skipped.add(base)
     while True:
         suspects = history.suspects(bad, tuple(known_good))
-        remaining = [one for one in suspects if one != bad and one not in skipped]
+        remaining = [commit for commit in suspects if commit != bad and commit not in skipped]
         if not remaining:
             break
         commit = _next(remaining, suspects[0] in skipped, len(skipped))
@@ -80,7 +80,7 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
             known_good.append(commit)
         else:
             skipped.add(commit)
-    undecided = tuple(one for one in suspects if one in skipped)
+    undecided = tuple(commit for commit in suspects if commit in skipped)
     if undecided:
         return Conclusion(kind="skipped", commits=(*undecided, bad), step=endpoints)
     parent = next(iter(history.parents(bad)), good)
@@ -103,13 +103,14 @@ def _next(remaining: Sequence[str], is_first_skipped: bool, skips: int) -> str:
 def conclusion_text(found: Conclusion, history: History) -> str:
     """The conclusion in a few lines."""
     step = found.step
-    changes = [f"  {change_text(one)}" for one in step.points] if step is not None else []
+    changes = [f"  {change_text(point)}" for point in step.points] if step is not None else []
     if found.kind == "equal":
         return "\n".join(["BAD is equivalent to GOOD: there is no change to find", *changes])
     if found.kind == "not judged":
         reason = "" if step is None else visible(step.reason or "")
         return f"no verdict on whether BAD differs from GOOD: {reason}; a higher --max-rounds detects smaller changes"
-    named = [_commit_line(commit, history.text(commit)) for commit in found.commits]
+    texts = ((commit, history.text(commit)) for commit in found.commits)
+    named = [f"{commit} {text.subject} ({text.author}, {text.time})" for commit, text in texts]
     if found.kind == "merge base":
         head = "a common ancestor of GOOD and BAD already has the change, so it is on GOOD's side"
         return "\n".join([f"{head}:", f"  {named[0]}", *changes])
@@ -122,7 +123,3 @@ def conclusion_text(found: Conclusion, history: History) -> str:
         head = f"not confirmed: when measured again, the commit does not differ from its parent {parent}{reason}"
         return "\n".join([head, f"  {named[0]}", *changes])
     return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])
-
-
-def _commit_line(commit: str, text: CommitText) -> str:
-    return f"{commit} {text.subject} ({text.author}, {text.time})"

@@ -90,7 +90,7 @@ class Log:
 
     def step(self, commit: str, against: str) -> Step | None:
         """The step with the same two commits, in any role."""
-        return next((one for one in self.steps if (one.commit, one.against) == (commit, against)), None)
+        return next((step for step in self.steps if (step.commit, step.against) == (commit, against)), None)
 
 
 def read_log(path: Path, requested: Log) -> Log:
@@ -130,36 +130,36 @@ def point_changes(comparison: Json) -> tuple[PointChange, ...]:
     return tuple(
         PointChange(
             point=" ".join(
-                [*(str(sides[1]) for sides in one["subject"].values() if sides[1] is not None), one["point"]]
+                [*(str(sides[1]) for sides in finding["subject"].values() if sides[1] is not None), finding["point"]]
             ),
-            **{name: one["judgement"][name] for name in PointChange.__dataclass_fields__ if name != "point"},
+            **{name: finding["judgement"][name] for name in PointChange.__dataclass_fields__ if name != "point"},
         )
-        for one in document["findings"]
+        for finding in document["findings"]
     )
 
 
 def changed_points(points: Sequence[PointChange]) -> dict[str, float]:
     """Points that changed from GOOD to BAD -> the change; only regressions, if there are any, else improvements."""
-    changed = [one for one in points if one.is_changed and one.change is not None]
-    worse = [one for one in changed if one.is_worse]
-    return {one.point: one.change for one in worse or changed if one.change is not None}
+    changed = [point for point in points if point.is_changed and point.change is not None]
+    worse = [point for point in changed if point.is_worse]
+    return {point.point: point.change for point in worse or changed if point.change is not None}
 
 
 def outcome(points: Sequence[PointChange], expected: Mapping[str, float]) -> tuple[Outcome, str | None]:
     """The outcome of a commit, and why it is skipped. `expected` is the change from GOOD to BAD by point."""
-    known = {one.point: one for one in points}
-    found = [(name, _point_outcome(known.get(name), change)) for name, change in expected.items()]
-    if any(word == "bad" for _, word in found):
+    known = {point.point: point for point in points}
+    outcomes = [(name, _point_outcome(known.get(name), change)) for name, change in expected.items()]
+    if any(word == "bad" for _, word in outcomes):
         return "bad", None
-    if all(word == "good" for _, word in found):
+    if all(word == "good" for _, word in outcomes):
         return "good", None
-    reasons = [f"{name}: {word}" for name, word in found if word not in ("bad", "good")]
+    reasons = [f"{name}: {word}" for name, word in outcomes if word not in ("bad", "good")]
     return "skip", "; ".join(reasons)
 
 
 def is_inconclusive(points: Sequence[PointChange], expected: Mapping[str, float]) -> bool:
     """Whether more rounds may lead to a verdict on a commit."""
-    known = {one.point: one for one in points}
+    known = {point.point: point for point in points}
     words = [_point_outcome(known.get(name), change) for name, change in expected.items()]
     return "bad" not in words and any(word.startswith(UNDECIDED) for word in words)
 
@@ -168,25 +168,25 @@ def endpoints_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | Non
     """Whether BAD differs from GOOD: bad where a point changed, good where all are equivalent."""
     if changed_points(points):
         return "bad", None
-    if points and all(one.verdict == "equivalent" for one in points):
+    if points and all(point.verdict == "equivalent" for point in points):
         return "good", None
-    reasons = [f"{one.point}: {one.verdict}: {one.reason}" for one in points if one.verdict != "equivalent"]
+    reasons = [f"{point.point}: {point.verdict}: {point.reason}" for point in points if point.verdict != "equivalent"]
     return "skip", "; ".join(reasons) or "no point was measured at both commits"
 
 
-def _point_outcome(one: PointChange | None, change: float) -> str:
+def _point_outcome(point: PointChange | None, change: float) -> str:
     """ "bad", "good", or why neither; a reason that more rounds may resolve starts with UNDECIDED."""
-    if one is None:
+    if point is None:
         return "not measured"
-    if one.change is None or one.low is None or one.high is None:
-        return f"{one.verdict}: {one.reason}"
-    if one.is_changed and (one.change > 0) == (change > 0):
+    if point.change is None or point.low is None or point.high is None:
+        return f"{point.verdict}: {point.reason}"
+    if point.is_changed and (point.change > 0) == (change > 0):
         return "bad"
     half = math.log1p(change) / 2
-    excludes_half = math.log1p(one.high) < half if change > 0 else math.log1p(one.low) > half
-    if one.is_changed or one.verdict == "equivalent" or excludes_half:
+    excludes_half = math.log1p(point.high) < half if change > 0 else math.log1p(point.low) > half
+    if point.is_changed or point.verdict == "equivalent" or excludes_half:
         return "good"
-    return f"{UNDECIDED}: {one.change:+.1%} ({one.low:+.1%} .. {one.high:+.1%})"
+    return f"{UNDECIDED}: {point.change:+.1%} ({point.low:+.1%} .. {point.high:+.1%})"
 
 
 def _short(value: object) -> str:
@@ -217,9 +217,9 @@ def log_text(log: Log, conclusion: str | None = None) -> str:
     return "\n".join([*head, "", *steps, *(["", conclusion] if conclusion else [])]) + "\n"
 
 
-def change_text(one: PointChange) -> str:
+def change_text(point: PointChange) -> str:
     """The change of a point with its interval and verdict."""
-    if one.change is None:
-        return visible(f"{one.point}: {one.verdict}: {one.reason}")
-    interval = "" if one.low is None or one.high is None else f" ({one.low:+.1%} .. {one.high:+.1%})"
-    return visible(f"{one.point}: {one.change:+.1%}{interval}, {one.verdict}")
+    if point.change is None:
+        return visible(f"{point.point}: {point.verdict}: {point.reason}")
+    interval = "" if point.low is None or point.high is None else f" ({point.low:+.1%} .. {point.high:+.1%})"
+    return visible(f"{point.point}: {point.change:+.1%}{interval}, {point.verdict}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
 from benchmarking.benches.planning import BenchPlanning, plan_benches
-from benchmarking.calibration.sizes import Sizes, find_sizes
+from benchmarking.calibration.sizes import find_sizes
 from benchmarking.core import plugins
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import BenchhouseError
@@ -17,7 +17,6 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Precision
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.select import select
 from benchmarking.measure.peaks import COPY_AXIS, MATRIX_AXIS, TASK
-from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.lock import WAIT_S, device_lock
 
@@ -89,25 +88,24 @@ def plan_calibration(
     say(f"searching for sizes on {device.selector} ({device.name})")
     with device_lock(lock_name, note, WAIT_S if device_wait_s is None else device_wait_s):
         sizes = find_sizes(device, plan_outline.precisions)
-    remarks = _remarks(plan_outline, sizes)
-    benches = tuple(_benches(sizes))
-    if not benches:
-        raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
-    bench_planning = replace(planning, device=requested, settings=_settings(planning.settings))
-    return Calibration(device=device, plans=plan_benches(benches, bench_planning, machine), remarks=remarks)
-
-
-def _remarks(plan_outline: Outline, sizes: Sizes) -> dict[str, str]:
     remarks = dict(plan_outline.remarks)
     if not sizes.cache_known:
         remarks["last-level cache"] = f"size unknown: assuming {sizes.cache_bytes / 1e6:.0f} MB"
-    return {**remarks, **sizes.missing}
-
-
-def _settings(given: Settings) -> Settings:
-    """The given settings, without energy, memory and a long warm-up, which a peak rate does not need."""
-    warmup_s = min(given.warmup_max_time_s, WARMUP_MAX_TIME_S)
-    return replace(given, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
+    remarks |= sizes.missing
+    benches = []
+    for precision, matrices in sizes.matrices.items():
+        base = BenchmarkConfig(name=TASK, precision=precision)  # checked when it is made
+        benches.append(_bench("MatrixProduct", tuple(replace(base, axes={MATRIX_AXIS: size}) for size in matrices)))
+    if sizes.copies_bytes:
+        base = BenchmarkConfig(name=TASK, options={"cache_bytes": sizes.cache_bytes})
+        benches.append(_bench("Copy", tuple(replace(base, axes={COPY_AXIS: size}) for size in sizes.copies_bytes)))
+    if not benches:
+        raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
+    # A peak rate needs neither energy nor memory nor a long warm-up.
+    warmup_s = min(planning.settings.warmup_max_time_s, WARMUP_MAX_TIME_S)
+    settings = replace(planning.settings, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
+    plans = plan_benches(benches, replace(planning, device=requested, settings=settings), machine)
+    return Calibration(device=device, plans=plans, remarks=remarks)
 
 
 def _unsupported_reason(device: Device) -> str | None:
@@ -115,15 +113,6 @@ def _unsupported_reason(device: Device) -> str | None:
     if device.type not in torch_devices:
         return f"calibration needs torch, which runs on {', '.join(torch_devices)}"
     return None
-
-
-def _benches(sizes: Sizes) -> Iterator[Bench]:
-    for precision, matrices in sizes.matrices.items():
-        base = BenchmarkConfig(name=TASK, precision=precision)  # checked when it is made
-        yield _bench("MatrixProduct", tuple(replace(base, axes={MATRIX_AXIS: size}) for size in matrices))
-    if sizes.copies_bytes:
-        base = BenchmarkConfig(name=TASK, options={"cache_bytes": sizes.cache_bytes})
-        yield _bench("Copy", tuple(replace(base, axes={COPY_AXIS: size}) for size in sizes.copies_bytes))
 
 
 def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:

@@ -87,7 +87,10 @@ def main() -> int:
 
 def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """Try products and copies of growing size on the device."""
+    import torch
+
     from benchmarking.core import plugins
+    from benchmarking.runtimes.support.torch.settings import MatmulPrecision, dtype_of
 
     handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)
     budget_bytes = int(MEMORY_SHARE * _free_bytes(handle))
@@ -95,7 +98,14 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     missing: dict[str, str] = {}
     for precision in precisions:
         try:
-            matrices[precision] = _matrix_sizes(handle, precision, budget_bytes)
+            dtype = dtype_of(precision)
+            largest = int((budget_bytes / 3 / torch.empty((), dtype=dtype).element_size()) ** 0.5)
+            flags = MatmulPrecision(precision)
+            try:
+                rate = best_rate(lambda size: _seconds(handle, _product(handle, size, dtype)), largest)  # noqa: B023
+            finally:
+                flags.restore()
+            matrices[precision] = sizes_for(rate, largest)
         except (RuntimeError, TypeError) as error:
             reason = FAILED if is_out_of_memory(error) else NOT_SUPPORTED
             missing[precision] = f"{reason}: {' '.join(str(error).split())[:200]}"
@@ -114,21 +124,6 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
         cache_known=known_cache_bytes is not None,
         missing=missing,
     )
-
-
-def _matrix_sizes(handle: DeviceHandle, precision: Precision, budget_bytes: int) -> tuple[int, ...]:
-    import torch
-
-    from benchmarking.runtimes.support.torch.settings import MatmulPrecision, dtype_of
-
-    dtype = dtype_of(precision)
-    largest = int((budget_bytes / 3 / torch.empty((), dtype=dtype).element_size()) ** 0.5)
-    flags = MatmulPrecision(precision)
-    try:
-        rate = best_rate(lambda size: _seconds(handle, _product(handle, size, dtype)), largest)
-    finally:
-        flags.restore()
-    return sizes_for(rate, largest)
 
 
 def best_rate(seconds_at: Callable[[int], float], largest: int) -> float:
