@@ -30,6 +30,7 @@ from benchmarking.cluster.target import Target, device_kinds, open_target, targe
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
+from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
@@ -103,6 +104,11 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
     plans = command_line.plans(arguments, (NAME, *argv), session_id, target.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
+        if arguments.report is not None:
+            check_folder(Path(arguments.report).absolute().parent)
+        if not arguments.no_save:
+            check_folder(Path(arguments.output_dir))
+            check_database(arguments.db_path or default_database())
         return _dry_run(plans, arguments)
     info = BatchInfo(
         session_id=session_id,

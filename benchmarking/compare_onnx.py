@@ -18,6 +18,7 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.other_words import ARGUMENT, in_our_words, with_default_model
+from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
@@ -59,6 +60,9 @@ def _run(argv: Sequence[str]) -> int:
     planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)
     if arguments.dry_run:
+        if arguments.save:
+            check_folder(Path(arguments.output_dir))
+            check_database(arguments.db_path)
         return session.show_plans(plans, show)
     model_id = plans[0].cell.workload.model_id
     output = None if arguments.output is None else result_file.checked(arguments.output, "onnx_comparison", model_id)

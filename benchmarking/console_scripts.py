@@ -1,9 +1,9 @@
-"""The entry points of the installed commands. They import a command only when it runs, so that Ctrl-C during the
-imports ends it with exit code 130 and one line instead of a traceback."""
+"""The entry points of the installed commands. They import a command only when it runs, so that Ctrl-C or a lack of
+memory during the imports ends it with one line instead of a traceback."""
 
 import sys
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 
 
 def run(name: str, module: str) -> int:
@@ -14,6 +14,13 @@ def run(name: str, module: str) -> int:
     except KeyboardInterrupt:  # not yet, or no longer, in `run_command`
         sys.stderr.write(f"{name}: interrupted\n")
         return INTERRUPTED
+    except (MemoryError, ImportError, SystemError) as error:  # likewise
+        from benchmarking.core.errors import out_of_memory_line
+
+        if (line := out_of_memory_line(error)) is None:
+            raise
+        sys.stderr.write(f"{name}: error: {line}\n")
+        return FAILED
 
 
 def benchhouse() -> int:

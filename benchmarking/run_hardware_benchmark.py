@@ -18,6 +18,7 @@ from benchmarking.cluster.target import add_remote, device_kinds, open_target, r
 from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
+from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
@@ -103,6 +104,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
     with open_target(arguments, _devices(arguments)) as target:
         plans, show = _plans(arguments, argv, show, target.machine)
         if arguments.dry_run:
+            _check_paths(arguments, output_dir)
             return session.show_plans(plans, show)
         if arguments.compare_to is not None:
             show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
@@ -113,6 +115,13 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
             executor=target.executor,
             finished=finished,
         )
+
+
+def _check_paths(arguments: argparse.Namespace, output_dir: Path) -> None:
+    """Check where the runs would be saved. Raises StorageError."""
+    if arguments.save:
+        check_folder(output_dir)
+        check_database(arguments.db_path)
 
 
 def _devices(arguments: argparse.Namespace) -> tuple[str, ...]:

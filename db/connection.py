@@ -599,7 +599,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     damage = _damage(text, path)
     if damage is not None:
         return DamagedError(path, damage)
-    if "Out of Memory Error" in text:
+    if "Out of Memory Error" in text or "std::bad_alloc" in text:
         problem = _first_paragraph(parse_message(text).message).removeprefix("Out of Memory Error: ")
         return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
     if any(sign in text for sign in INVALIDATED):

@@ -16,7 +16,14 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NoReturn
 
-from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    BenchhouseError,
+    Interrupted,
+    UsageError,
+    out_of_memory_line,
+)
 from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import unknown_flag, unknown_name
@@ -40,6 +47,9 @@ LOOP = "Symlink loop"
 
 MAX_MESSAGE_LENGTH = 10_000
 """Maximum characters of an error message: enough for lists of all known names."""
+MAX_VALUE_LENGTH = 200
+"""Maximum characters of a value in an error message: an argument, or a word without spaces."""
+LONG_WORD = re.compile(rf"\S{{{MAX_VALUE_LENGTH + 1},}}")
 
 MAX_INT = 2**31 - 1
 """Maximum of whole numbers in run files."""
@@ -57,6 +67,8 @@ FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 _TYPED: ContextVar[str | None] = ContextVar("typed", default=None)
 _RUNNING: ContextVar[str | None] = ContextVar("running", default=None)
+_LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
+"""Arguments of the running command that are too long for an error message, as messages contain them."""
 
 
 @contextmanager
@@ -216,6 +228,7 @@ def run_command(
         try:
             arguments = sys.argv[1:] if argv is None else argv
             know_secrets_in(arguments)
+            _LONG_ARGUMENTS.set(_long_values(arguments))
             return _exit_code(typed, command, arguments)
         except KeyboardInterrupt as stop:
             # DuckDB reports every signal as one error; the handler knows which it was.
@@ -246,16 +259,22 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
+        if error.errno == errno.ENOMEM and (line := out_of_memory_line(error)) is not None:
+            print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
+            return EXIT_FAILED
         if error.errno not in PLACE_ERRORS or shows_tracebacks():
             raise
         place = "" if error.filename is None else f"{error.filename}: "
         problem = one_line(f"{place}{error.strerror}: {PLACE_ERRORS[error.errno]}")
         print(f"{name}: error: {clipped(problem)}", file=sys.stderr)
         return EXIT_FAILED
-    except RuntimeError as error:
-        if not str(error).startswith(LOOP) or shows_tracebacks():
+    except (MemoryError, ImportError, RuntimeError, SystemError) as error:
+        line = out_of_memory_line(error)
+        if line is None and isinstance(error, RuntimeError) and str(error).startswith(LOOP):
+            line = f"{error}: choose another path"
+        if line is None or shows_tracebacks():
             raise
-        print(f"{name}: error: {clipped(one_line(str(error)))}: choose another path", file=sys.stderr)
+        print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
         return EXIT_FAILED
 
 
@@ -281,12 +300,27 @@ def one_line(text: str) -> str:
 
 
 def clipped(message: str) -> str:
-    """The message, without the middle part if it is very long, since user input may have any length."""
+    """The message, without the middle parts of long values and of a very long message, since user input may have any
+    length."""
     message = without_secrets(message)  # first: a part of one could not be recognised
-    if len(message) <= MAX_MESSAGE_LENGTH:
-        return message
-    shown = MAX_MESSAGE_LENGTH // 2
-    return f"{message[:shown]} [{len(message) - 2 * shown} characters] {message[-shown:]}"
+    for value in _LONG_ARGUMENTS.get():
+        message = message.replace(value, _ends(value, MAX_VALUE_LENGTH))
+    message = LONG_WORD.sub(lambda match: _ends(match[0], MAX_VALUE_LENGTH), message)
+    return message if len(message) <= MAX_MESSAGE_LENGTH else _ends(message, MAX_MESSAGE_LENGTH)
+
+
+def _ends(text: str, length: int) -> str:
+    """The two ends of a text that is longer than `length`, which is about the length of the result."""
+    shown = length // 2 - 10
+    return f"{text[:shown]}[{len(text) - 2 * shown} characters]{text[-shown:]}"
+
+
+def _long_values(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The long ones of the arguments, and of the values in FLAG=VALUE, in each form that an error contains; the longest
+    first."""
+    parts = [part for one in arguments for part in (one, one.partition("=")[2]) if len(part) > MAX_VALUE_LENGTH]
+    forms = {form for part in parts for form in (part, one_line(part), repr(part)[1:-1], one_line(visible(part)))}
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def note(message: str) -> None:

@@ -30,6 +30,8 @@ OUT_OF_MEMORY_TEXTS: Mapping[str, str] = {
     "invalid buffer size": "torch's MPS: a tensor above Metal's largest buffer",
     "[metal::malloc]": "MLX",
     "bad_alloc": "the C++ library",
+    "cannot allocate memory": "the C library (ENOMEM)",
+    "failed to map segment": "the dynamic linker, of a library that is imported",
     "bad allocation": "the C++ library of Windows",
     "can't allocate memory": "torch's allocator on the CPU",
     "can not allocate": "OpenVINO, oneDNN",
@@ -132,6 +134,32 @@ def is_out_of_memory(error: BaseException | str) -> bool:
     """Whether an error of Python or of a library, or its message, means that host or device memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
+
+
+def out_of_memory_line(error: BaseException) -> str | None:
+    """What a command prints when memory ran out in its own process; None for any other error.
+
+    Below a limit of the address space, an import may also fail without a reason, or a thread may not start.
+    """
+    limit = _address_space_limit()
+    signs = ("can't start new thread", "without setting an exception", "without exception set")
+    is_limited = limit is not None and any(sign in str(error) for sign in signs)
+    if not is_limited and not (is_out_of_memory(error) and isinstance(error, Exception)):
+        return None
+    problem = f"out of memory: {first_line(error) or type(error).__name__}"
+    if limit is None:
+        return f"{problem}: free memory, or choose less data"
+    return f"{problem}: this process may use {limit / 1e6:.0f} MB of address space (ulimit -v): raise the limit"
+
+
+def _address_space_limit() -> int | None:
+    """In bytes; None without a limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def is_device_lost(error: BaseException | str | None) -> bool:

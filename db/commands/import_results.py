@@ -23,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command, tag
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.output_paths import check_database
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
@@ -70,6 +71,8 @@ def _run(argv: Sequence[str]) -> int:
         _list_formats(as_json=arguments.json)
         return EXIT_OK
     _check(arguments)
+    if arguments.dry_run:
+        check_database(arguments.db_path)
     outcomes = _import(arguments)
     if arguments.json:
         print_json(_report(outcomes, arguments))

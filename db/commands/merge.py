@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.output_paths import check_database
 from db.commands.arguments import add_database, command_parser, print_json
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
 
     path = arguments.db_path
     if arguments.dry_run and not database_exists(path):
+        check_database(path)
         return Warehouse.open(MEMORY)
     return Warehouse.open(path, read_only=arguments.dry_run, lock_timeout_s=arguments.lock_timeout)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import re
 import secrets
 import socket
 import sys
@@ -85,13 +86,14 @@ def _parser() -> Parser:
     )
     server.add_argument(
         "--host",
+        type=_host_name,
         default=LOOPBACK,
         metavar="ADDRESS",
         help="address to listen on (default: %(default)s, this machine only)",
     )
     server.add_argument(
         "--host-name",
-        type=names,
+        type=lambda text: tuple(map(_host_name, names(text))),
         default=(),
         metavar="NAME,...",
         help="further host names of this machine that browsers may use (default: its own name)",
@@ -110,6 +112,13 @@ def _parser() -> Parser:
         help="disable notes and triage: pages never change the database",
     )
     return parser
+
+
+def _host_name(text: str) -> str:
+    """A host name or address, for argparse."""
+    if not re.fullmatch(r"[\w.:%\[\]-]+", text):
+        raise argparse.ArgumentTypeError(f"takes a host name or an address: got {text!r}")
+    return text
 
 
 def _port(text: str) -> int:

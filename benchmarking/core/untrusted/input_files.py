@@ -101,10 +101,11 @@ def read_unpacked(opened: BufferedReader, path: Path, max_bytes: int) -> bytes |
     """
     head = opened.read(len(GZIP_MAGIC))
     opened.seek(0)
+    size_bytes = os.fstat(opened.fileno()).st_size
     if head != GZIP_MAGIC:
-        content = opened.read(max_bytes + 1)
+        content = opened.read(min(size_bytes, max_bytes) + 1)  # Python reserves memory for all that it is asked to read
         return content if len(content) <= max_bytes else None
-    expanded = max(ALWAYS_UNPACKED_BYTES, MAX_EXPANSION * os.fstat(opened.fileno()).st_size)
+    expanded = max(ALWAYS_UNPACKED_BYTES, MAX_EXPANSION * size_bytes)
     limit = min(max_bytes, expanded)
     try:
         with gzip.open(opened) as unpacked:
@@ -134,7 +135,7 @@ def read_json(path: Path, max_bytes: int, *, constant: Callable[[str], Any] | No
     """The value of a JSON file. Raises UnreadableError for an unreadable or irregular file, FormatError
     for one that is larger, and as `parse_json` does."""
     with open_regular(path) as opened:
-        content = opened.read(max_bytes + 1)
+        content = opened.read(min(os.fstat(opened.fileno()).st_size, max_bytes) + 1)
     if len(content) > max_bytes:
         raise FormatError(f"{path}: larger than {max_bytes / 1e6:g} MB")
     return parse_json(content, str(path), constant=constant)

@@ -36,6 +36,7 @@ from benchmarking.core.records import (
     from_json,
 )
 from benchmarking.core.signals import ENDING_SIGNALS
+from benchmarking.core.text import visible
 from benchmarking.measure.context import Live
 from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
@@ -44,6 +45,8 @@ from benchmarking.measure.settings import Settings
 LOG = logging.getLogger(__name__)
 
 STDERR_TAIL_BYTES = 4000
+LAST_LINE_LENGTH = 500
+"""Maximum characters of its last line that are shown."""
 
 MAX_LOGGED_BYTES = 1_000_000
 """Maximum bytes logged of a process's output between two messages."""
@@ -153,7 +156,8 @@ class WorkerProcess:
         if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
             how += " (out of memory, or killed by a user)"
         lines = self.stderr_tail().strip().splitlines()
-        return f"the worker {how}" + (f": {lines[-1].strip()}" if lines else "")
+        last = visible(lines[-1].strip()) if lines else ""
+        return f"the worker {how}" + (f": {last[:LAST_LINE_LENGTH]}" if last else "")
 
     def stderr_tail(self) -> str:
         """The end of its stderr."""

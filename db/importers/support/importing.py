@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.command_line import shows_tracebacks
-from benchmarking.core.errors import FormatError, LockedError, StorageError, UnreadableError, first_line
+from benchmarking.core.errors import (
+    FormatError,
+    LockedError,
+    StorageError,
+    UnreadableError,
+    first_line,
+    out_of_memory_line,
+)
 from benchmarking.core.large_samples import large_samples
 from benchmarking.core.records import FORMAT, Run
 from benchmarking.core.untrusted.redaction import redacted_record
@@ -150,6 +157,8 @@ def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValue
             traceback.print_exc(file=sys.stderr)
         what = f"{type(error).__name__}: {first_line(error)}"[:300]
         reason = f"{path}: not understood: {what} (a fault of this program: please report it with the file)"
+        if (line := out_of_memory_line(error)) is not None:
+            reason = f"{path}: {line}"
         return _Read(outcome=Imported(path=path, state="refused", reason=reason))
 
 

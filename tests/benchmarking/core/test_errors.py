@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -159,3 +161,61 @@ def test_other_os_errors_keep_their_traceback():
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         run_command("house", fail, [])
+
+
+LONG = ("x" * 5000, "a b" * 1700, "\x1b" * 400, "--tag=" + "y" * 700)
+
+
+@pytest.mark.parametrize("value", LONG)
+def test_long_values_are_cut_in_errors(capsys, value):
+    def command(arguments):
+        raise BenchhouseError(f"unknown name {arguments[0]!r}: known are {', '.join(['a-name'] * 200)}")
+
+    assert run_command("command", command, [value]) == 1
+    printed = capsys.readouterr().err
+    cut = printed.partition(": known")[0]
+    assert len(cut) < 290
+    assert " characters]" in cut
+    assert printed.count("a-name") == 200  # a long list is no long value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        ImportError("libtorch.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_a_lack_of_memory_is_one_line(capsys, error):
+    def command(_):
+        raise error
+
+    assert run_command("command", command, []) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("command: error: out of memory: ")
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
+def test_commands_below_a_limit_of_the_address_space_end_with_one_line(tmp_path):
+    """Also while they import packages, which may not report the reason."""
+    import resource
+
+    limit = 160_000_000
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    code = "import sys; from benchmarking.console_scripts import run; sys.exit(run('benchhouse', 'benchmarking.cli'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "show", "--db-path", str(tmp_path / "new.duckdb")],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limited,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr

@@ -15,6 +15,8 @@ from visualize.pages.dashboard import is_loopback, main
         (["--host", "0.0.0.0"], 2, "lets other machines read everything in the database: add --token"),
         (["--token", "short"], 2, "a token has at least 16 characters"),
         (["--port", "70000"], 2, "takes a whole number from 0 to 65535"),
+        (["--host-name", "ev\x1b[31mil"], 2, r"--host-name: takes a host name or an address: got 'ev\x1b[31mil'"),
+        (["--host", "127.0.0.1\n"], 2, r"--host: takes a host name or an address: got '127.0.0.1\n'"),
         (["--db-path", "none.duckdb", "--port", "0"], 1, "no database at none.duckdb: create it with"),
         (["--host", "192.0.2.1", "--token"], 1, "cannot listen on 192.0.2.1"),
     ],

@@ -1,0 +1,62 @@
+"""A dry run checks where it would write, and leaves nothing there."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarking import batch_benchmark, run_hardware_benchmark
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.output_paths import check_database, check_folder
+from db.commands import import_results, merge
+
+RUN = ("tiny-bert", "--device", "null", "--batch-sizes", "1", "--dry-run", "--save")
+BATCH = ("--models", "tiny-bert", "--devices", "null", "--batch-sizes", "1", "--dry-run")
+
+
+@pytest.fixture
+def unusable(tmp_path, monkeypatch):
+    """A file in the place of a folder and of a database, and a link to no folder, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file"
+    file.write_text("no database")
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (run_hardware_benchmark.main, (*RUN, "--output-dir", "link/runs")),
+        (run_hardware_benchmark.main, (*RUN, "--db-path", "file")),
+        (run_hardware_benchmark.main, (*RUN, "--db-path", "file/new.duckdb")),
+        (batch_benchmark.main, (*BATCH, "--output-dir", "link/runs")),
+        (batch_benchmark.main, (*BATCH, "--db-path", "file")),
+        (batch_benchmark.main, (*BATCH, "--report", "file/report.html")),
+        (import_results.main, (".", "--dry-run", "--db-path", "file")),
+        (import_results.main, (".", "--dry-run", "--db-path", "file/new.duckdb")),
+        (merge.main, ("file", "--dry-run", "--db-path", "file/new.duckdb")),
+    ],
+)
+def test_a_dry_run_refuses_a_path_that_the_command_could_not_write(unusable, capsys, main, arguments):
+    assert main(list(arguments)) == 1
+    printed = capsys.readouterr().err
+    assert "file" in printed or "link" in printed
+    assert "choose another path" in printed
+    assert {path.name for path in unusable.parent.iterdir()} == {"file", "link"}
+
+
+def test_usable_paths_pass_and_nothing_is_created(tmp_path, empty_database):
+    check_folder(tmp_path / "new" / "runs")
+    check_database(str(tmp_path / "new" / "new.duckdb"))
+    check_database(f"ducklake:{tmp_path / 'new.ducklake'}")
+    check_database("ducklake:postgres:dbname=none host=127.0.0.1")
+    check_database(str(empty_database))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_no_database(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BenchhouseError, match="not a regular file"):
+        check_database(str(tmp_path / "pipe"))
