@@ -277,11 +277,12 @@ class DeviceKind(ABC):
     def open(self, device: Device) -> DeviceHandle:
         """Open a device that `probe` found. Raises BenchhouseError when it is no longer there."""
 
-    def watch(self, device: Device) -> DeviceHandle:
+    def watch(self, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
         """Open a device that something other than torch will drive and wait for; the handle only reads it.
 
-        A kind whose `open` needs torch overrides this: it restricts the process to this one device, as number 0, and
-        must be called before the driver starts. Raises BenchhouseError when the device is no longer there.
+        A kind whose `open` needs torch overrides this: it restricts the process to this one device, as number 0, or to
+        those that it uses `together`, this one among them, numbered in their order. It must be called before the driver
+        starts. Raises BenchhouseError when the device is no longer there.
         """
         return self.open(device)
 

@@ -502,8 +502,8 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "software_adapter",
         "info",
-        "the browser's GPU adapter was a software renderer on the CPU",
-        "run the browser where it can use a GPU",
+        "the GPU was a software renderer on the CPU",
+        "measure where the browser or the engine can use a GPU",
     ),
 )
 """Name, severity, meaning, advice."""

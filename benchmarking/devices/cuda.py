@@ -96,9 +96,10 @@ class CudaDevice(TorchGpuKind):
         finally:
             nvml.close()
 
-    def hide_others(self, device: Device) -> None:
-        if not device.facts.values.get("is_mig_enabled"):  # a MIG instance has its own UUID, which is already set
-            os.environ[VISIBLE] = str(device.facts.values.get("uuid"))
+    def hide_others(self, devices: Sequence[Device]) -> None:
+        if not any(device.facts.values.get("is_mig_enabled") for device in devices):
+            os.environ[VISIBLE] = ",".join(map(_visible_name, devices))
+        # A MIG instance has its own UUID, which is already set.
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER, directml.PROVIDER)
@@ -186,6 +187,16 @@ def without_nvml(why_not: str) -> list[Device]:
             )
         )
     return found
+
+
+def _visible_name(device: Device) -> str:
+    """The device's entry in CUDA_VISIBLE_DEVICES: its UUID, or, where none is known (Jetson), its number among the
+    devices that are visible now."""
+    if (uuid := device.facts.values.get("uuid")) is not None:
+        return str(uuid)
+    number = int(device.selector.partition(":")[2] or 0)
+    entries = os.environ.get(VISIBLE, "").split(",")
+    return entries[number].strip() if number < len(entries) and entries[number] else str(number)
 
 
 def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None) -> nvidia.Instance | None:

@@ -7,8 +7,8 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
@@ -29,7 +29,7 @@ from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import RunCommand, UnreadableError, all_missing, gather, run_command
-from benchmarking.devices.support.torch_gpu import FLUSH_BYTES, torch_build
+from benchmarking.devices.support.torch_gpu import flushed_by_torch, torch_build
 
 ACCELERATOR = ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator")
 PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
@@ -76,14 +76,8 @@ class MpsHandle(WatchedMpsHandle):
     def synchronize(self) -> None:
         self._torch.mps.synchronize()
 
-    @contextmanager
-    def cold_cache(self) -> Iterator[ColdCache]:
-        buffer = [self._torch.empty(FLUSH_BYTES, dtype=self._torch.uint8, device=self.torch_name)]
-        try:
-            yield ColdCache(flush=buffer[0].zero_, size_bytes=FLUSH_BYTES)
-        finally:
-            buffer.clear()
-            self.empty_cache()
+    def cold_cache(self) -> AbstractContextManager[ColdCache]:
+        return flushed_by_torch(self._torch, self)
 
     def empty_cache(self) -> None:
         self._torch.mps.empty_cache()
@@ -163,7 +157,7 @@ class MpsDevice(DeviceKind):
             raise BenchhouseError(f"device 'mps' was found, but torch {torch.__version__} {problem}")
         return MpsHandle(torch)
 
-    def watch(self, device: Device) -> DeviceHandle:
+    def watch(self, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
         return WatchedMpsHandle()
 
     def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,8 @@ from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, 
 
 WHEEL_INDEX = "rocm7.1"
 VISIBLE = "ROCR_VISIBLE_DEVICES"
+NUMBERED_AGAIN = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""Variables whose numbers count what the first one leaves visible; HIP's wins."""
 GFX_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 """Makes ROCm treat a GPU as another target."""
 OWN_FIELDS = ("name", "driver", "memory_bytes")
@@ -65,7 +68,7 @@ class RocmDevice(TorchGpuKind):
     other_words = ("hip",)
     typical = MappingProxyType({"rocm:0": "AMD GPU"})
     auto_ranks = ((20, ""),)
-    visibility = ((VISIBLE,), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))
+    visibility = ((VISIBLE,), NUMBERED_AGAIN)
     sdpa_kernels = ("math", "flash", "efficient")
     gpu_vendor = "amd"
     container_flags = ("--device", "/dev/kfd", "--device", "/dev/dri")
@@ -86,14 +89,17 @@ class RocmDevice(TorchGpuKind):
         ]
         return self.usable(described, why_torch)
 
-    def hide_others(self, device: Device) -> None:
-        unique_id = device.facts.values.get("unique_id")
-        if unique_id not in (None, "", "0"):
-            os.environ[VISIBLE] = f"GPU-{str(unique_id).removeprefix('0x')}"
-        elif device.selector != "rocm:0":
+    def hide_others(self, devices: Sequence[Device]) -> None:
+        ids = [device.facts.values.get("unique_id") for device in devices]
+        if not {None, "", "0"} & set(ids):
+            os.environ[VISIBLE] = ",".join(f"GPU-{str(one).removeprefix('0x')}" for one in ids)
+            for variable in NUMBERED_AGAIN:
+                os.environ.pop(variable, None)
+        elif [device.selector for device in devices] != ["rocm:0"]:
+            names = ", ".join(repr(device.selector) for device in devices)
             raise UnsupportedError(
-                f"device {device.selector!r} cannot be selected, as it has no unique id: make it the only visible "
-                f"GPU with {VISIBLE}"
+                f"device {names} cannot be selected, as it has no unique id: make it the only visible GPU with "
+                f"{VISIBLE}"
             )
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -34,11 +35,13 @@ from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.reading import all_missing, gather
-from benchmarking.devices.support.torch_gpu import FLUSH_BYTES, FLUSH_FACTOR
+from benchmarking.devices.support.torch_gpu import flushed_by_torch
 
 WHEELS = "--index-url https://download.pytorch.org/whl/xpu"
 BUILT = re.compile(r"^xpu(?:: Optional\[str\])? = '", re.MULTILINE)
 """The line of torch/version.py in a build with this backend; in other builds the value is None."""
+VISIBLE = "ZE_AFFINITY_MASK"
+"""Level Zero's list of the devices that a process sees."""
 VENDOR = "0x8086"
 DISPLAY_CLASS = "0x03"
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
@@ -63,7 +66,17 @@ class XpuTimer(DeviceTimer):
         return round(float(self._begin.elapsed_time(self._end)) * NS_PER_MS)
 
 
-class XpuHandle(HostHandle):
+class WatchedXpuHandle(HostHandle):
+    """One GPU under a runtime other than torch."""
+
+    def memory_in_use(self) -> Readings:
+        return all_missing(NO_SENSOR, IN_USE_NAMES)
+
+    def state(self) -> Readings:
+        return all_missing(NO_SENSOR, STATE_NAMES)
+
+
+class XpuHandle(WatchedXpuHandle):
     """One GPU under torch."""
 
     has_queue = True
@@ -82,15 +95,8 @@ class XpuHandle(HostHandle):
     def empty_cache(self) -> None:
         self._torch.xpu.empty_cache()
 
-    @contextmanager
-    def cold_cache(self) -> Iterator[ColdCache]:
-        size_bytes = max(FLUSH_FACTOR * (self.last_level_cache_bytes() or 0), FLUSH_BYTES)
-        buffer = [self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self.torch_name)]
-        try:
-            yield ColdCache(flush=buffer[0].zero_, size_bytes=size_bytes)
-        finally:
-            buffer.clear()
-            self.empty_cache()
+    def cold_cache(self) -> AbstractContextManager[ColdCache]:
+        return flushed_by_torch(self._torch, self)
 
     def free_memory_bytes(self) -> int | None:
         try:
@@ -118,9 +124,6 @@ class XpuHandle(HostHandle):
         own = Readings(values={IN_USE_NAMES[0]: int(self._torch.xpu.memory_reserved(self._index))})
         why_not = f"{NOT_SUPPORTED}: Level Zero does not report the memory of all processes"
         return all_missing(why_not, IN_USE_NAMES[1:]) | own
-
-    def state(self) -> Readings:
-        return all_missing(NO_SENSOR, STATE_NAMES)
 
 
 class XpuDevice(DeviceKind):
@@ -155,6 +158,11 @@ class XpuDevice(DeviceKind):
         if not torch.xpu.is_available() or index >= torch.xpu.device_count():
             raise BenchhouseError(f"device {device.selector!r} ({device.name}) is no longer available to torch")
         return XpuHandle(torch, index)
+
+    def watch(self, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
+        numbers = [one.selector.partition(":")[2] for one in together or (device,)]
+        os.environ[VISIBLE] = ",".join(number or "0" for number in numbers)
+        return WatchedXpuHandle()
 
     def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
         return with_torch

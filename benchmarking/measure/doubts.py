@@ -281,7 +281,7 @@ def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> 
 
 
 def about_adapter(verified: Mapping[str, Json]) -> Doubts:
-    """`software_adapter`: the browser's GPU is a software renderer on the CPU."""
+    """`software_adapter`: the GPU of a browser or an engine is a software renderer on the CPU."""
     adapter = verified.get("adapter")
     if verified.get("is_simulated") is not True or not isinstance(adapter, dict):
         return ()

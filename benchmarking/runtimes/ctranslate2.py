@@ -1,7 +1,10 @@
-"""CTranslate2: a C++ engine for transformers on CPUs, which runs models made by its own converter.
+"""CTranslate2: a C++ engine for transformers on CPUs and NVIDIA GPUs, which runs models made by its own converter.
 
 The converter reads the same weights as the eager runtime, in the preparing process. Folders converted elsewhere are run
-unchanged. A call is `generate_batch` with a callback, which CTranslate2 calls for each token of each row.
+unchanged. A call is `generate_batch` with a callback, which CTranslate2 calls for each token of each row, when it is on
+the host.
+
+2026-11-26: no machine with a GPU was available; the GPU's part follows CTranslate2's documentation.
 """
 
 from __future__ import annotations
@@ -12,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.device_contracts import DeviceKind
+from benchmarking.core.errors import (
+    BenchhouseError,
+    UnsupportedError,
+    first_line,
+    is_out_of_memory,
+    memory_errors,
+)
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import Cell, Json, Point, Precision, Workload
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
+from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import (
     BEGIN,
@@ -34,8 +45,14 @@ if TYPE_CHECKING:
 
 FOLDER_FORMAT = "ct2"
 VERSION = 2
+VENDOR = "nvidia"
+"""Vendor of the GPUs that its wheels have kernels for."""
+PROCESSOR, GPU = "cpu", "cuda"
+"""CTranslate2's names for devices."""
 COMPUTE_TYPES: Mapping[Precision, str] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
-QUANTIZED: Mapping[str, Precision] = {"int8_float32": "int8", "int8": "int8", "int8_bfloat16": "int8"}
+QUANTIZED: Mapping[str, Precision] = {
+    **dict.fromkeys(("int8_float32", "int8", "int8_bfloat16", "int8_float16"), "int8"),
+}
 """CTranslate2's type names: 8-bit weights and products, and the type of everything else."""
 LOADERS: Mapping[str, str] = {
     "gemma": "GemmaConfig",
@@ -75,6 +92,20 @@ class CTranslate2(GenerativeEngine):
         "lora": "CTranslate2 cannot load adapters: merge the adapter into the weights before conversion",
     }
 
+    def drives(self, kind: DeviceKind) -> bool:
+        return kind.gpu_vendor == VENDOR
+
+    def why_not_here(self, device: Device) -> str | None:
+        import ctranslate2
+
+        try:
+            supported = ctranslate2.get_supported_compute_types(GPU)
+        except (RuntimeError, ValueError) as error:
+            return f"CTranslate2 {ctranslate2.__version__} cannot use {device.selector}: {first_line(error)}"
+        if not ctranslate2.get_cuda_device_count() or not supported:
+            return f"CTranslate2 {ctranslate2.__version__} finds no GPU: install CUDA 12 and cuDNN"
+        return None
+
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         workload = cell.workload
         kind = compute_type(cell)
@@ -93,10 +124,15 @@ class CTranslate2(GenerativeEngine):
 
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
         with stage("to_device"):
-            return Ct2Model(path, compute_type(cell), EngineSettings.of(cell))
+            return Ct2Model(path, compute_type(cell), EngineSettings.of(cell), place_of(cell.device))
 
     def import_libraries(self) -> None:
         import ctranslate2  # noqa: F401
+
+
+def place_of(device: Device) -> str:
+    """CTranslate2's name for a kind of device; the process sees a single GPU, which is its number 0."""
+    return PROCESSOR if has(device.type, lambda kind: kind.is_processor) else GPU
 
 
 def compute_type(cell: Cell) -> str:
@@ -146,24 +182,30 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
 class Ct2Model(EngineModel):
     """A converted model."""
 
-    def __init__(self, folder: Path, kind: str, settings: EngineSettings) -> None:
+    def __init__(self, folder: Path, kind: str, settings: EngineSettings, place: str = PROCESSOR) -> None:
         import ctranslate2
 
         stored = model_of(folder)
         self.weights_bytes: int | None = stored.weights_bytes
         self.parameter_count: int | None = stored.parameter_count
         self.settings = settings
-        supported = ctranslate2.get_supported_compute_types("cpu")
-        if kind not in supported:
-            raise UnsupportedError(
-                f"CTranslate2 does not support {kind} on this CPU; it supports {', '.join(sorted(supported))}"
-            )
-        try:
-            self.generator: Any = ctranslate2.Generator(
-                str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=settings.threads or 0
-            )
-        except (RuntimeError, ValueError) as error:
-            raise BenchhouseError(f"CTranslate2 cannot load {folder}: {first_line(error)}") from error
+        with memory_errors(f"loading {folder.name}"):
+            try:
+                supported = ctranslate2.get_supported_compute_types(place)
+                if kind not in supported:
+                    where = "this CPU" if place == PROCESSOR else "this GPU"
+                    raise UnsupportedError(
+                        f"CTranslate2 does not support {kind} on {where}; it supports {', '.join(sorted(supported))}"
+                    )
+                self.generator: Any = ctranslate2.Generator(
+                    str(folder), device=place, compute_type=kind, inter_threads=1, intra_threads=settings.threads or 0
+                )
+            except (RuntimeError, ValueError) as error:
+                if is_out_of_memory(error):
+                    raise
+                raise BenchhouseError(f"CTranslate2 cannot load {folder}: {first_line(error)}") from error
+        if self.generator.device != place:
+            raise BenchhouseError(f"requested {place}, but CTranslate2 computes on {self.generator.device}")
         if self.generator.compute_type != kind:
             raise UnsupportedError(f"requested {kind}, but CTranslate2 computes in {self.generator.compute_type}")
         self.texts = vocabulary_of(folder)

@@ -1,4 +1,5 @@
-"""llama.cpp in this process, through xllamacpp, or through llama-cpp-python if only that is installed.
+"""llama.cpp in this process, through xllamacpp, or through llama-cpp-python if only that is installed, on the CPU and
+on the GPUs that the installed build has a backend for.
 
 Models become GGUF files in the build cache; a user's own `.gguf` file is run unchanged. xllamacpp runs llama.cpp's
 server without HTTP: a request is queued to its thread, and each token arrives in a callback, with the slot's own times
@@ -8,17 +9,25 @@ at the end. llama-cpp-python is driven token by token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
+from benchmarking.core.device_contracts import DeviceKind
+from benchmarking.core.errors import (
+    BenchhouseError,
+    UnsupportedError,
+    UsageError,
+)
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.devices.support.handles import parts
+from benchmarking.devices.support.kinds import has
+from benchmarking.runtimes.support.engines import ggml_devices
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import token_of
+from benchmarking.runtimes.support.engines.ggml_devices import GgmlDevice, Placement
 from benchmarking.runtimes.support.engines.gguf_build import (
     ARCHITECTURES,
     FILE,
@@ -26,6 +35,15 @@ from benchmarking.runtimes.support.engines.gguf_build import (
     QUANTIZED,
     gguf_build,
     why_not,
+)
+from benchmarking.runtimes.support.engines.library_log import LibraryLog
+from benchmarking.runtimes.support.engines.llama_model import (
+    N_GRAM_DRAFT,
+    ON_CPU,
+    LlamaModel,
+    check_parameters,
+    layer_count,
+    not_loaded,
 )
 from benchmarking.runtimes.support.engines.options import EngineSettings
 from benchmarking.runtimes.support.engines.runtime import GenerativeEngine, draft_workload
@@ -36,6 +54,7 @@ from benchmarking.runtimes.support.engines.session import (
     EngineReport,
     EngineRequest,
 )
+from benchmarking.workloads.support.footprint import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 
 if TYPE_CHECKING:
@@ -50,10 +69,13 @@ FILE_ONLY_TYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"), "int4"),
 }
 """Types of users' files that benchhouse does not make."""
-QUIET = -1
+ERRORS_ONLY = 1
 """Verbosity: llama.cpp writes some hundred lines for each model."""
-N_GRAM_DRAFT = 8
-"""Default of --draft-tokens with an n-gram lookup."""
+ALL_ON_GPU = "all"
+"""A value of --gpu-layers; so is any number below 0, as in llama.cpp."""
+MOST_LAYERS = 10_000
+DRAFT_LAYERS = 999
+"""More layers than a draft model has: all of them are on the GPU where the model is."""
 
 
 class LlamaCpp(GenerativeEngine):
@@ -79,14 +101,27 @@ class LlamaCpp(GenerativeEngine):
         common.PREFIX_CACHE,
         common.LORA,
         common.quantization(quantized),
+        common.GPU_LAYERS,
+        common.SPLIT_MODE,
+        common.TENSOR_SPLIT,
     )
+    runs_on_several = True
+
+    def drives(self, kind: DeviceKind) -> bool:
+        return kind.runs_torch and kind.gpu_vendor in ggml_devices.BACKENDS
+
+    def why_not_here(self, device: Device) -> str | None:
+        ggml_devices.placement(device, _listed(), 1, None)
+        return None
 
     def missing(self) -> str | None:
         return None if is_installed(ALTERNATIVE) and is_installed(GGUF) else super().missing()
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        options = _with_counted_layers(device, workload, options)
         mode = super().mode(device, workload, options)
         _check_adapter(mode)
+        _check_split(device, mode)
         _check_cache(workload, mode)
         if not is_installed(MAIN) and is_installed(ALTERNATIVE):
             for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP):
@@ -118,9 +153,13 @@ class LlamaCpp(GenerativeEngine):
         settings = EngineSettings.of(cell)
         draft = self._draft_file(cell)
         has_token_ids = cell.workload.source != "file"
-        kind = InProcessServer if is_installed(MAIN) else PythonBinding
+        placed = ggml_devices.placement(cell.device, _listed(), layer_count(file), settings.gpu_layers)
         with stage("to_device"):
-            return kind(file, settings, points, draft, has_token_ids=has_token_ids)
+            if is_installed(MAIN):
+                return InProcessServer(file, settings, points, draft, placed, has_token_ids=has_token_ids)
+            from benchmarking.runtimes.support.engines.llama_cpp_python import PythonBinding
+
+            return PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
 
     def _draft_file(self, cell: Cell) -> Path | None:
         draft = draft_workload(cell)
@@ -177,65 +216,80 @@ def _check_cache(workload: Workload, mode: Mapping[str, Scalar]) -> None:
             )
 
 
-def _check_offload(gpu_layers: int, *, op_offload: bool, kv_offload: bool) -> None:
-    """Raise BenchhouseError if llama.cpp would compute on a GPU, as its parameters say after loading."""
-    on_gpu = [name for name, is_on in (("operators", op_offload), ("the cache", kv_offload)) if is_on]
-    on_gpu += [f"{gpu_layers} layers"] if gpu_layers else []
-    if on_gpu:
-        raise BenchhouseError(f"requested the CPU, but llama.cpp offloads {', '.join(on_gpu)} to a GPU")
+def _with_counted_layers(device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    """The options with --gpu-layers as a number, and without it if that is the default: all on a GPU, none on a CPU. So
+    the ways to say the same are one series."""
+    name = common.GPU_LAYERS.name
+    if (given := options.get(name)) is None:
+        return options
+    if workload.source == "file":
+        total = layer_count(Path(str(workload.path)))
+    else:
+        total = 1 + next((int(str(workload.config[key])) for key in LAYERS if key in workload.config), MOST_LAYERS)
+    is_all = given == ALL_ON_GPU or str(given).startswith("-") or (str(given).isdigit() and int(str(given)) >= total)
+    others = {key: value for key, value in options.items() if key != name}
+    if has(device.type, lambda kind: kind.is_processor):
+        return others if str(given) == "0" else {**others, name: total if is_all else given}
+    return others if is_all else options
 
 
-class _Model(EngineModel):
-    """What both libraries share: the sizes in the file's header, and room for the longest point."""
-
-    def __init__(self, file: Path, settings: EngineSettings, points: Sequence[Point]) -> None:
-        header = read_gguf(file)
-        self.weights_bytes: int | None = header.weights_bytes
-        self.parameter_count: int | None = header.parameter_count
-        self.settings = settings
-        self.rows = max(point.batch_size for point in points)
-        longest = max((point.sequence_length or 1) + (point.new_tokens or 0) for point in points)
-        spare = 8 + (settings.draft_tokens or N_GRAM_DRAFT) if settings.is_speculative else 8
-        self.row_tokens = settings.context_depth + longest + spare
-        kinds: dict[str, int] = {}
-        for tensor in header.tensors:
-            kinds[tensor.type.name] = kinds.get(tensor.type.name, 0) + tensor.values
-        self.header: dict[str, Json] = {
-            "parameters_by_dtype": dict[str, Json](sorted(kinds.items())),
-            "model_size_bytes": file.stat().st_size,
-            "gguf_architecture": header.architecture,
-            "quantized_type": header.quantization,
-        }
+def _check_split(device: Device, mode: Mapping[str, Scalar]) -> None:
+    """Raise UsageError for a way to split a model that the devices do not allow."""
+    count = len(parts(device))
+    split = common.shares(str(mode.get(common.TENSOR_SPLIT.name) or ""))
+    for option in (common.SPLIT_MODE, common.TENSOR_SPLIT):
+        if option.name in mode and count == 1:
+            raise UsageError(f"{option.flag} needs several GPUs, such as --device {device.type}:0,{device.type}:1")
+    if split and len(split) != count:
+        raise UsageError(f"--tensor-split has {len(split)} shares for {count} GPUs: give one for each")
 
 
-class InProcessServer(_Model):
+def _listed() -> tuple[GgmlDevice, ...]:
+    """The devices of the library that is used."""
+    return ggml_devices.listed_by_xllamacpp() if is_installed(MAIN) else ggml_devices.listed_by_binding()
+
+
+class InProcessServer(LlamaModel):
     """llama.cpp's server in this process, by xllamacpp."""
 
     def __init__(
-        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, has_token_ids: bool
+        self,
+        file: Path,
+        settings: EngineSettings,
+        points: Sequence[Point],
+        draft: Path | None,
+        placed: Placement = ON_CPU,
+        *,
+        has_token_ids: bool,
     ) -> None:
         import xllamacpp
 
         super().__init__(file, settings, points)
+        self.placed = placed
         self.batches_calls = not settings.context_depth  # a context is in one slot, and requests may go to any
         self._has_token_ids = has_token_ids
         parameters = self._parameters(file, draft)
+        before, log = ggml_devices.listed_by_xllamacpp(), LibraryLog()
         try:
-            self.server: Any = xllamacpp.Server(parameters)
+            with log:
+                self.server: Any = xllamacpp.Server(parameters)
         except RuntimeError as error:
-            raise BenchhouseError(
-                f"llama.cpp cannot load {file.name} with these settings: {error} BENCHHOUSE_TRACEBACK=1 shows more"
-            ) from error
-        _check_offload(
-            parameters.n_gpu_layers, op_offload=not parameters.no_op_offload, kv_offload=not parameters.no_kv_offload
+            raise not_loaded(file, error, log.text) from error
+        check_parameters(
+            parameters.n_gpu_layers,
+            placed,
+            op_offload=not parameters.no_op_offload,
+            kv_offload=not parameters.no_kv_offload,
         )
-        devices: list[Json] = [f"{device['name']}: {device['description']}" for device in xllamacpp.get_device_info()]
+        after = ggml_devices.listed_by_xllamacpp()
+        ggml_devices.check_memory(before, after, placed, self.weights_bytes or 0)
+        devices: list[Json] = [device.label for device in after]
         self.facts: Mapping[str, Json] = {
             **self.header,
+            **placed.facts,
             "engine": f"xllamacpp {xllamacpp.__version__}",
             "engine_system": str(xllamacpp.get_system_info()).strip(),
             "engine_devices": devices,
-            "gpu_layers": int(parameters.n_gpu_layers),
             "num_threads": int(parameters.cpuparams.n_threads),
             "batch_threads": int(parameters.cpuparams_batch.n_threads),
             "kv_cache_type": [_short_name(parameters.cache_type_k), _short_name(parameters.cache_type_v)],
@@ -264,12 +318,10 @@ class InProcessServer(_Model):
         parameters.n_parallel = self.rows
         parameters.kv_unified = False
         parameters.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
-        parameters.n_gpu_layers = 0  # llama.cpp's own default is all layers, where it is built for a GPU
-        parameters.no_op_offload = True  # would compute large products on a GPU even so
-        parameters.no_kv_offload = True
+        self._place(parameters)
         parameters.fit_params = False  # would change the requested settings when memory is short
         parameters.warmup = False  # benchhouse measures the warm-up, as with every runtime
-        parameters.verbosity = QUIET
+        parameters.verbosity = ERRORS_ONLY
         parameters.no_perf = False
         parameters.cache_ram_mib = 0  # a prompt cache in addition to the slots' own
         if not settings.has_prefix_cache:
@@ -289,6 +341,23 @@ class InProcessServer(_Model):
             parameters.lora_adapters = [adapter]
         self._configure_speculation(parameters, draft)
         return parameters
+
+    def _place(self, parameters: Any) -> None:
+        """Say which layers are computed where, also those of a draft model: llama.cpp's own default is all of them on
+        any GPU that it is built for, and large products of the other layers too."""
+        import xllamacpp
+
+        placed, modes = self.placed, xllamacpp.llama_split_mode
+        parameters.n_gpu_layers = placed.layers
+        parameters.speculative.draft.n_gpu_layers = DRAFT_LAYERS if placed.is_on_gpu else 0
+        parameters.no_op_offload = parameters.no_kv_offload = not placed.is_on_gpu
+        parameters.main_gpu = placed.main
+        if len(placed.devices) < 2:
+            parameters.split_mode = modes.LLAMA_SPLIT_MODE_NONE
+            return
+        parameters.split_mode = getattr(modes, f"LLAMA_SPLIT_MODE_{self.settings.split_mode.upper()}")
+        if split := self.settings.tensor_split:
+            parameters.tensor_split = [*split, *[0.0] * (len(parameters.tensor_split) - len(split))]
 
     def _configure_speculation(self, parameters: Any, draft: Path | None) -> None:
         """Set up speculative decoding, if requested."""
@@ -410,135 +479,6 @@ class ServerRequest(EngineRequest):
     def verified(self) -> Mapping[str, Json]:
         cached = sum(int(end["timings"]["cache_n"]) for end in self._last)
         return {"reused_prompt_tokens": cached}
-
-
-class PythonBinding(_Model):
-    """llama.cpp through llama-cpp-python."""
-
-    def __init__(
-        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, has_token_ids: bool
-    ) -> None:
-        import llama_cpp
-
-        super().__init__(file, settings, points)
-        kind = (
-            {} if (name := settings.kv_cache_type) is None else {"type_k": _ggml_type(name), "type_v": _ggml_type(name)}
-        )
-        threads = {"n_threads": settings.threads, "n_threads_batch": settings.batch_threads}
-        lora = None if settings.lora is None else str(Path(settings.lora).expanduser())
-        try:
-            self.model: Any = llama_cpp.Llama(
-                str(file),
-                n_ctx=self.row_tokens,
-                flash_attn=settings.flash_attention != common.OFF,  # llama.cpp's "auto" is on on processors
-                n_gpu_layers=0,
-                offload_kqv=False,
-                op_offload=False,
-                no_perf=False,
-                lora_path=lora,
-                logits_all=False,
-                verbose=False,
-                **{name: value for name, value in threads.items() if value is not None},
-                **kind,
-            )
-        except (RuntimeError, ValueError) as error:  # the reason is in llama.cpp's own log, which is off
-            raise BenchhouseError(
-                f"llama.cpp cannot load {file.name} with these settings: {first_line(error)}"
-            ) from error
-        parameters = self.model.context_params
-        _check_offload(
-            self.model.model_params.n_gpu_layers,
-            op_offload=bool(getattr(parameters, "op_offload", False)),
-            kv_offload=bool(parameters.offload_kqv),
-        )
-        flash = {
-            llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED: "enabled",
-            llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED: "disabled",
-        }
-        self.facts: Mapping[str, Json] = {
-            **self.header,
-            "engine": f"llama-cpp-python {llama_cpp.__version__}",
-            "engine_system": llama_cpp.llama_print_system_info().decode().strip(),
-            "gpu_layers": int(self.model.model_params.n_gpu_layers),
-            "num_threads": int(self.model.n_threads),
-            "batch_threads": int(self.model.n_threads_batch),
-            "context_tokens": int(self.model.n_ctx()),
-            "kv_cache_type": [TYPES[number].name.lower() for number in (parameters.type_k, parameters.type_v)],
-            "flash_attention": flash[parameters.flash_attn_type],
-        }
-
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
-        if len(prompts) > 1:
-            raise UnsupportedError(
-                "llama-cpp-python runs one sequence at a time: use --batch-sizes 1, or pip install xllamacpp"
-            )
-        context_tokens = [] if context is None else context[0].tolist()
-        return BindingRequest(
-            self.model, prompts[0].tolist(), new_tokens, context_tokens, has_prefix_cache=self.settings.has_prefix_cache
-        )
-
-    def close(self) -> None:
-        self.model.close()
-
-
-class BindingRequest(EngineRequest):
-    """A loop over `Llama.eval` and the most likely token; the library's own `generate` does the same with samplers."""
-
-    def __init__(
-        self, model: Any, prompt: list[int], new_tokens: int, context: list[int], *, has_prefix_cache: bool
-    ) -> None:
-        self._model = model
-        self._prompt = prompt
-        self._context = context
-        self._new_tokens = new_tokens
-        self._has_prefix_cache = has_prefix_cache
-        self._reused = 0
-        if has_prefix_cache and context:
-            self._prompt = [*context, *prompt]
-
-    def reset(self) -> None:
-        """Forget the last call, and process the context; the library's cursor moves and llama.cpp's timers restart."""
-        import llama_cpp
-
-        if not self._has_prefix_cache:
-            self._model.reset()
-            if self._context:
-                self._model.eval(self._context)
-        known = self._model.input_ids[: self._model.n_tokens].tolist() if self._has_prefix_cache else []
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(known, self._prompt[:-1], strict=False))
-        self._reused = sum(1 for _ in same)
-        llama_cpp.llama_perf_context_reset(self._model.ctx)
-
-    def generate(self, arrived: Arrivals) -> None:
-        continues_context = bool(self._context) and not self._has_prefix_cache
-        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not continues_context)
-        for number, token in enumerate(tokens, start=1):
-            arrived(0, (int(token),))
-            if number == self._new_tokens:
-                break
-
-    def report(self) -> EngineReport:
-        """By llama.cpp's own timers of the context. A part of the prompt that is one token counts as a generated one
-        there, so the tokens are counted here."""
-        import llama_cpp
-
-        timings = llama_cpp.llama_perf_context(self._model.ctx)
-        first_s, others_s = timings.t_p_eval_ms / 1e3, timings.t_eval_ms / 1e3
-        is_timed = timings.n_p_eval > 0
-        return EngineReport(
-            first_s=first_s if is_timed else None,
-            per_token_s=others_s / max(1, self._new_tokens - 1) if is_timed else None,
-            total_s=first_s + others_s,
-            prompt_tokens=len(self._prompt),
-            reused_tokens=self._reused,
-        )
-
-    def verified(self) -> Mapping[str, Json]:
-        return {"reused_prompt_tokens": self._reused} if self._has_prefix_cache else {}
-
-
-def _ggml_type(name: str) -> int:
-    return next(number for number, kind in TYPES.items() if kind.name.lower() == name)
 
 
 def _short_name(member: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make, model_parts
 from benchmarking.core.contracts import Stage
+from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
@@ -66,10 +67,15 @@ class Mlx(GenerativeEngine):
         "ngram_lookup": "mlx-lm drafts tokens with a model only: use --draft-model",
     }
 
-    def why_not_on(self, device: Device) -> str | None:
-        if has(device.type, lambda kind: kind.is_processor or kind.gpu_vendor == VENDOR):
+    def drives(self, kind: DeviceKind) -> bool:
+        return kind.gpu_vendor == VENDOR
+
+    def why_not_here(self, device: Device) -> str | None:
+        import mlx.core
+
+        if mlx.core.metal.is_available():
             return None
-        return f"runtime mlx runs on Apple GPUs and CPUs, not on {device.type}"
+        return f"mlx {mlx.core.__version__} cannot use Metal, as its build for CPUs: pip install --upgrade mlx"
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)

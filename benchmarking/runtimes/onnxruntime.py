@@ -52,11 +52,7 @@ class OnnxRuntime(shared.OrtRuntime):
     concurrency_flag = ""
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
     declared_options = (
-        Option(
-            name="provider",
-            help="execution provider of ONNX Runtime, such as directml on Windows",
-            default="the device's own",
-        ),
+        shared.PROVIDER,
         replace(shared.IO_MODE, default="device if it has its own memory, else host", is_filled_in=False),
         Option(
             name="quantization",

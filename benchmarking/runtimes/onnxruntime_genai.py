@@ -1,10 +1,14 @@
-"""onnxruntime-genai: ONNX Runtime with its own generation loop, on CPUs.
+"""onnxruntime-genai: ONNX Runtime with its own generation loop, on CPUs, on NVIDIA GPUs, and on GPUs of Windows with
+DirectML.
 
-Its model builder runs in a separate process and writes the graph from the same weights as the eager runtime's. Folders
-built elsewhere are run unchanged.
+Its model builder runs in a separate process and writes the graph for one execution provider from the same weights as
+the eager runtime's. Folders built elsewhere are run unchanged, on the provider of the device.
 
 A call is `append_tokens` followed by `generate_next_token` for each token. The cache is allocated once, for the longest
 call of the point, and rewound between calls.
+
+2026-11-26: no machine with a GPU was available; the GPUs' part follows the engine's interface, whose refusals without
+a GPU were seen.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +24,19 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.child_process import run_module
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.device_contracts import DeviceKind
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import Cell, Json, Point, Precision, Workload
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
+from benchmarking.devices.support import ort_providers as directml
+from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import checkpoint
 from benchmarking.runtimes.support.engines.options import EngineSettings
 from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.runtimes.support.onnxruntime import runtime as shared
 from benchmarking.workloads.support.weights import weight_files
 
 if TYPE_CHECKING:
@@ -36,9 +45,37 @@ if TYPE_CHECKING:
 PACKAGES, BELOW = ("onnxruntime-genai", "onnxruntime-genai-cuda"), ("onnxruntime", "onnxruntime-gpu")
 """Distributions of the engine, and of the ONNX Runtime that each requires. The CUDA build also runs on a CPU; both
 builds install into the same folder."""
+PROCESSOR = "cpu"
+"""The builder's name for the CPU."""
 BUILDER = "onnxruntime_genai.models.builder"
-TYPES: Mapping[Precision, str] = {"float32": "fp32", "int8": "int8", "int4": "int4"}
-"""The builder's names for precisions that run on a CPU."""
+TYPES: Mapping[Precision, str] = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "int8": "int8",
+    "int4": "int4",
+}
+"""The builder's names for precisions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """An execution provider, as the engine and its builder call it."""
+
+    name: str
+    """For `Config.append_provider`, and in the builder's lower case; empty for the CPU, which needs none."""
+    precisions: tuple[Precision, ...]
+    """The floating-point precisions that the builder writes for it."""
+    reported: str
+    """In `Model.device_type`."""
+
+
+CPU = Provider(name="", precisions=("float32",), reported="CPU")
+CUDA = Provider(name="cuda", precisions=("float32", "float16", "bfloat16"), reported="CUDA")
+DIRECTML = Provider(name="DML", precisions=("float32", "float16"), reported="DirectML")
+BY_ORT_NAME = {"CUDAExecutionProvider": CUDA, directml.NAME: DIRECTML}
+"""The engine's providers by ONNX Runtime's names, with which devices declare them."""
+PROVIDER = replace(shared.PROVIDER, is_filled_in=False)
 QUANTIZED: Mapping[str, Precision] = {"int8": "int8", "int4": "int4"}
 """Weights of matrix products in blocks with one scale each, as chosen by the builder."""
 GRAPH, CONFIG, WEIGHTS = "model.onnx", "genai_config.json", "weights.json"
@@ -79,10 +116,11 @@ class OnnxRuntimeGenai(GenerativeEngine):
         common.NGRAM_LOOKUP,
         common.DRAFT_TOKENS,
         common.quantization(QUANTIZED),
+        PROVIDER,
     )
     lacks: Mapping[str, str] = {
-        "kv_cache_type": "onnxruntime-genai's cache on a CPU has the graph's type",
-        "flash_attention": "ONNX Runtime has a single attention kernel on a CPU",
+        "kv_cache_type": "onnxruntime-genai's cache has the graph's type",
+        "flash_attention": "ONNX Runtime chooses its own attention kernel",
         "batch_threads": "ONNX Runtime uses the same threads for prefill and decode: use --num-threads",
         "draft_model": "onnxruntime-genai reads a draft model from the graph's folder, which is built without one: use "
         "--ngram-lookup, which needs no model",
@@ -91,12 +129,33 @@ class OnnxRuntimeGenai(GenerativeEngine):
         "weights",
     }
 
+    def drives(self, kind: DeviceKind) -> bool:
+        return bool(_providers(kind.absent("")))
+
+    def floats_on(self, device: Device) -> tuple[Precision, ...]:
+        found = (CPU,) if has(device.type, lambda kind: kind.is_processor) else _providers(device).values()
+        return tuple(dict.fromkeys(precision for one in found for precision in one.precisions))
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        return super().supports(device, workload, precision) or _why_not_graph(device, workload)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        mode = super().mode(device, workload, options)
+        provider_on(device, mode)
+        return mode
+
+    def why_not_here(self, device: Device) -> str | None:
+        whys = [why_not_provider(one) for one in _providers(device).values()]
+        return None if None in whys else whys[0]
+
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         workload, kind = cell.workload, TYPES[cell.precision]
+        provider = provider_on(cell.device, cell.runtime_mode)
         source, make_source = checkpoint(workload)
         parts: dict[str, Json] = {
             **model_parts(workload),
             "type": kind,
+            **({"provider": provider.name} if provider.name else {}),
             "source": source.digest,
             "versions": {"onnxruntime-genai": installed_version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
         }
@@ -104,7 +163,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
         def make(folder: Path) -> Mapping[str, Json]:
             with tempfile.TemporaryDirectory(dir=folder) as whole:
                 facts = make_source(Path(whole))
-                build_graph(workload, Path(whole), folder, kind)
+                build_graph(workload, Path(whole), folder, kind, provider)
                 never_stop(folder, shortest_row(Path(whole)))
             weights = weights_of(folder / GRAPH)
             (folder / WEIGHTS).write_text(json.dumps(weights), encoding="utf-8")
@@ -123,16 +182,69 @@ class OnnxRuntimeGenai(GenerativeEngine):
             files = list(path.glob(f"{GRAPH}*"))
         weights["file_bytes"] = sum(file.stat().st_size for file in files)
         with stage("to_device"):
-            return GenaiModel(path, EngineSettings.of(cell), workload.parameter_count, weights)
+            provider = provider_on(cell.device, cell.runtime_mode)
+            return GenaiModel(path, EngineSettings.of(cell), workload.parameter_count, weights, provider)
 
     def import_libraries(self) -> None:
         import onnxruntime_genai  # noqa: F401
 
 
-def build_graph(workload: Workload, source: Path, folder: Path, kind: str) -> None:
+def _providers(device: Device) -> dict[str, Provider]:
+    """The engine's providers for a device, the default first, by the words of --provider."""
+    return {
+        one.word: provider for one in shared.providers_of(device) if (provider := BY_ORT_NAME.get(one.name)) is not None
+    }
+
+
+def _why_not_graph(device: Device, workload: Workload) -> str | None:
+    """None, or why a user's graph is not for a device: graphs are exported for one execution provider."""
+    if workload.source != "file":
+        return None
+    exported_for = str(workload.config.get("provider", ""))
+    names = [one.name.lower() for one in _providers(device).values()] or [CPU.name]
+    if exported_for in names:
+        return None
+    target = names[0] or PROCESSOR
+    return f"{workload.model_id} is exported for {exported_for or PROCESSOR}, not for {target}: export it again"
+
+
+def provider_on(device: Device, mode: Mapping[str, Scalar]) -> Provider:
+    """The provider of a device: the named one, or the default. Raises UnsupportedError if it lacks the named one."""
+    found = _providers(device)
+    word = mode.get(PROVIDER.name)
+    if word is None:
+        return next(iter(found.values()), CPU)
+    if word not in found:
+        words = ", ".join(found) or "none to choose from"
+        raise UnsupportedError(f"--provider {word}: onnxruntime-genai has {words} for {device.selector}")
+    return found[str(word)]
+
+
+ABSENT = "absent.onnx"
+"""The graph of the configuration that asks for a provider: if the engine misses it, it has the provider."""
+
+
+def why_not_provider(provider: Provider) -> str | None:
+    """None, or why the installed engine cannot use a provider, in its own words. Its functions is_cuda_available and so
+    on tell only what it was built with."""
+    import onnxruntime_genai as engine
+
+    decoder = {"filename": ABSENT, "session_options": {"provider_options": [{provider.name: {}}]}}
+    model = {"type": "llama", "vocab_size": 8, "context_length": 8, "decoder": decoder}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / CONFIG).write_text(json.dumps({"model": model, "search": {}}), encoding="utf-8")
+        try:
+            engine.Model(engine.Config(folder))
+        except RuntimeError as error:
+            return None if ABSENT in str(error) else f"onnxruntime-genai: {first_line(error)}"
+    return None
+
+
+def build_graph(workload: Workload, source: Path, folder: Path, kind: str, provider: Provider) -> None:
     """Run the model builder on a folder of weights. Raises UnsupportedError with the builder's message."""
+    target = (provider.name or PROCESSOR).lower()
     with tempfile.TemporaryDirectory(dir=folder) as cache:
-        done = run_module(BUILDER, "-i", str(source), "-o", str(folder), "-p", kind, "-e", "cpu", "-c", cache)
+        done = run_module(BUILDER, "-i", str(source), "-o", str(folder), "-p", kind, "-e", target, "-c", cache)
     if done.exit_code != 0 or not (folder / CONFIG).is_file():
         raise UnsupportedError(f"onnxruntime-genai's builder does not support {workload.model_id}: {done.last_line}")
 
@@ -188,7 +300,12 @@ class GenaiModel(EngineModel):
     """A graph written by the builder."""
 
     def __init__(
-        self, folder: Path, settings: EngineSettings, parameter_count: int | None, weights: Mapping[str, Any]
+        self,
+        folder: Path,
+        settings: EngineSettings,
+        parameter_count: int | None,
+        weights: Mapping[str, Any],
+        provider: Provider = CPU,
     ) -> None:
         """`weights` holds their size (`bytes`), the number of `values` by type, and the `file_bytes`."""
         import onnxruntime_genai as engine
@@ -201,10 +318,19 @@ class GenaiModel(EngineModel):
             own["decoder"] = {"session_options": {"intra_op_num_threads": settings.threads}}
         try:
             config = engine.Config(str(folder))
+            config.clear_providers()
+            if provider.name:
+                config.append_provider(provider.name)
             config.overlay(json.dumps({"model": own}))
             self.model: Any = engine.Model(config)
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(f"loading {folder.name}", error) from error
             raise BenchhouseError(f"onnxruntime-genai cannot load {folder}: {first_line(error)}") from error
+        if str(self.model.device_type).lower() not in (provider.name.lower(), provider.reported.lower()):
+            raise BenchhouseError(
+                f"requested {provider.reported}, but onnxruntime-genai computes on {self.model.device_type}"
+            )
         self.facts: Mapping[str, Json] = {
             "engine": f"onnxruntime-genai {installed_version(PACKAGES)}, onnxruntime {installed_version(BELOW)}",
             "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},

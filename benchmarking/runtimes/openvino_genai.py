@@ -1,25 +1,36 @@
-"""OpenVINO GenAI: OpenVINO with its own generation pipeline, on CPUs, from GGUF files and OpenVINO's own files.
+"""OpenVINO GenAI: OpenVINO with its own generation pipeline, from GGUF files and OpenVINO's own files, on CPUs, and on
+Intel's GPUs and NPUs.
 
 It reads GGUF files of three kinds of models, with float16 or quantized weights, and users' folders of OpenVINO files
-with a tokenizer. A call is `generate` for one row with a streamer, which the pipeline calls for each token. Products
-are computed in float32, since bfloat16, the default on newer CPUs, is not the requested precision. The pipeline's
-prefix cache is turned off: by default it would serve the whole prompt to every call but the first.
+with a tokenizer. A call is `generate` for one row with a streamer, which the pipeline calls for each token. On a CPU,
+products are computed in float32, since bfloat16, the default on newer CPUs, is not the requested precision; on a GPU,
+in float16. The pipeline's prefix cache is turned off: by default it would serve the whole prompt to every call but the
+first. On an NPU the shapes are fixed beforehand, by the longest point.
+
+The pipeline does not return what it compiled, but prints it: that is read back.
+
+2026-11-26: no machine with an Intel GPU or NPU was available; their part follows OpenVINO GenAI's documentation.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey, Make
+from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.device_contracts import DeviceKind
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
+from benchmarking.devices.openvino import import_openvino
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.gguf_build import FILE, FLOAT_TYPES, gguf_build, why_not
+from benchmarking.runtimes.support.engines.library_log import STDOUT, LibraryLog
 from benchmarking.runtimes.support.engines.options import EngineSettings
 from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
@@ -29,11 +40,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 MS_PER_S = 1000
-DEVICE = "CPU"
+CPU, NPU = "CPU", "NPU"
+AUTOMATIC = "AUTO"
+LOG_LEVEL, INFO = "OPENVINO_LOG_LEVEL", "2"
+"""The environment variable and the level at which a pipeline prints the properties of its compiled model."""
+PROPERTY = re.compile(r"^\s+(?P<name>[A-Z_]+): (?P<value>[^\n]+)$", re.MULTILINE)
 QUANTIZED: Mapping[str, Precision] = {"Q8_0": "int8", "Q4_0": "int4"}
 """GGUF types that it reads and that benchhouse makes."""
 CACHE_TYPES = ("f16", "f32", "bf16", "u8")
-COMPUTE_TYPE = "f32"
+COMPUTE_TYPE, GPU_COMPUTE_TYPE = "f32", "f16"
 MOST_TOKENS = 2**64 - 1
 """Maximum of the scheduler's limit of tokens per pass."""
 
@@ -66,7 +81,21 @@ class OpenVinoGenai(GenerativeEngine):
         "lora": "OpenVINO GenAI cannot apply an adapter to a GGUF file: merge it into the weights",
     }
 
+    def drives(self, kind: DeviceKind) -> bool:
+        return kind.runs_openvino
+
+    def why_not_here(self, device: Device) -> str | None:
+        """The device was found by OpenVINO itself; what is left is whether the plugin loads in GenAI's OpenVINO."""
+        core = import_openvino().Core()
+        try:
+            core.get_property(unit_of(device), "FULL_DEVICE_NAME")
+        except RuntimeError as error:
+            return f"OpenVINO {version_of('openvino')} cannot use {device.selector}: {_reason(error)}"
+        return None
+
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if unit_of(device) == AUTOMATIC:
+            return f"OpenVINO GenAI's pipeline runs on one device: name it instead of {device.selector}"
         reason = super().supports(device, workload, precision)
         return reason or (None if workload.source == "file" else why_not(workload))
 
@@ -81,10 +110,15 @@ class OpenVinoGenai(GenerativeEngine):
             path = path / FILE
         weights = Weights.of_folder(path, cell.workload) if is_folder else Weights.of_gguf(path)
         with stage("to_device"):
-            return GenaiModel(path, settings, weights)
+            return GenaiModel(path, settings, weights, unit_of(cell.device), points)
 
     def import_libraries(self) -> None:
         import openvino_genai  # noqa: F401
+
+
+def unit_of(device: Device) -> str:
+    """OpenVINO's name of a device: "CPU", "GPU.1", "NPU"."""
+    return device.selector.partition(":")[2] or CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,34 +156,38 @@ class Weights:
 class GenaiModel(EngineModel):
     """A GGUF file or a folder of OpenVINO files in a pipeline."""
 
-    def __init__(self, file: Path, settings: EngineSettings, weights: Weights) -> None:
-        import openvino
+    def __init__(
+        self,
+        file: Path,
+        settings: EngineSettings,
+        weights: Weights,
+        unit: str = CPU,
+        points: Sequence[Point] = (),
+    ) -> None:
         import openvino_genai as engine
 
         self.weights_bytes: int | None = weights.size_bytes
         self.parameter_count: int | None = weights.parameter_count
-        scheduler = engine.SchedulerConfig()
-        scheduler.enable_prefix_caching = False
-        scheduler.max_num_batched_tokens = MOST_TOKENS  # a prompt is one pass, as without a scheduler
-        properties: dict[str, Json] = {
-            "INFERENCE_PRECISION_HINT": COMPUTE_TYPE,
-            "KV_CACHE_PRECISION": settings.kv_cache_type or CACHE_TYPES[0],
-        }
-        if settings.threads is not None:
-            properties["INFERENCE_NUM_THREADS"] = settings.threads
+        properties = pipeline_properties(engine, unit, settings, points)
+        log = LibraryLog((STDOUT,))
         try:
-            self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, scheduler_config=scheduler, **properties)
+            with environment_variable(LOG_LEVEL, INFO), log:
+                self.pipeline: Any = engine.LLMPipeline(str(file), unit, **properties)
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(f"loading {file.name}", error) from error
             raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {_reason(error)}") from error
-        core = openvino.Core()
-        system = {name.lower(): core.get_property(DEVICE, name) for name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE")}
-        capabilities: list[Json] = [*sorted(map(str, core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))]
+        compiled = read_back(log.text, unit)
+        core = import_openvino().Core()
+        system = {name.lower(): core.get_property(unit, name) for name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE")}
+        capabilities: list[Json] = [*sorted(map(str, core.get_property(unit, "OPTIMIZATION_CAPABILITIES")))]
         self.facts: Mapping[str, Json] = {
             "engine": f"openvino-genai {version_of('openvino-genai')}, openvino {version_of('openvino')}",
             "engine_system": {**{name: str(value) for name, value in system.items()}, "capabilities": capabilities},
+            "engine_devices": compiled.get(DEVICES),
             "quantized_type": weights.type,
-            "kv_cache_type": properties["KV_CACHE_PRECISION"],
-            "compute_type": COMPUTE_TYPE,
+            "kv_cache_type": compiled.get(CACHE_TYPE, properties.get(CACHE_TYPE)),
+            "compute_type": compiled.get(PRECISION, properties.get(PRECISION)),
             "num_threads": settings.threads,
             "model_size_bytes": weights.file_bytes,
         }
@@ -159,6 +197,40 @@ class GenaiModel(EngineModel):
 
     def close(self) -> None:
         self.pipeline = None
+
+
+DEVICES, PRECISION, CACHE_TYPE = "EXECUTION_DEVICES", "INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION"
+"""OpenVINO's names of properties."""
+
+
+def pipeline_properties(engine: Any, unit: str, settings: EngineSettings, points: Sequence[Point]) -> dict[str, Any]:
+    """What a pipeline on a device is told."""
+    if unit.startswith(NPU):  # it has neither a scheduler nor a choice of types
+        return {
+            "MAX_PROMPT_LEN": max(point.sequence_length or 1 for point in points),
+            "MIN_RESPONSE_LEN": max(point.new_tokens or 1 for point in points),
+        }
+    scheduler = engine.SchedulerConfig()
+    scheduler.enable_prefix_caching = False
+    scheduler.max_num_batched_tokens = MOST_TOKENS  # a prompt is one pass, as without a scheduler
+    properties: dict[str, Any] = {
+        "scheduler_config": scheduler,
+        PRECISION: COMPUTE_TYPE if unit.startswith(CPU) else GPU_COMPUTE_TYPE,
+        CACHE_TYPE: settings.kv_cache_type or CACHE_TYPES[0],
+    }
+    if settings.threads is not None and unit.startswith(CPU):
+        properties["INFERENCE_NUM_THREADS"] = settings.threads
+    return properties
+
+
+def read_back(log: str, unit: str) -> dict[str, str]:
+    """The properties of the compiled model that a pipeline printed. Raises BenchhouseError if it was compiled for
+    another device."""
+    found = {match["name"]: match["value"].strip() for match in PROPERTY.finditer(log)}
+    devices = [name.strip(" ()") for name in found.get(DEVICES, "").replace(",", " ").split()]
+    if devices and any(name.removesuffix(".0") != unit.removesuffix(".0") for name in devices):
+        raise BenchhouseError(f"requested {unit}, but OpenVINO GenAI compiled the model for {found[DEVICES]}")
+    return found
 
 
 def _reason(error: RuntimeError) -> str:

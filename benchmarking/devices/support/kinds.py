@@ -21,6 +21,9 @@ HOST_FIELDS = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes")
 WHOLE_COMPUTE, WHOLE_MEMORY = ("SPX", "N/A", ""), ("NPS1", "N/A", "")
 """Modes of an AMD GPU that is not partitioned."""
 
+SOFTWARE_RENDERERS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
+"""Words in the names of renderers that run on the CPU."""
+
 FREE = "free_memory_bytes"
 """Name of the reading, and of the fact in which a probe may report it."""
 TOTAL = "device_memory_bytes"
@@ -61,6 +64,11 @@ def device_named(request: str) -> str:
 def processor() -> DeviceKind:
     """The CPU's kind, which every machine has."""
     return next(kind for kind in kinds() if kind.is_processor)
+
+
+def is_software(name: str) -> bool:
+    """Whether the name of a GPU is that of a renderer on the CPU."""
+    return any(word in name.lower() for word in SOFTWARE_RENDERERS)
 
 
 def hardware(device: Device, host: Readings | None = None) -> Hardware:

@@ -133,6 +133,18 @@ class EventTimer(DeviceTimer):
         return round(elapsed_ms * NS_PER_MS)
 
 
+@contextmanager
+def flushed_by_torch(torch: Any, handle: DeviceHandle) -> Iterator[ColdCache]:
+    """`DeviceHandle.cold_cache` for a GPU that torch drives: a tensor larger than the cache is written."""
+    size_bytes = max(FLUSH_FACTOR * (handle.last_level_cache_bytes() or 0), FLUSH_BYTES)
+    buffer = [torch.empty(size_bytes, dtype=torch.uint8, device=handle.torch_name)]
+    try:
+        yield ColdCache(flush=buffer[0].zero_, size_bytes=size_bytes)
+    finally:
+        buffer.clear()
+        handle.empty_cache()
+
+
 def current_gpu(torch: Any, torch_name: str) -> AbstractContextManager[object]:
     """Makes a GPU the thread's current one; does nothing for other devices.
 
@@ -195,15 +207,8 @@ class TorchGpuHandle(WatchedGpuHandle):
     def tracer(self) -> KernelTracer | None:
         return TorchTracer(self._torch, self._index)
 
-    @contextmanager
-    def cold_cache(self) -> Iterator[ColdCache]:
-        size_bytes = max(FLUSH_FACTOR * (self.last_level_cache_bytes() or 0), FLUSH_BYTES)
-        buffer = [self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self.torch_name)]
-        try:
-            yield ColdCache(flush=buffer[0].zero_, size_bytes=size_bytes)
-        finally:
-            buffer.clear()
-            self.empty_cache()
+    def cold_cache(self) -> AbstractContextManager[ColdCache]:
+        return flushed_by_torch(self._torch, self)
 
     def empty_cache(self) -> None:
         with current_gpu(self._torch, self.torch_name):
@@ -248,8 +253,8 @@ class TorchGpuKind(DeviceKind):
         self.check_build(torch, device)
         return TorchGpuHandle(torch_index(torch, device), monitor, torch)
 
-    def watch(self, device: Device) -> DeviceHandle:
-        self.hide_others(device)
+    def watch(self, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
+        self.hide_others(together or (device,))
         return WatchedGpuHandle(self.monitor(device))
 
     def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
@@ -266,8 +271,9 @@ class TorchGpuKind(DeviceKind):
         """A monitor of a device by the vendor's library. Raises BenchhouseError."""
 
     @abstractmethod
-    def hide_others(self, device: Device) -> None:
-        """Make this the only device visible to the process, as number 0. Raises UnsupportedError if that fails."""
+    def hide_others(self, devices: Sequence[Device]) -> None:
+        """Make these the only devices visible to the process, numbered in this order. Raises UnsupportedError if that
+        fails."""
 
     def usable(self, found: Sequence[Device], why_not_torch: str | None) -> tuple[Device, ...]:
         """The GPUs that this process may use, each with the number of GPUs of its model in the machine; or why there

@@ -49,8 +49,12 @@ def runtime_of_device_alias(request: str) -> str | None:
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:
     """Open the device for a runtime: without torch if neither the runtime nor the device needs it."""
     if len(devices := parts(device)) > 1:
-        return open_several(devices, lambda one: open_device(runtime, plugin, one))
-    return plugin.watch(device) if runtime.needs_no_torch else plugin.open(device)
+        return open_several(devices, lambda one: _open_one(runtime, plugin, one, devices))
+    return _open_one(runtime, plugin, device)
+
+
+def _open_one(runtime: Runtime, plugin: DeviceKind, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
+    return plugin.watch(device, together) if runtime.needs_no_torch else plugin.open(device)
 
 
 def check_numbers(runtime: Runtime, mode: Mapping[str, Scalar], numbers: Sequence[int] | None) -> None:

@@ -61,6 +61,9 @@ PACKED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
 """For each operator with packed weights: the inputs with weights, the inputs with scales and zero points, and the
 attribute with the bits."""
 DEFAULT_BITS = 4
+PROVIDERS = frozenset({"cuda", "dml"})
+"""Execution providers of onnxruntime-genai's graphs for GPUs, in its words."""
+SWITCH = re.compile(r"enable_[a-z_]{1,60}")
 MAX_NUMBER, MAX_LAYERS = 10**8, 10_000
 NAME = re.compile(r"[\w.\-/]{0,60}(%d[\w.\-/]{0,60})?")
 """Name of an input or output. onnxruntime-genai replaces `%d` by numbers, so other format specifiers are forbidden."""
@@ -86,8 +89,22 @@ def _are_ids(value: Json) -> bool:
     return _is_number(value) or (isinstance(value, list) and all(_is_number(one) for one in value))
 
 
-def _is_cpu_only(value: Json) -> bool:
-    return value in ([], [{"cpu": {}}])
+def _provider(value: Json) -> str | None:
+    """The execution provider of provider_options, in lower case ("" for the CPU); None if it must not be used. Only
+    switches are accepted as its options, which are not applied: the run's device chooses them."""
+    if value in ([], [{"cpu": {}}]):
+        return ""
+    if not isinstance(value, list) or len(value) != 1 or not isinstance(value[0], dict) or len(value[0]) != 1:
+        return None
+    ((name, options),) = value[0].items()
+    are_switches = isinstance(options, dict) and all(
+        SWITCH.fullmatch(key) and state in ("0", "1", True, False) for key, state in options.items()
+    )
+    return name.lower() if are_switches and name.lower() in PROVIDERS else None
+
+
+def _is_known_provider(value: Json) -> bool:
+    return _provider(value) is not None
 
 
 def _is_window(value: Json) -> bool:
@@ -119,7 +136,7 @@ ALLOWED: Keys = {
                 **dict.fromkeys(("intra_op_num_threads", "inter_op_num_threads"), _is_number),
                 **dict.fromkeys(("log_severity_level", "log_verbosity_level"), _is_number),
                 **dict.fromkeys(("enable_cpu_mem_arena", "enable_mem_pattern"), _is_number),
-                "provider_options": _is_cpu_only,
+                "provider_options": _is_known_provider,
             },
         },
     },
@@ -163,7 +180,10 @@ def describe_genai(folder: Path) -> dict[str, Json]:
     check_same_folder(folder / GENAI_CONFIG, file)
     vocabulary = _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size")
     graph = _describe_graph(folder / file)
+    options = model["decoder"].get("session_options", {})
+    provider = _provider(options.get("provider_options", []))
     return {
+        **({"provider": provider} if provider else {}),
         "model_type": model["type"],
         "vocab_size": vocabulary,
         "max_position_embeddings": positive_integer(model.get("context_length")),
@@ -232,9 +252,10 @@ def _check_keys(value: Any, allowed: Keys, where: str) -> None:
             raise FormatError(f"{path:.120} is not allowed: remove it, or export the model for cpu")
         if isinstance(check, Mapping):
             _check_keys(entry, check, path)
-        elif check is _is_cpu_only and not check(entry):
+        elif check is _is_known_provider and not check(entry):
             raise FormatError(
-                f"{path} names {entry!r:.60}, but runtime onnxruntime-genai runs on the CPU: export the model for cpu"
+                f"{path} names {entry!r:.60}: export the model for cpu, {' or '.join(sorted(PROVIDERS))}, without "
+                "options other than switches"
             )
         elif not check(entry):
             raise FormatError(f"{path}: invalid value {entry!r:.60}")

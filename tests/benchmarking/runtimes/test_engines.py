@@ -26,6 +26,7 @@ from benchmarking.core.records import Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes import llamacpp
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build, write
+from benchmarking.runtimes.support.engines.llama_model import ON_CPU, LlamaModel, check_parameters
 from benchmarking.runtimes.support.engines.options import EngineSettings
 from benchmarking.runtimes.support.engines.session import Arrivals
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
@@ -327,11 +328,12 @@ def test_llama_cpp_offloads_nothing_to_a_gpu_that_its_build_may_have(given: Path
     defaults = xllamacpp.CommonParams()
     assert (defaults.n_gpu_layers, defaults.no_op_offload, defaults.no_kv_offload) == (-1, False, False)
     server = llamacpp.InProcessServer.__new__(llamacpp.InProcessServer)
-    llamacpp._Model.__init__(server, given, EngineSettings(), [POINT])
+    LlamaModel.__init__(server, given, EngineSettings(), [POINT])
+    server.placed = ON_CPU
     parameters = server._parameters(given, None)
     assert (parameters.n_gpu_layers, parameters.no_op_offload, parameters.no_kv_offload) == (0, True, True)
     with pytest.raises(BenchhouseError, match=r"requested the CPU, but llama.cpp offloads operators, -1 layers"):
-        llamacpp._check_offload(-1, op_offload=True, kv_offload=False)
+        check_parameters(-1, ON_CPU, op_offload=True, kv_offload=False)
 
 
 def test_a_users_gguf_file_is_measured_by_the_command_and_its_facts_are_stored(given: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Workload
 from benchmarking.runtimes import llamacpp
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build
+from benchmarking.runtimes.support.engines.llama_cpp_python import PythonBinding
 from benchmarking.runtimes.support.engines.options import EngineSettings
 from tests.helpers.engines import CPU, POINT, called, opened, prompts_at
 
@@ -91,5 +92,5 @@ def test_speculative_decoding_is_refused_with_the_reason(options: dict[str, str]
 def test_file_llama_cpp_cannot_load_is_one_line(tmp_path: Path, llama: Workload) -> None:
     gguf_build(llama, "F32")[1](tmp_path)
     of_wide_heads = EngineSettings(kv_cache_type="q8_0")
-    with pytest.raises(BenchhouseError, match=r"^llama\.cpp does not load model\.gguf with these settings: .+\Z"):
-        llamacpp.PythonBinding(tmp_path / "model.gguf", of_wide_heads, [POINT], None, has_token_ids=True)
+    with pytest.raises(BenchhouseError, match=r"^llama\.cpp cannot load model\.gguf with these settings: .+\Z"):
+        PythonBinding(tmp_path / "model.gguf", of_wide_heads, [POINT])

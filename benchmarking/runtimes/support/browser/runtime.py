@@ -23,7 +23,7 @@ from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Rebuild
-from benchmarking.devices.support.kinds import has, kind_of, names_with, processor
+from benchmarking.devices.support.kinds import has, is_software, kind_of, names_with, processor
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
 from benchmarking.runtimes.support.onnxruntime.runtime import num_threads
@@ -132,9 +132,6 @@ def check_threads(requested: int, verified: Mapping[str, Json]) -> None:
         raise BenchhouseError(f"requested {requested} threads, but ONNX Runtime Web uses {verified['num_threads']}")
 
 
-SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
-"""Words in the architecture or description of software renderers, for browsers that do not flag them."""
-
 FLOAT16_FEATURE = "shader-f16"
 ADAPTER_NAMES = ("vendor", "architecture", "device", "description")
 """Texts that identify a page's adapter; a browser may leave any of them empty."""
@@ -163,8 +160,9 @@ class Adapter:
     @property
     def is_software(self) -> bool:
         """Whether it runs on the CPU."""
-        names = f"{self.architecture} {self.description}".lower()
-        return self.is_fallback or any(word in names for word in SOFTWARE_WORDS)
+        return self.is_fallback or is_software(
+            f"{self.architecture} {self.description}"
+        )  # some browsers do not flag it
 
     @property
     def label(self) -> str:

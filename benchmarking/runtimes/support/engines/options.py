@@ -65,6 +65,25 @@ LORA = Option(
     is_filled_in=False,
 )
 
+GPU_LAYERS = Option(
+    name="gpu_layers",
+    help="number of layers that the engine computes on the GPU, the output counted as one; the others stay on the CPU",
+    default="all on a GPU",
+    is_filled_in=False,
+)
+SPLIT_MODE = Option(
+    name="split_mode",
+    help="how an engine splits a model over several GPUs: by layers or by rows of the weights",
+    values=("layer", "row"),
+    is_filled_in=False,
+)
+TENSOR_SPLIT = Option(
+    name="tensor_split",
+    help="shares of a model on each of several GPUs, such as 3,1; the first GPU of --device is the main one",
+    default="by free memory",
+    is_filled_in=False,
+)
+
 COMMON = (
     CONTEXT_DEPTH,
     KV_CACHE_TYPE,
@@ -77,7 +96,7 @@ COMMON = (
     LORA,
 )
 """All options: an engine declares those it has, and gives a reason for each of the others."""
-NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1}
+NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1, GPU_LAYERS.name: 0}
 """Integer options with their minimum."""
 FILES = (LORA.name,)
 """Options that name a file or folder."""
@@ -119,6 +138,10 @@ class EngineSettings:
     lora: str | None = None
     quantization: str | None = None
     """The name of the quantized type; None for floating point."""
+    gpu_layers: int | None = None
+    """None for the engine's default: all on a GPU."""
+    split_mode: str = SPLIT_MODE.values[0]
+    tensor_split: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, cell: Cell) -> EngineSettings:
@@ -143,12 +166,26 @@ class EngineSettings:
             has_prefix_cache=text(PREFIX_CACHE) == ON,
             lora=text(LORA),
             quantization=text(QUANTIZATION),
+            gpu_layers=number(GPU_LAYERS),
+            split_mode=text(SPLIT_MODE) or SPLIT_MODE.values[0],
+            tensor_split=shares(text(TENSOR_SPLIT) or ""),
         )
 
     @property
     def is_speculative(self) -> bool:
         """Whether tokens are proposed and then verified."""
         return self.draft_model is not None or self.ngram_lookup > 0
+
+
+def shares(given: str) -> tuple[float, ...]:
+    """The numbers in a value of --tensor-split. Raises UsageError."""
+    try:
+        found = tuple(float(word) for word in given.split(",")) if given else ()
+    except ValueError:
+        found = (-1.0,)
+    if any(not 0 <= share < float("inf") for share in found) or (found and not sum(found)):
+        raise UsageError(f"--tensor-split {given}: expected one share for each GPU, such as 3,1")
+    return found
 
 
 def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -161,6 +198,7 @@ def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[st
         is_off = name in (CONTEXT_DEPTH.name, NGRAM_LOOKUP.name) and chosen == 0
         if not is_off and (name == QUANTIZATION.name or defaults.get(name) != chosen):
             settings[name] = chosen
+    shares(str(settings.get(TENSOR_SPLIT.name) or ""))
     for name in FILES:
         if name in settings and not Path(str(settings[name])).expanduser().exists():
             raise UsageError(f"{_flag(name)} {settings[name]}: no such file or folder")

@@ -6,18 +6,20 @@ loads it (`load`).
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make, combined_facts
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
-from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.model_contracts import Modality
-from benchmarking.core.plugins import is_installed
+from benchmarking.core.plugins import are_all_assumed, is_installed
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.support.kinds import has, processor
+from benchmarking.devices.support.kinds import has, names_with, processor
+from benchmarking.runtimes.support.engines.availability import why_not_available
 from benchmarking.runtimes.support.engines.options import (
     COMMON,
     QUANTIZATION,
@@ -29,6 +31,10 @@ from benchmarking.runtimes.support.engines.session import EngineModel, EngineSes
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
 
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+"""cuBLAS and cuDNN use no TF32 if it is 0, whatever a program asks for."""
+PROCESSOR = "CPU"
+"""The unit of a kind of device that is the machine's processor."""
 NO_TOKENIZER: Mapping[Modality, str] = {
     "text": f"{NOT_SUPPORTED}: the prompts are token ids; the vocabulary in an engine's file is not read"
 }
@@ -51,15 +57,24 @@ def draft_workload(cell: Cell) -> Workload | None:
 
 
 def check_device(engine: str, device: Device, facts: Mapping[str, Json]) -> None:
-    """Raise BenchhouseError if an engine says that it computes on the CPU where a GPU was requested, or the reverse.
-    Some engines report no device; they are told which one to use."""
+    """Raise BenchhouseError if an engine says that it computes on the CPU where a GPU was requested, or the reverse:
+    `device` of its `engine_system`. llama.cpp says it in other words, which its runtime checks."""
     system = facts.get("engine_system")
     found = system.get("device") if isinstance(system, dict) else None
     if found is None:
         return
-    requests_cpu = has(device.type, lambda kind: kind.is_processor)
+    requests_cpu = has(device.type, lambda kind: kind.is_processor) or device.selector.endswith(f":{PROCESSOR}")
     if requests_cpu != (processor().name in str(found).lower()):
         raise BenchhouseError(f"requested {device.selector}, but {engine} computes on {found}")
+
+
+def turn_off_tf32(cell: Cell) -> None:
+    """Make NVIDIA's libraries compute float32 products in float32. Must be called before the driver starts.
+
+    llama.cpp allows TF32 for them (ggml-cuda.cu: CUBLAS_TF32_TENSOR_OP_MATH), and no engine has a setting for it.
+    """
+    if cell.precision == "float32" and has(cell.device.type, lambda kind: kind.has_tf32):
+        os.environ[TF32_OVERRIDE] = "0"
 
 
 class GenerativeEngine(Runtime):
@@ -86,19 +101,35 @@ class GenerativeEngine(Runtime):
         absent = [name for name in self.modules if not is_installed(name)]
         return f'not installed: {", ".join(absent)}: pip install "benchhouse[{self.name}]"' if absent else None
 
+    def drives(self, kind: DeviceKind) -> bool:
+        """Whether the engine has a backend for accelerators of this kind. By default it runs on CPUs only."""
+        return False
+
+    def why_not_here(self, device: Device) -> str | None:
+        """None, or why the installed library cannot use an accelerator. Asks the library, in a process of its own in
+        which only this device is visible (`availability`)."""
+        return None
+
     def why_not_on(self, device: Device) -> str | None:
-        """None, or why it does not run on this kind of device. By default it runs on CPUs only."""
-        if has(device.type, lambda kind: kind.is_processor):
+        if has(device.type, lambda kind: kind.is_processor or self.drives(kind)):
             return None
-        return f"runtime {self.name} runs on the CPU, not on {device.type}"
+        accelerators = names_with(lambda kind: not kind.is_processor and self.drives(kind))
+        where = " or ".join(("the CPU", *accelerators))
+        return f"runtime {self.name} runs on {where}, not on {device.type}"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         return (
             self.why_not_on(device)
             or self._why_not_task(workload)
             or (self._why_not_file(workload) if workload.source == "file" else self._why_not_model(workload))
-            or self._why_not_precision(workload, precision)
+            or self._why_not_precision(workload, precision, device)
+            or self._why_not_available(device)
         )
+
+    def _why_not_available(self, device: Device) -> str | None:
+        if are_all_assumed() or has(device.type, lambda kind: kind.is_processor):
+            return None
+        return why_not_available(self.name, device)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         declared = {option.name for option in self.declared_options}
@@ -133,6 +164,7 @@ class GenerativeEngine(Runtime):
 
         is_file = cell.workload.source == "file"
         processing = Processing(why_not=NO_TOKENIZER) if is_file else open_processing(cell.workload, stage)
+        turn_off_tf32(cell)
         model = self.load(cell, self.model_path(cell), stage, points)
         check_device(self.name, cell.device, model.facts)
         return EngineSession(cell, model, processing)
@@ -177,10 +209,14 @@ class GenerativeEngine(Runtime):
             return None
         return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
 
-    def _why_not_precision(self, workload: Workload, precision: Precision) -> str | None:
+    def floats_on(self, device: Device) -> tuple[Precision, ...]:
+        """The floating-point precisions on a device."""
+        return self.float_precisions
+
+    def _why_not_precision(self, workload: Workload, precision: Precision, device: Device) -> str | None:
         is_file = workload.source == "file"
         file_only = (*self.given_floats, *self.given_types.values()) if is_file else ()
-        offered = tuple(dict.fromkeys((*self.float_precisions, *file_only, *self.quantized.values())))
+        offered = tuple(dict.fromkeys((*self.floats_on(device), *file_only, *self.quantized.values())))
         if precision not in offered:
             return f"runtime {self.name} supports {', '.join(offered)}, not {precision}"
         stored = workload.config.get("precision") if is_file else None

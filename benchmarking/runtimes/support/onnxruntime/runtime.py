@@ -26,6 +26,11 @@ from benchmarking.runtimes.support.onnxruntime import libraries
 
 DEVICES = "benchmarking.devices"
 IO_MODE = Option(name="io_mode", help="memory that holds a call's inputs and outputs", values=("device", "host"))
+PROVIDER = Option(
+    name="provider",
+    help="execution provider of ONNX Runtime, such as directml on Windows",
+    default="the device's own",
+)
 CPU = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""
 ASSIGNMENT = "session.record_ep_graph_assignment_info"

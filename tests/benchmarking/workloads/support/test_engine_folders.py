@@ -114,7 +114,8 @@ OPTIONS = ("model", "decoder", "session_options")
             "model.decoder.session_options.custom_ops_library is not allowed: remove it",
         ),
         (edited(*OPTIONS, "enable_profiling", value="out"), "enable_profiling is not allowed"),
-        (edited(*OPTIONS, "provider_options", value=[{"cuda": {}}]), "names .*cuda.*: export the model for cpu"),
+        (edited(*OPTIONS, "provider_options", value=[{"mine": {}}]), "names .*mine.*: export the model for cpu, cuda"),
+        (edited(*OPTIONS, "provider_options", value=[{"cuda": {"library": "x.so"}}]), "options other than switches"),
         (edited(*OPTIONS, "provider_options", value=[{"cpu": {"library": "x.so"}}]), "provider_options names"),
         (edited("model", "vision", value={}), "model.vision is not allowed"),
         (edited("engine", value={}), "engine is not allowed"),
@@ -181,3 +182,13 @@ def test_a_weights_folder_with_openvino_files_is_still_a_weights_folder(tmp_path
     assert engine_folder.is_ir_folder(tmp_path)
     (tmp_path / "model.safetensors").touch()
     assert not engine_folder.is_ir_folder(tmp_path)
+
+
+def test_a_graph_exported_for_a_gpu_is_run_there_only(folder: Path) -> None:
+    from benchmarking.runtimes.onnxruntime_genai import PLUGIN
+    from tests.helpers.engines import CPU
+
+    edited(*OPTIONS, "provider_options", value=[{"cuda": {"enable_cuda_graph": "0"}}])(folder)
+    workload = resolve(str(folder))
+    assert workload.config["provider"] == "cuda"
+    assert "is exported for cuda, not for cpu: export it again" in str(PLUGIN.supports(CPU, workload, "int4"))
