@@ -74,6 +74,13 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
+def visible_except_space(text: str) -> str:
+    """The text with escaped control characters, except tabs and line ends of any system."""
+    if text.isprintable():
+        return text
+    return "".join(each if each in "\t\r\n" else _escape(each) for each in text)
+
+
 def wrapped(text: str, width: int | None) -> str:
     """The text wrapped at `width` columns (None: unwrapped), with escaped control characters.
 

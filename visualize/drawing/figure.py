@@ -7,10 +7,11 @@ Both take the words, order, colours and crosses from here, and add none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import groupby
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
+from benchmarking.core.text import visible_lines
 from visualize.drawing.scales import Axis
 
 T = TypeVar("T")
@@ -258,6 +259,20 @@ class NotDrawn:
 def one_line(text: str) -> str:
     """A title of several lines as one."""
     return text.replace("\n", ", ", 1).replace("\n", " ") if text.endswith("is better") else text.replace("\n", " ")
+
+
+def shown(part: T) -> T:
+    """A figure, or a part of one, with escaped control characters in its texts, except line ends."""
+    changed: Any = part
+    if isinstance(part, str):
+        changed = visible_lines(part)
+    elif isinstance(part, tuple):
+        changed = tuple(map(shown, part)) if any(not isinstance(one, int | float) for one in part) else part
+    elif is_dataclass(part) and not isinstance(part, type):
+        values = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
+        new = {name: text for name, value in values.items() if (text := shown(value)) != value}
+        changed = replace(part, **new) if new else part
+    return cast(T, changed)
 
 
 def _marks(figure: Figure) -> Iterator[Mark]:

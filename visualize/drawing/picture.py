@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from visualize.drawing.figure import Block, Entry, Figure, Line, Mark, Note, Panel, Rule
+from visualize.drawing.figure import Block, Entry, Figure, Line, Mark, Note, Panel, Rule, shown
 from visualize.drawing.layout import finish, new_figure, wrap
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import (
@@ -35,6 +35,7 @@ LETTER_IN = 0.078
 
 def picture(figure: Figure) -> matplotlib.figure.Figure:
     """The figure, drawn. Artists are labelled by role and series: "_line 128", "_valid 128", "_band 128"."""
+    figure = shown(figure)
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
     heights = [

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.text import Text
 
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
@@ -14,7 +15,7 @@ from visualize.drawing.figure import Figure
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
 from visualize.pages import vega
-from visualize.pages.site import STATIC
+from visualize.pages.site import STATIC, environment
 
 DRAWN = (
     *("latency_vs_batch_size", "hardware_comparison", "runtime_comparison", "hardware_speedup", "pareto_front"),
@@ -102,3 +103,19 @@ def test_the_style_sheet_has_the_colours_of_image_files(theme):
 
 def test_every_marker_of_image_files_has_an_outline_on_pages():
     assert set(vega.SHAPES) == set(style.MARKERS)
+
+
+CONTROLS = "\x1b[31m\x07\x9b\u202egnp\u2066x\u2069"
+
+
+def test_control_characters_and_changes_of_direction_are_shown_as_escapes(shared_warehouse, charts_of):
+    charts_of(make_run(model_id=f"m{CONTROLS}"))
+    chart = charts()["latency_vs_batch_size"]
+    (figure,) = chart.draw(chart.rows(shared_warehouse, Selection()))
+    image = picture(figure)
+    written = "".join(text.get_text() for text in image.findobj(Text))
+    page = environment().from_string("{{ text }}").render(text=f"m{CONTROLS}\tSELECT\r\n1")
+    for text in (written, page):
+        assert set(CONTROLS) & set(text) <= set("[31mgnpx")
+        assert r"m\x1b[31m\x07\x9b\u202egnp\u2066x\u2069" in text.replace("\n", "")
+    assert page.endswith("\tSELECT\r\n1")  # white space stays

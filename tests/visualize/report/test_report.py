@@ -272,6 +272,20 @@ def test_both_sides_of_a_comparison_are_in_the_table(store, report):
     assert sorted(sides[2:]) == ["A", "A", "B", "B"]
 
 
+CONTROLS = "\x1b[31m\x07\x9b\u202egnp\u2066x\u2069"
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+def test_control_characters_and_changes_of_direction_are_shown_as_escapes(store, report, name):
+    store(
+        make_run(model_id=f"m{CONTROLS}", **SMALL),
+        each(make_run(**SMALL), status="failed", error=CONTROLS, metrics={}),
+    )
+    text = report(name=name)
+    assert set(CONTROLS) & set(text) == set("[31mgnpx")
+    assert "m\\x1b" in text
+
+
 @pytest.mark.parametrize("name", ["r.html", "r.md"])
 def test_html_and_scripts_in_names_are_escaped(store, report, name):
     store(make_run(model_id=HOSTILE, **SMALL), each(make_run(**SMALL), status="failed", error=HOSTILE, metrics={}))
