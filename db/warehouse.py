@@ -371,10 +371,8 @@ class Warehouse:
         return self.change(lambda connection: self._ingest_files(connection, files))
 
     def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> list[int]:
-        """Store the runs of files in place of stored ones, all or none; returns how many of each file were new.
-
-        A new run must not have the id of a replaced one. Raises like `ingest_files`.
-        """
+        """Store the runs of files in place of stored ones in one transaction; returns how many of each file were new.
+        Raises like `ingest_files`, and then the stored ones are as before."""
 
         def work(connection: DuckDB) -> list[int]:
             removal.remove(connection, run_ids)

@@ -232,10 +232,7 @@ def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
 def _replace(warehouse: Warehouse, files: Sequence[FileRuns]) -> Sequence[int]:
     """Store the runs of files in place of what was imported from them before."""
     known = warehouse.imported_from([file.source_sha256 for file in files if file.source_sha256])
-    if not {run.run_id for file in files for run in file.runs} & set(known):
-        return warehouse.replace_runs(known, files)
-    warehouse.remove_runs(known)  # DuckDB cannot delete and insert a key in one transaction
-    return warehouse.ingest_files(files)
+    return warehouse.replace_runs(known, files)
 
 
 def _new_runs(arguments: argparse.Namespace, files: Sequence[FileRuns], counts: Sequence[int]) -> Sequence[int]:
@@ -290,6 +287,11 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
         note(
             f"{NAME}: {_counted(unnamed, 'run')} of a model that the file does not name, each file with a series of "
             "its own: name it with --model-id (and --replace, to correct what was stored)"
+        )
+    if unstated := sum(one.doubts.get("engine_not_stated", 0) for one in imported):
+        note(
+            f"{NAME}: {_counted(unstated, 'load')} of a server whose engine the file does not name, all counted as "
+            "one: name it with --runtime"
         )
     print(_total(outcomes) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
 

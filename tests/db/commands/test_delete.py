@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.records import dumps
 from db.commands import annotate, delete, import_results
 from db.setup_benchmark_db import main as setup
@@ -36,6 +37,17 @@ def test_a_file_is_read_again_with_other_flags_in_place_of_what_was_stored(datab
     assert run(import_results, database, LOAD, "--replace", "--precision", "bfloat16", "--runtime", "sglang") == 0
     assert len(rows(database)) == 2
     assert "new: 1 run" in capsys.readouterr().out
+
+
+def test_what_was_stored_stays_if_its_replacement_cannot_be_stored(database, monkeypatch):
+    assert run(import_results, database, LOAD) == 0
+
+    def full(*_):
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(Warehouse, "_ingest_files", full)
+    assert run(import_results, database, LOAD, "--replace") == 1
+    assert rows(database) == [("base", "server", "unknown")]
 
 
 def test_the_runs_of_a_selection_are_shown_and_deleted_after_a_yes(database, capsys, monkeypatch):
