@@ -99,6 +99,8 @@ point's axes as `REQUEST_RATE`."""
 REQUEST_RATE = "request_rate"
 SCENARIO = "scenario"
 """The key of an MLPerf scenario in `Cell.runtime_mode`: single-stream, multi-stream, offline or server."""
+SERVER = "server"
+"""The runtime of a load on a server whose engine is not stated."""
 MAX_REQUESTS = 200_000
 """Maximum requests per level and repetition, which are held in memory at about 1 kB each with 64 tokens."""
 MAX_ARRIVALS = 4_000_000

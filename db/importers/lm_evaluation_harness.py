@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Point, Result, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import SERVER, server_host
+from db.importers.support.serving import server_host
 
 PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
 ARGUMENT = re.compile(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from benchmarking.core.records import Json
+from benchmarking.core.records import SERVER, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 from db.importers.support.serving import (
-    SERVER,
     client_result,
     device_count,
     engine_not_stated,

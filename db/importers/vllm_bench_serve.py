@@ -18,7 +18,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
-from benchmarking.core.records import NOT_APPLICABLE, Json, Requests, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import split_arguments
@@ -35,7 +35,6 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
-    SERVER,
     Sent,
     client_result,
     device_count,

@@ -6,11 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
+from benchmarking.core.records import REQUEST_RATE, SERVER, Point
 from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.scales import number
 
@@ -20,7 +22,25 @@ NO_VALUE = "without this metric"
 
 def cell(row: Row) -> str:
     """The device, runtime and precision of a row, separated by SEPARATOR."""
-    return SEPARATOR.join((device(row), row["runtime"], row["precision"]))
+    return SEPARATOR.join((device(row), row["runtime"], precision(row)))
+
+
+def precision(row: Row) -> str:
+    """The precision; the quantization if that is what the weights have instead: "Q4_K - Medium"."""
+    quantization = settings_of(row).get("quantization") if row["precision"] == "other" else None
+    return str(quantization or row["precision"])
+
+
+def settings_of(row: Row) -> Mapping[str, object]:
+    """The runtime settings of a row, stored as JSON or read already."""
+    mode = row.get("runtime_mode") or {}
+    found: Mapping[str, object] = json.loads(mode) if isinstance(mode, str) else mode
+    return found
+
+
+def engine(row: Row) -> str:
+    """The runtime; in words for a server whose engine is not known."""
+    return "not stated" if row["runtime"] == SERVER else str(row["runtime"])
 
 
 def device(row: Row) -> str:
@@ -51,7 +71,25 @@ def axis(name: str, value: float | None) -> str:
     """A value on an axis in words: "sequence 128", "image 224 px", "5 s of audio"."""
     if value is None:
         return f"no {name.replace('_', ' ')}"
-    return AXES[name].in_words(value) if name in AXES else f"{name}={value}"
+    if name in AXES:
+        return AXES[name].in_words(value)
+    return OTHER_AXES[name].format(value) if name in OTHER_AXES else f"{name.replace('_', ' ')} {value:g}"
+
+
+OTHER_AXES: Mapping[str, str] = {
+    REQUEST_RATE: "{:g} requests/s",
+    "num_prompts": "{:,g} requests",
+    "tokens_per_request": "{:,g} tokens a request",
+    **dict.fromkeys(("input_tokens_mean", "mean_input_tokens"), "{:,g} input tokens on average"),
+    "mean_output_tokens": "{:,g} output tokens on average",
+    "depth": "after {:,g} tokens",
+}
+"""Axis of load tests and of other tools -> template of a value in words."""
+
+
+def short_point(whole: Point) -> str:
+    """A point in short: "b1 s128 n16", and further axes in words: "b1 n16, 4 requests/s"."""
+    return ", ".join([replace(whole, axes={}).label, *(axis(name, one) for name, one in sorted(whole.axes.items()))])
 
 
 def axis_title(name: str) -> str:

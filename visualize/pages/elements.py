@@ -11,6 +11,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import number, visible
 from db.values import heading
+from visualize.drawing.words import short_point
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -162,8 +163,8 @@ def tone_of(word: str) -> Tone:
 
 
 def point_text(row: Mapping[str, Any]) -> str:
-    """The label of a result's point: "b1 s128"."""
-    return Point.from_columns(row).label
+    """A result's point: "b1 s128", "b1 n16, 4 requests/s"."""
+    return short_point(Point.from_columns(row))
 
 
 def time_text(moment: datetime | None) -> str:

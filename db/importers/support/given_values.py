@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -36,7 +36,10 @@ class GivenValues:
             return tagged
         changed = self._changed(tagged)
         dated = changed if self.started_at is None else _at(changed, self.started_at)
-        return _renamed(dated, canonical_hash(values))
+        settled = {"engine_not_stated"} if self.runtime is not None else set()
+        settled |= {"undated"} if self.started_at is not None else set()
+        certain = replace(dated, results=tuple(_without_doubts(one, settled) for one in dated.results))
+        return _renamed(certain, canonical_hash(values))
 
     def _values(self) -> dict[str, Json]:
         values: dict[str, Json] = {
@@ -92,7 +95,7 @@ class GivenValues:
 
 
 def _at(run: Run, time: datetime) -> Run:
-    """The run moved to that time, with the same duration, and without the doubt about its date."""
+    """The run moved to that time, with the same duration."""
     duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
     try:
         finished = time + duration
@@ -103,8 +106,12 @@ def _at(run: Run, time: datetime) -> Run:
 
 
 def _result_at(result: Result, time: str) -> Result:
-    doubts = tuple(doubt for doubt in result.doubts if doubt.kind != "undated")
-    return replace(result, doubts=doubts, samples=tuple(replace(one, started_at=time) for one in result.samples))
+    return replace(result, samples=tuple(replace(one, started_at=time) for one in result.samples))
+
+
+def _without_doubts(result: Result, kinds: Collection[str]) -> Result:
+    """The result without these doubts, which say that the file does not state a value that the user gave."""
+    return replace(result, doubts=tuple(doubt for doubt in result.doubts if doubt.kind not in kinds))
 
 
 def _renamed(run: Run, words: str) -> Run:

@@ -33,6 +33,7 @@ from benchmarking.core.records import (
     LOOP,
     NOT_APPLICABLE,
     REQUEST_RATE,
+    SERVER,
     Doubt,
     Json,
     Point,
@@ -453,8 +454,6 @@ def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Valu
 
 
 ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
-SERVER = "server"
-"""The runtime of a server whose engine the file does not state."""
 
 
 def engine_name(tool: str | None) -> str:

@@ -36,6 +36,8 @@ def test_a_file_is_read_again_with_other_flags_in_place_of_what_was_stored(datab
     assert rows(database) == [("base", "sglang", "bfloat16"), ("m", "server", "unknown")]
     assert run(import_results, database, LOAD, "--replace", "--precision", "bfloat16", "--runtime", "sglang") == 0
     assert len(rows(database)) == 2
+    doubted = "SELECT count(*) AS n FROM benchmark_results WHERE list_contains(doubts, 'engine_not_stated')"
+    assert rows(database, doubted) == [(1,)]  # of the other file: the user named the engine of this one
     assert "new: 1 run" in capsys.readouterr().out
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
@@ -22,7 +23,6 @@ from visualize.pages.elements import (
     Heading,
     Link,
     headings,
-    point_text,
     text_cell,
     time_text,
 )
@@ -103,9 +103,9 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     models = tuple(row["model_id"] for row in data.warehouse.query(MODELS).dicts())
     model = _chosen(parameters.model, models, _most_measured(data), "model")
     rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
-    points = tuple(dict.fromkeys(map(point_text, rows)))
+    points = tuple(dict.fromkeys(Point.from_columns(row).label for row in rows))
     point = _chosen(parameters.point, points, points[0] if points else None, "point")
-    shown = [row for row in rows if point_text(row) == point]
+    shown = [row for row in rows if Point.from_columns(row).label == point]
     names = _names(shown)
     real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
     baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
@@ -139,7 +139,7 @@ def _chosen(given: str | None, known: Sequence[str], default: str | None, what: 
 
 def _names(rows: Sequence[Row]) -> list[str]:
     """Unique names of rows: device, runtime and precision, and further facts if necessary."""
-    plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {row['precision']}" for row in rows]
+    plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {words.precision(row)}" for row in rows]
     facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in rows]
     return distinct_names(plain, facts, " · ")
 
@@ -150,9 +150,10 @@ def _settings(row: Row) -> str:
 
 
 def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
-    if not rows:
-        return None
-    shown = list(zip(names, rows, strict=True))[:MOST_BARS]
+    timed = [(name, row) for name, row in zip(names, rows, strict=True) if row["latency_median_ms"] is not None]
+    if not timed:
+        return None  # imports may state a throughput or a score alone
+    shown = timed[:MOST_BARS]
     elements: list[Element] = []
     for place, (name, row) in enumerate(shown):
         value = float(row["latency_median_ms"])
@@ -190,7 +191,7 @@ def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) ->
     real = {
         name: drawable({**row, **{key: row[column] for key, column in latency.items()}})
         for name, row in zip(names, rows, strict=True)
-        if not row["simulated"]
+        if not row["simulated"] and row["latency_median_ms"] is not None
     }
     best = clear_winner(list(real.values()), "lower")
     if best is None or baseline not in real or best is real[baseline] or trust(real[baseline]) != "valid":
@@ -209,7 +210,8 @@ def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str |
     lines = []
     for row, name, line in zip(rows, names, cells, strict=True):
         link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
-        times = None if base is None or row["simulated"] else f"{base / row['latency_median_ms']:.2f}x"
+        median_ms = row["latency_median_ms"]
+        times = None if base is None or not median_ms or row["simulated"] else f"{base / median_ms:.2f}x"
         lines.append((text_cell(name, link=link), text_cell(times), *line, text_cell(time_text(row["started_at"]))))
     return Grid(
         headings=(

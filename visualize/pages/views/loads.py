@@ -117,7 +117,7 @@ def _cells(row: dict[str, Any]) -> tuple[Cell, ...]:
         text_cell(time_text(row["started_at"])),
         text_cell(row["model_id"], link=Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))),
         text_cell(row["device_name"] or row["device"]),
-        text_cell(row["runtime"]),
+        text_cell(words.engine(row)),
         text_cell(kind_of(json.loads(row["runtime_mode"]))),
         text_cell(f"{row['measured']}/{row['levels']}" if row["levels"] else None, hint="measured / planned"),
         number_cell(row["most_requests"]),

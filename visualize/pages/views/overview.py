@@ -15,6 +15,7 @@ from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import percent_change
+from visualize.drawing import words
 from visualize.pages.elements import (
     Cell,
     Grid,
@@ -63,7 +64,7 @@ WITH newest AS (
     FROM benchmark_results WHERE run_id IN (SELECT run_id FROM newest) GROUP BY run_id
 )
 SELECT
-    run_id, started_at, model_id, device, runtime, precision, status, git_commit,
+    run_id, started_at, model_id, device, runtime, runtime_mode, precision, status, git_commit,
     coalesce(results, 0) AS results, coalesce(measured, 0) AS measured, coalesce(doubtful, 0) AS doubtful
 FROM newest LEFT JOIN counts USING (run_id)
 ORDER BY started_at DESC, run_id DESC
@@ -158,7 +159,7 @@ def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         text_cell(time_text(row["started_at"])),
         text_cell(row["model_id"], link=run_link(row["run_id"])),
-        *(text_cell(row[name]) for name in ("device", "runtime", "precision")),
+        *(text_cell(one) for one in (row["device"], row["runtime"], words.precision(row))),
         state_cell(row["status"]),
         text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
         text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
@@ -282,7 +283,7 @@ def _card(history: History) -> Card:
     about = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
     return Card(
         title=str(history.subject["model_id"]),
-        about=" · ".join([*(str(word) for word in about if word), history.point.label]),
+        about=" · ".join([*(str(word) for word in about if word), words.short_point(history.point)]),
         value=f"{number(values[-1])} {metric.unit}",
         spark=spark(values, metric.unit),
         change=None if newest is None else change_text(newest),

@@ -12,7 +12,18 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from db.analysis.selection import Selection
-from visualize.pages.elements import Cell, Choice, Grid, Heading, Link, number_cell, point_text, text_cell, time_text
+from visualize.drawing import words
+from visualize.pages.elements import (
+    Cell,
+    Choice,
+    Grid,
+    Heading,
+    Link,
+    number_cell,
+    point_text,
+    text_cell,
+    time_text,
+)
 from visualize.pages.parameters import query
 from visualize.pages.result_rows import (
     COLUMNS,
@@ -46,7 +57,10 @@ Row = Mapping[str, Any]
 State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out"]
 
 PAGE_ROWS = 50
-SUBJECT = ("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "precision", "simulated")
+SUBJECT = (
+    *("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "runtime_mode"),
+    *("precision", "simulated"),
+)
 """Columns of the setup. Only these and the columns of point and metrics are read, of about 150."""
 FILTERS = """
     ($family IS NULL OR architecture_type = $family)
@@ -272,9 +286,6 @@ def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
 def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
     """All columns by name."""
 
-    def text(name: str) -> Column:
-        return Column(heading=name, cell=lambda row: text_cell(row[name]), order=(name,))
-
     numbers = dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"])
     return {
         "model": Column(heading="model", cell=_model, order=("model_id",)),
@@ -286,7 +297,9 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
             cell=lambda row: text_cell(row["runtime"] + (" (simulated)" if row["simulated"] else "")),
             order=("runtime",),
         ),
-        "precision": text("precision"),
+        "precision": Column(
+            heading="precision", cell=lambda row: text_cell(words.precision(row)), order=("precision",),
+        ),
         "point": Column(heading="point", cell=lambda row: text_cell(point_text(row)), order=POINT_ORDER),
         "state": Column(heading="state", cell=state_of, order=("coalesce(validity, status)",)),
         **{name: _number_column(name) for name in numbers},

@@ -14,6 +14,7 @@ from benchmarking.core.records import dumps
 from benchmarking.core.text import number, visible
 from db.analysis.selection import Selection
 from db.run_records import stored_runs
+from visualize.drawing import words
 from visualize.drawing.loads import is_load
 from visualize.drawing.rows import Selection as Selected
 from visualize.drawing.rows import charts
@@ -235,7 +236,7 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
         "weights": run["weights"] + (f" ({run['weights_reason']})" if run["weights_reason"] else ""),
         "device": f"{run['device']} ({run['device_name']})" if run["device_name"] else run["device"],
         "runtime": run["runtime"] + (f" ({mode})" if mode else ""),
-        "precision": run["precision"],
+        "precision": words.precision(run),
         "threads": run["num_threads"],
         "profile": settings.get("profile"),
         "started": f"{time_text(run['started_at'])} UTC, took {seconds:.0f} s",
