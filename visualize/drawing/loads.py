@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
-from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
+from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
 from visualize.drawing.marks import Series
 from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped
 from visualize.drawing.scales import Axis, number, size_axis, ticks
@@ -123,8 +123,25 @@ def place_of(row: Row, rows: Sequence[Row]) -> float:
 def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
     """Rows of each picture, which share the model, loop and kind of request."""
     others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
-    marked = [{**row, "other_axes": _other_axes(row)} for row in rows]
+    marked = [{**row, "other_axes": _other_axes(row)} for row in _on_their_curves(rows)]
     return grouped(marked, (*SUBJECT, *others, "other_axes"))
+
+
+def _on_their_curves(rows: Sequence[Row]) -> list[Row]:
+    """The rows, in which a level without a rate has the arrivals of its server's other levels, if those agree: requests
+    that are sent at once have none of their own."""
+    curves: dict[tuple[object, ...], set[str]] = {}
+    for row in rows:
+        if row["offered_rate"] is not None:
+            curves.setdefault(_without_arrivals(row), set()).add(row["runtime_mode"])
+    found = [curves.get(_without_arrivals(row), set()) if row["offered_rate"] is None else set() for row in rows]
+    return [{**row, "runtime_mode": min(one)} if len(one) == 1 else row for row, one in zip(rows, found, strict=True)]
+
+
+def _without_arrivals(row: Row) -> tuple[object, ...]:
+    mode = json.loads(row["runtime_mode"])
+    others = tuple(row.get(name) for name in (*SUBJECT, *CONFIGURATION) if name != "runtime_mode")
+    return (*others, json.dumps({name: one for name, one in mode.items() if name != "arrivals"}, sort_keys=True))
 
 
 def _other_axes(row: Row) -> str:

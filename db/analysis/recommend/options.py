@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
+AT_LEAST_MEDIAN = (*PERCENTILES, "latency_max_ms")
+"""Statistics that are no lower than the median: a limit that one of them meets is met by the median, too."""
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
@@ -26,6 +28,7 @@ COLUMNS = (
     *POINT_COLUMNS,
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "time_to_first_token_ms"),
     *PERCENTILES,
+    *("latency_max_ms", "other_metrics"),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
 )
 IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
@@ -102,7 +105,7 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "unfit": "invalid or throttled",
         "unmeasured": "failed or skipped",
         "without_throughput": "without a throughput",
-        "loads": "from load tests, which need --request-rate",
+        "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Loads)",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
@@ -125,7 +128,13 @@ def _option(row: Row) -> Option:
     columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
     return Option(
-        **{name: row[name] for name in (*columns, *PERCENTILES, "validity", "output_error")},
+        **{name: row[name] for name in (*columns, "validity", "output_error")},
+        latency_p90_ms=stated_value(row, "latency_p90_ms"),
+        latency_p95_ms=stated_value(row, "latency_p95_ms"),
+        latency_p99_ms=stated_value(row, "latency_p99_ms"),
+        latency_stated_ms=next(filter(None, (stated_value(row, name) for name in AT_LEAST_MEDIAN)), None)
+        if row["origin_definition"] is not None
+        else None,
         runtime_mode=_mode(row),
         point=point,
         doubts=doubt_kinds(row["extra"]),
@@ -139,6 +148,12 @@ def _option(row: Row) -> Option:
         energy_of=energy_of,
         throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
     )
+
+
+def stated_value(row: Row, column: str) -> float | None:
+    """The column's value; for an import with too few samples for it, the one that its file states."""
+    value: float | None = row[column] if column in row else row["other_metrics"].get(column)
+    return row["other_metrics"].get(f"stated_{column}") if value is None else value
 
 
 def _tokens_per_sec(row: Row) -> float | None:

@@ -103,6 +103,8 @@ class Option:
     latency_p90_ms: float | None = None
     latency_p95_ms: float | None = None
     latency_p99_ms: float | None = None
+    latency_stated_ms: float | None = None
+    """Of an import without an interval: a stated percentile above the median, or the maximum."""
     ttft_ms: float | None = None
     memory_mb: float | None = None
     """Peak memory, of the device if it was measured, otherwise of the process."""
@@ -246,7 +248,7 @@ def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]
 
 def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
     """The value that a limit applies to, or None and the reason."""
-    high = option.latency_high_ms
+    high = option.latency_high_ms if option.latency_high_ms is not None else option.latency_stated_ms
     if quantity in ("latency", "throughput") and high is None:
         return None, "too few samples for an interval"
     if quantity == "throughput":

@@ -22,6 +22,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
+from db.analysis.recommend.options import stated_value
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
@@ -253,9 +254,9 @@ def _level(row: Row, demand: Demand, share: Share | None) -> Level:
         request_rate=float(json.loads(row["axes"])[REQUEST_RATE]),
         requests_per_sec=row["throughput_samples_per_sec"],
         tokens_per_sec=row["throughput_tokens_per_sec"],
-        ttft_p99_ms=row["time_to_first_token_p99_ms"],
-        tpot_p99_ms=row["time_per_output_token_p99_ms"],
-        latency_p99_ms=row["latency_p99_ms"],
+        ttft_p99_ms=stated_value(row, "time_to_first_token_p99_ms"),
+        tpot_p99_ms=stated_value(row, "time_per_output_token_p99_ms"),
+        latency_p99_ms=stated_value(row, "latency_p99_ms"),
         validity=row["validity"],
         doubts=doubt_kinds(row["extra"]),
         share=None if share is None or share.unknown else share.met / share.n,
@@ -279,8 +280,9 @@ def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
     if percentile is None or _has_failures(row):
         return None
     names = [(f"{COLUMN_OF[name]}_p{percentile}_ms", limit) for name, limit in demand.limits.items()]
-    values = [(row[name] if name in row else row["other_metrics"].get(name), limit) for name, limit in names]
-    return None if any(value is None for value, _ in values) else all(value <= limit for value, limit in values)
+    values = [(stated_value(row, name), limit) for name, limit in names]
+    known = [(value, limit) for value, limit in values if value is not None]
+    return None if len(known) < len(values) else all(value <= limit for value, limit in known)
 
 
 def _has_failures(row: Row) -> bool:

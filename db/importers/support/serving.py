@@ -64,7 +64,7 @@ def token_columns(first: str, each: str, median: str = "median") -> Columns:
     return {
         (name, statistic): f"{column}{suffix}_ms"
         for name, column in ((first, "time_to_first_token"), (each, "time_per_output_token"))
-        for statistic, suffix in ((median, ""), ("p90", "_p90"), ("p99", "_p99"))
+        for statistic, suffix in ((median, ""), ("p90", "_p90"), ("p95", "_p95"), ("p99", "_p99"))
     }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 
-from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, sentence
+from benchmarking.core.doubts import IMPORTED, KINDS, SEVERITIES, doubt, sentence
 from benchmarking.core.records import Doubt
 from tests.helpers.paths import ROOT
 
@@ -43,6 +44,13 @@ def test_every_kind_has_a_sentence_with_meaning_and_advice():
         assert kind.sentence.endswith("."), kind.name
         assert kind.sentence.count("; ") == 1, kind.name
     assert len({kind.meaning for kind in KINDS.values()}) == len(KINDS)
+
+
+def test_every_doubt_of_an_importer_explains_itself():
+    texts = [path.read_text() for path in (ROOT / "db" / "importers").rglob("*.py")]
+    kinds = {kind for text in texts for kind in re.findall(r'kind="([a-z_]+)"', text)}
+    assert kinds
+    assert {kind for kind in kinds if kind not in KINDS and kind not in IMPORTED} == set()
 
 
 def test_kinds_of_another_version_are_named_in_words():

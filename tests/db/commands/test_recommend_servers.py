@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.records import REQUEST_RATE
 from db.analysis.compare.matching import allowed_across
-from db.commands import check, compare, history, recommend, show
+from db.commands import check, compare, history, import_results, recommend, show
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load, make_requests
 from tests.helpers.run_changes import Alter
@@ -160,7 +160,11 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
         ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms requires --request-rate"),
         ((MODEL, "--request-rate", "5", "--share", "2"), 2, "expected a number above 0 and at most 1"),
         (("closed", "--request-rate", "5"), 3, "1 from closed loops, which have no request rate"),
-        ((MODEL,), 3, "from load tests, which need --request-rate"),
+        (
+            (MODEL,),
+            3,
+            "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Loads)",
+        ),
     ],
 )
 def test_requests_without_an_answer_are_one_line(served, capsys, arguments, code, message):
@@ -252,3 +256,26 @@ def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
     found = [{"arrivals": one["arrivals"], **dict(one["kind"])} for one in traffic]
     own = [{name: value for name, value in mode.items() if name != "loop"} for mode in KINDS.values()]
     assert sorted(found, key=str) == sorted(own, key=str)
+
+
+def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "imports.duckdb")
+    load = {
+        "model_id": "m",
+        "num_prompts": 20,
+        "completed": 20,
+        "request_rate": 4.0,
+        "request_throughput": 4.0,
+        "duration": 5.0,
+        "total_input_tokens": 2000,
+        "total_output_tokens": 2000,
+        "p99_ttft_ms": 80.0,
+        "median_ttft_ms": 50.0,
+        "mean_ttft_ms": 50.0,
+        "date": "20260901-120000",
+    }
+    (tmp_path / "load.json").write_text(json.dumps(load))
+    assert import_results.main([str(tmp_path), "--db-path", str(path)]) == 0
+    capsys.readouterr()
+    assert recommend.main(["m", "--request-rate", "4", "--limit", "ttft:100ms", "--db-path", str(path)]) == 0
+    assert recommend.main(["m", "--request-rate", "4", "--limit", "ttft:70ms", "--db-path", str(path)]) == 1

@@ -26,7 +26,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import RATE_NOTE, result_table
+from visualize.pages.result_rows import RATE_NOTE, has_star, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters
@@ -48,9 +48,10 @@ MOST_MEASURED = """
 SELECT model_id FROM benchmark_runs JOIN hardware_info USING (hardware_id)
 WHERE task <> 'device-calibration' AND (runtime_mode->>'loop') IS NULL
 GROUP BY model_id
-ORDER BY count(DISTINCT (hardware_id, runtime, precision)) DESC, max(started_at) DESC, model_id LIMIT 1
+ORDER BY bool_or(origin_format IS NULL) DESC, count(DISTINCT (hardware_id, runtime, precision)) DESC,
+    max(started_at) DESC, model_id LIMIT 1
 """
-"""The model with the most setups."""
+"""The model with the most setups, if any was measured here: imports may state a throughput alone."""
 OF_MODEL = f"""
 SELECT hardware_comparison.*, {COMMAND}, (
     SELECT count(*) FROM hardware_info other
@@ -121,7 +122,7 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
         baseline=baseline,
         chart=_chart(shown, names, baseline),
         grid=_grid(data, shown, names, baseline),
-        rate_note=RATE_NOTE if shown else None,
+        rate_note=RATE_NOTE if any(map(has_star, _results(data, shown))) else None,
         choices=_choices(models, model, points, point),
     )
 
@@ -200,11 +201,15 @@ def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) ->
     return f"{winner} is {speedup(real[baseline], best).value:.2g} times as fast as {baseline}"
 
 
+def _results(data: Data, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in rows]}).dicts()
+    return found
+
+
 def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
     if not rows:
         return None
-    found = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in rows]}).dicts()
-    by_id = {row["result_id"]: row for row in found}
+    by_id = {row["result_id"]: row for row in _results(data, rows)}
     head, cells = result_table([by_id[row["result_id"]] for row in rows])
     base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
     lines = []

@@ -57,6 +57,13 @@ def test_an_unmeasured_quantity_meets_no_limit_and_has_a_reason():
     assert misses(one, {"memory": 1.0})[0].why == "not measured"
 
 
+def test_a_limit_on_an_import_without_an_interval_is_met_by_its_stated_percentile():
+    one = option("import", latency_ms=4200, high_ms=None, latency_stated_ms=4300.0)
+    assert misses(one, {"latency": 5000.0}) == ()
+    (miss,) = misses(one, {"latency": 4250.0})
+    assert miss.value == 4300.0
+
+
 def test_the_front_has_the_options_that_no_other_beats():
     options = [
         option("fast", latency_ms=5, throughput=200, memory_mb=900.0),
