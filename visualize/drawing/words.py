@@ -73,16 +73,16 @@ def axis(name: str, value: float | None) -> str:
         return f"no {name.replace('_', ' ')}"
     if name in AXES:
         return AXES[name].in_words(value)
-    return OTHER_AXES[name].format(value) if name in OTHER_AXES else f"{name.replace('_', ' ')} {value:g}"
+    return OTHER_AXES[name].format(value) if name in OTHER_AXES else f"{name.replace('_', ' ')} {value:,.15g}"
 
 
 OTHER_AXES: Mapping[str, str] = {
-    REQUEST_RATE: "{:g} requests/s",
-    "num_prompts": "{:,g} requests",
-    "tokens_per_request": "{:,g} tokens a request",
-    **dict.fromkeys(("input_tokens_mean", "mean_input_tokens"), "{:,g} input tokens on average"),
-    "mean_output_tokens": "{:,g} output tokens on average",
-    "depth": "after {:,g} tokens",
+    REQUEST_RATE: "{:,.15g} requests/s",
+    "num_prompts": "{:,.15g} requests",
+    "tokens_per_request": "{:,.15g} tokens a request",
+    **dict.fromkeys(("input_tokens_mean", "mean_input_tokens"), "{:,.15g} input tokens on average"),
+    "mean_output_tokens": "{:,.15g} output tokens on average",
+    "depth": "after {:,.15g} tokens",
 }
 """Axis of load tests and of other tools -> template of a value in words."""
 

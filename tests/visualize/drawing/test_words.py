@@ -31,7 +31,9 @@ def test_points_in_words(columns, text):
         ("documents", 1, "1 document"),
         ("top_k", 8, "top-8"),
         ("top_k", None, "no top k"),
-        ("guidance", 7.5, "guidance=7.5"),
+        ("guidance", 7.5, "guidance 7.5"),
+        ("request_rate", 16.0, "16 requests/s"),
+        ("num_prompts", 2_000_000, "2,000,000 requests"),
     ],
 )
 def test_axis_values_have_units(name, value, text):
