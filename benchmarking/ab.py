@@ -15,18 +15,30 @@ The exit code does not depend on the verdict: 1 if a point failed, 3 if no point
 from __future__ import annotations
 
 import argparse
+import importlib
+import io
 import json
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarking.core.command_line import Parser, choice, non_negative_seconds, note, notes, positive_int, run_command
+from benchmarking.core.child_process import environment_variable
+from benchmarking.core.command_line import (
+    Parser,
+    choice,
+    non_negative_seconds,
+    note,
+    notes,
+    positive_int,
+    run_command,
+    typed_as,
+)
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.metrics import JUDGED
@@ -38,7 +50,7 @@ from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import session, spool, warehouse
-from benchmarking.sweep.run.turns import DEFAULT_COMMAND, Arm, Letter, arm, measure_in_turns, run_files
+from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, Arm, Letter, arm, measure_in_turns, run_files
 from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
 
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
@@ -89,7 +101,8 @@ def _run(argv: Sequence[str]) -> int:
     check_measuring("measuring")
     arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
     check_metric(arguments.metric, *arms)
-    looks = planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds))
+    looks = looks_of(arguments)
+    check_commands(arms)
     return run_comparison(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)
 
 
@@ -113,6 +126,35 @@ def check_metric(metric: str | None, *sides: Arm) -> None:
     """Raise UsageError for a metric that no side can have. Only benchmarks of the user's own add metrics."""
     if metric is not None and all(one.words[: len(DEFAULT_COMMAND)] == DEFAULT_COMMAND for one in sides):
         choice(metric, tuple(JUDGED), "metric")
+
+
+def check_commands(arms: Sequence[Arm]) -> None:
+    """Plan each side in this process, so that a mistake in the second costs no launch of the first. Raises UsageError
+    with its message. Sides in other folders or interpreters, which may know other flags, are not checked."""
+    for one in arms:
+        name = next((name for name, words in COMMANDS.items() if one.words[: len(words)] == words), None)
+        if name is None or one.folder is not None:
+            continue
+        module = importlib.import_module(f"benchmarking.{name}")
+        printed = io.StringIO()
+        with ExitStack() as stack:
+            for variable, value in one.environment.items():
+                stack.enter_context(environment_variable(variable, value))
+            stack.enter_context(typed_as(name))
+            stack.enter_context(redirect_stdout(io.StringIO()))
+            stack.enter_context(redirect_stderr(printed))
+            code = module.main([*one.words[len(COMMANDS[name]) :], "--dry-run", "--quiet"])
+        if code != EXIT_OK:
+            *_, message = printed.getvalue().splitlines() or [one.typed]
+            raise UsageError(f"{one.name}: {message.partition(': error: ')[2] or message}")
+
+
+def looks_of(arguments: argparse.Namespace) -> tuple[int, ...]:
+    """The looks of --rounds and --max-rounds. Raises UsageError for a maximum below the first look."""
+    most: int | None = arguments.max_rounds
+    if most is not None and most < arguments.rounds:
+        raise UsageError(f"--max-rounds {most} is below --rounds {arguments.rounds}: raise it, or leave it out")
+    return planned_looks(arguments.rounds, max(arguments.rounds, MAX_ROUNDS) if most is None else most)
 
 
 def planned_looks(rounds: int, most: int) -> tuple[int, ...]:
@@ -322,9 +364,8 @@ def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-rounds",
         type=positive_int,
-        default=MAX_ROUNDS,
         metavar="N",
-        help="maximum launches per side; equal to --rounds for a single look (default: %(default)s)",
+        help=f"maximum launches per side; equal to --rounds for a single look (default: {MAX_ROUNDS}, or --rounds)",
     )
     group.add_argument(
         "--budget",

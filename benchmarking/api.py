@@ -194,7 +194,7 @@ def benchmark_script(
         description=description,
     )
     selection = Selection(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
-    selection.check()
+    selection.check(is_here=remote.cluster is None and not analyze_only)
     with _cache(cache_dir, is_lean=lean_cache):
         models = analyse_all(
             scripts,

@@ -63,11 +63,16 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def run(
-    argv: Sequence[str], name: str, description: str | None, finished: Finished = lambda folder, batch: None
+    argv: Sequence[str],
+    name: str,
+    description: str | None,
+    finished: Finished = lambda folder, batch: None,
+    *,
+    usage: str = command_line.USAGE,
 ) -> int:
     """The command under a name, without its handling of errors. `finished` is called with the folder and the summary of
     a saved batch."""
-    arguments = command_line.parser(name, description).parse_args(argv)
+    arguments = command_line.parser(name, description, usage).parse_args(argv)
     command_line.check(arguments)
     _check_report(arguments.report)
     arguments.finished = finished
@@ -114,10 +119,10 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
         session_id=session_id,
         command=(NAME, *argv),
         started_at=utc_now(),
-        db_path=None if arguments.no_save else absolute_database(arguments.db_path or default_database()),
+        db_path=absolute_database(arguments.db_path or default_database()) if arguments.save else None,
         report=None if arguments.report is None else _absolute(arguments.report),
     )
-    output_dir = None if arguments.no_save else Path(arguments.output_dir)
+    output_dir = Path(arguments.output_dir) if arguments.save else None
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
         ingest = _ingest(info.db_path, arguments)
         session.note_choices(plans)
@@ -234,7 +239,7 @@ def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int
         for line in machines_text(target.cluster.machines).splitlines():
             note(line)
     _show(summarised, arguments)
-    if not arguments.no_save:
+    if arguments.save:
         arguments.finished(batch.folder, summarised)
     if arguments.report is not None:
         _report(batch, summarised, arguments)
@@ -270,7 +275,7 @@ def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
     tables = [cells_table(summarised.cells, page), *(comparison_text(one, page) for one in summarised.comparisons)]
     tables += [scaling_text(one, page) for one in summarised.scalings]
     print(json.dumps(redacted(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
-    if not arguments.quiet and not arguments.no_save:
+    if arguments.save and not arguments.quiet:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 
 
@@ -279,9 +284,7 @@ def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     words = [NAME, "--resume", "--output-dir", str(batch.folder), *_resume_flags(batch.manifest, arguments)]
     words += target_flags(arguments)
     outcome = f"saved; continue with {shlex.join(words)}"
-    note(
-        f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else outcome}"
-    )
+    note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")
 
 
 def _resume_flags(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:

@@ -107,7 +107,7 @@ def _run(argv: Sequence[str]) -> int:
     script_arguments = split_arguments(arguments.script_args)
     check_measuring("measuring the models of a script")
     selection = Selection(devices=arguments.devices, runtimes=arguments.runtimes or (), precision=arguments.precision)
-    selection.check()
+    selection.check(is_here=arguments.cluster is None and not arguments.analyze_only)
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
     with lean_cache(is_lean=arguments.lean_cache, say=note):

@@ -122,7 +122,7 @@ class _Bisection:
             bad=history.commit(arguments.bad),
             command=command,
             metric=arguments.metric or DEFAULT_METRIC,
-            looks=ab.planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds)),
+            looks=ab.looks_of(arguments),
         )
         self.log = requested if self._path is None else read_log(self._path, requested)
         output = ab.output_options(arguments, metric=arguments.metric)

@@ -159,6 +159,10 @@ def _version(arguments: Sequence[str]) -> int:
 def _unknown(name: str) -> int:
     from benchmarking.core.suggestions import meant_by
 
+    if name.startswith("-"):
+        first = "a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"
+        print(f"benchhouse: error: {name}: {first}", file=sys.stderr)
+        return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
     meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""

@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.other_words import ARGUMENT, in_our_words, with_default_model
+from benchmarking.core.other_words import ARGUMENT, flags_in, in_our_words, with_default_model
 from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
@@ -33,10 +33,12 @@ from benchmarking.sweep.run import result_file, session
 from benchmarking.sweep.run.warehouse import database
 
 NAME = "compare_onnx"
-WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations", "--batch-size": "--batch-sizes"}
+WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
 """Flags of ML Runtime Profiler's script of this name -> ours."""
 DEFAULT_MODEL = "distilbert-base-uncased"
-"""The model that is compared if only these flags are given."""
+"""The model that is compared if only its flags are given."""
+DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", result_file.AUTO)
+"""Its defaults, which hold if the model is given as there, with --model, or not at all."""
 EXAMPLES = """\
 examples:
   compare_onnx bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
@@ -52,20 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
-    arguments = _parser().parse_args(in_our_words(words, WORDS))
+    is_theirs = "--model" in flags_in(argv) or len(words) > len(argv)
+    arguments = _parser().parse_args([*(DEFAULTS if is_theirs else ()), *in_our_words(words, WORDS)])
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)
     show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
     planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)
-    if arguments.dry_run:
-        if arguments.save:
-            check_folder(Path(arguments.output_dir))
-            check_database(arguments.db_path)
-        return session.show_plans(plans, show)
     model_id = plans[0].cell.workload.model_id
     output = None if arguments.output is None else result_file.checked(arguments.output, "onnx_comparison", model_id)
+    if arguments.dry_run:
+        return session.show_plans(plans, show)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     runs: list[Run] = []
     with lean_cache(is_lean=arguments.lean_cache, say=note):

@@ -2,8 +2,9 @@
 
 The output folder contains one file per graph with a separate weights file, and bundle.json, which describes the inputs
 of the graphs and how they are called together (encoder and decoder, or prefill and decode steps). It also contains the
-model's configuration and tokenizer, so other commands accept it: --model-id FOLDER --runtime onnxruntime. With
---output-name NAME.onnx a model of one graph becomes that file alone, in ./models if there is such a folder.
+model's configuration and tokenizer, so other commands accept it: --model-id FOLDER --runtime onnxruntime. With --output
+FILE.onnx a model of one graph becomes that file alone; --output-name NAME.onnx puts it in ./models, if there is such a
+folder.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ examples:
   export_to_onnx gpt2 --output-dir gpt2-int8 --precision int8
   export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """
+OLDEST_OPSET = 7
+"""The oldest version that torch's TorchScript exporter writes."""
 DEFAULT_LENGTH = 16
 """Default sequence length of the check. The graphs accept every length."""
 CHECKED_TOKENS = 4
@@ -83,24 +86,31 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _file(arguments: argparse.Namespace) -> Path | None:
-    """The file of --output-name NAME.onnx; None for a folder. Raises UsageError if it exists."""
+    """The file of --output, or of --output-name NAME.onnx; None for a folder. Raises UsageError if it exists."""
     name: str | None = arguments.output_name
-    if name is None or not name.endswith(ENDING) or name == ENDING:
+    if arguments.output is not None:
+        flag, path = f"--output {arguments.output}", Path(arguments.output)
+        if name is not None or arguments.output_dir is not None:
+            raise UsageError(f"{flag} is the whole path: remove --output-name and --output-dir")
+        if path.suffix != ENDING or path.stem == ENDING:
+            raise UsageError(f"{flag}: expected a file FILE{ENDING}; a folder of files is --output-dir")
+    elif name is None or not name.endswith(ENDING) or name == ENDING:
         return None
+    else:
+        flag = f"--output-name {name}"
+        _check_name(name)
+        path = Path(arguments.output_dir or (MODELS if Path(MODELS).is_dir() else ".")) / name
     if arguments.format != "onnx":
-        raise UsageError(f"--output-name {name} is an ONNX file: remove --format {arguments.format}, or give a folder")
-    _check_name(name)
-    parent: str = arguments.output_dir or (MODELS if Path(MODELS).is_dir() else ".")
-    path = Path(parent) / name
+        raise UsageError(f"{flag} is an ONNX file: remove --format {arguments.format}, or give a folder")
     if path.exists():
-        raise UsageError(f"--output-name {name}: {path} exists: choose another name, or delete it")
+        raise UsageError(f"{flag}: {path} exists: choose another name, or delete it")
     return path
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=NAME,
-        usage="%(prog)s MODEL [--output-dir DIR] [flags]",
+        usage="%(prog)s MODEL [--output FILE.onnx | --output-dir DIR] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
     )
@@ -112,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         help="new or empty folder for the files; with --output-name its parent (default: a folder named after model, "
         "precision and format)",
     )
+    files.add_argument("--output", metavar="FILE.onnx", help="new single file instead of a folder (default: a folder)")
     files.add_argument(
         "--output-name",
         metavar="NAME",
@@ -154,6 +165,12 @@ def _export(arguments: argparse.Namespace) -> Export:
         raise NotInstalledError(f"--format openvino needs openvino: {how_to_install()}")
     if arguments.format == "openvino" and arguments.opset is not None:
         raise UsageError("--opset applies to ONNX files only: remove it with --format openvino")
+    if arguments.opset is not None:
+        from onnx.defs import onnx_opset_version
+
+        newest = onnx_opset_version()
+        if not OLDEST_OPSET <= arguments.opset <= newest:
+            raise UsageError(f"--opset {arguments.opset}: expected a version from {OLDEST_OPSET} to {newest}")
     workload = resolve(arguments.model_id, task=arguments.task, weights=arguments.weights)
     if workload.weights_reason is not None and not arguments.quiet:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")

@@ -110,7 +110,8 @@ def _results(state: states.ScriptState, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([to_json(result) for result in state.results], indent=1))
     else:
-        print(results_table(state.results, stdout_page()))
+        shown = results_table(state.results, stdout_page()) if state.results else state_text(state, stdout_page())
+        print(shown)
     return EXIT_OK
 
 

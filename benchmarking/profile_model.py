@@ -16,14 +16,14 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
+from benchmarking.core.command_line import Parser, folder_to_write, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
 from benchmarking.core.other_words import ARGUMENT, in_our_words
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
+from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR, SHARED
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.settings import settings
@@ -151,21 +151,16 @@ def _keep(
 
 
 def _results_file(arguments: argparse.Namespace, plan: CellPlan) -> Path | None:
-    """The file of --output, if it names one; an earlier version took a folder there, which still works."""
-    if arguments.output is None or not _names_file(arguments.output):
+    """The file of --output. Raises UsageError if it cannot be written."""
+    if arguments.output is None:
         return None
     return result_file.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
 
 
-def _names_file(output: str) -> bool:
-    return output.endswith(".json") or output == result_file.AUTO
-
-
 def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
     """The folders of the profile's files and of TensorBoard's log."""
-    default = DEFAULT_OUTPUT_DIR if arguments.save else None
-    older = None if arguments.output is None or _names_file(arguments.output) else arguments.output
-    named = arguments.output_dir or older or default, arguments.tensorboard
+    default = DEFAULT_OUTPUT_DIR if arguments.save and arguments.output is None else None
+    named = arguments.output_dir or default, arguments.tensorboard
     output, tensorboard = (None if one is None else Path(one) for one in named)
     return output, tensorboard
 
@@ -231,17 +226,20 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json "
         "(default: none)",
     )
+    files = "folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json"
+    add_settings(
+        group,
+        SHARED,
+        *("output_dir", "save"),
+        helps={"output_dir": files, "save": "also store the profile in the database (default: print only)"},
+        defaults={"output_dir": None},
+        default_words={"output_dir": f"none, with --save {DEFAULT_OUTPUT_DIR}"},
+    )
     group.add_argument(
-        "--output-dir",
+        "--tensorboard",
+        type=folder_to_write,
         metavar="DIR",
-        help="folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json "
-        f"(default: none, with --save {DEFAULT_OUTPUT_DIR})",
-    )
-    group.add_argument(
-        "--tensorboard", metavar="DIR", help="TensorBoard log folder to write the trace to (default: none)"
-    )
-    group.add_argument(
-        "--save", action="store_true", help="also store the profile in the database (default: print only)"
+        help="TensorBoard log folder to write the trace to (default: none)",
     )
     flags.add_database_and_labels(group)
     flags.add_output_format(group)

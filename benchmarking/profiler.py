@@ -51,6 +51,7 @@ DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", process
 """Arguments of the command `profiler` that its user's come after, and override."""
 FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
 """Its flags, with only which it profiles the default model."""
+RESULTS_PREFIX = "profiling_results_"
 TENSORBOARD_ENDING = ".pt.trace.json"
 """The file name that TensorBoard's torch profiler plug-in expects: WORKER.TIME.pt.trace.json."""
 Say = Callable[[str], None]
@@ -133,13 +134,15 @@ def save(
     kind of file -> path, the results first. `file` is another path for the results, with the trace beside it. Raises
     StorageError."""
     name = _name(found.profile)
-    for each in (folder, *(() if tensorboard is None else (tensorboard,))):
-        spool.prepare(each)
+    for each in (folder, tensorboard, None if file is None else file.parent):
+        if each is not None:
+            spool.prepare(each)
     document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
-    paths = {"results": file or folder / f"profiling_results_{name}.json"}
+    paths = {"results": file or folder / f"{RESULTS_PREFIX}{name}.json"}
     _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
     if found.trace is not None:
-        paths["trace"] = folder / f"trace_{name}.json" if file is None else file.with_name(f"trace_{file.name}")
+        short = None if file is None else file.stem.removeprefix(RESULTS_PREFIX)
+        paths["trace"] = paths["results"].with_name(f"trace_{short or name}.json")
         _write(paths["trace"], found.trace)
     if tensorboard is not None and found.trace is not None:
         paths["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"

@@ -1,7 +1,7 @@
 """Runs your own benchmarks in ./benches (or the examples, if there are none), or with --model an exported ONNX model.
 Also takes --model-id, --measurement-iterations, --num-tokens-to-generate, --enable-mock and --log-level.
 
-run_benchmarks [--include PATTERN] [--model-id MODEL] [--measurement-iterations N] ...
+run_benchmarks [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...
     takes the flags below, like batch_benchmark --benches; each benchmark's results are also written to
     OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json in the layout of benchmark_v2
 
@@ -27,8 +27,8 @@ from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.batch.command_line import DEFAULT_BENCHES
 from benchmarking.batch.summary import BatchSummary
 from benchmarking.core.command_line import note, run_command
-from benchmarking.core.errors import EXIT_OK
-from benchmarking.core.other_words import in_our_words, taken
+from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.other_words import flags_in, in_our_words, repeated, taken
 from benchmarking.core.records import Result, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.scenario_file import scenario_file
@@ -38,14 +38,14 @@ from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.run import result_file
 
 NAME = "run_benchmarks"
-BENCH_WORDS = {"--measurement-iterations": "--iterations"}
-MODEL_WORDS = {
-    "--num-iterations": "--iterations",
-    "--batch-size": "--batch-sizes",
-    "--seq-length": "--sequence-lengths",
-}
+BENCH_WORDS = {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
+PATTERNS = ("--include", "--exclude")
+"""Flags that take several patterns, in benchmark_v2 separated by spaces."""
+MODEL_WORDS = {"--num-iterations": "--iterations", "--seq-length": "--sequence-lengths"}
 """Flags of the two tools with a script of this name -> ours."""
+USAGE = "%(prog)s [--benches DIR | --model MODEL | --list-models] [flags]"
 MODELS = "models"
+ENDING = ".onnx"
 RAW = Path(result_file.RESULTS_DIR) / "raw"
 MODEL_DEFAULTS = (
     *("--device", processor().name, "--iterations", "100", "--warmup-iterations", "5"),
@@ -64,10 +64,12 @@ def _run(argv: Sequence[str]) -> int:
         return _measure_exported(model, in_our_words(words, MODEL_WORDS))
     if "--list-models" in argv:
         return _list_models()
-    words = in_our_words(argv, BENCH_WORDS)
-    if not any(word.partition("=")[0] in ("--benches", "--resume", "-h", "--help") for word in words):
+    if "--seq-length" in flags_in(argv):
+        raise UsageError("--seq-length requires --model MODEL: benchmarks set it in their configurations")
+    words = repeated(in_our_words(argv, BENCH_WORDS), PATTERNS)
+    if not {"--benches", "--resume", "-h", "--help", "--help-all", "--help-options"}.intersection(flags_in(words)):
         words = ["--benches", _benches(), *words]
-    return batch_benchmark.run(words, NAME, __doc__, _write_scenarios)
+    return batch_benchmark.run(words, NAME, __doc__, _write_scenarios, usage=USAGE)
 
 
 def _benches() -> str:
@@ -99,7 +101,9 @@ def _write_scenarios(folder: Path, batch: BatchSummary) -> None:
 def _measure_exported(model: str, words: Sequence[str]) -> int:
     """Measure a model in the runtime of ONNX files."""
     output, rest = taken(words, "--output")
-    path = _exported().get(model) or _exported().get(Path(model).name) or (model if Path(model).exists() else None)
+    exported = _exported()
+    known = exported.get(Path(model).name.removesuffix(ENDING))
+    path = exported.get(model) or (model if Path(model).exists() else known)
     file = None if output is None else result_file.checked(output, "benchmark", model)
     if path is None:
         note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see export_to_onnx)")
@@ -109,7 +113,7 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
     runtime = ("--runtime", export_runtimes()["onnx"])
     runs: list[Run] = []
     code = run_hardware_benchmark.run(
-        ["--model-id", path or model, *runtime, *MODEL_DEFAULTS, *saving, *given], finished=runs.append
+        ["--model-id", path or model, *runtime, *MODEL_DEFAULTS, *saving, *given], finished=runs.append, name=NAME
     )
     if file is not None and runs:
         result_file.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])
@@ -121,7 +125,7 @@ def _exported() -> dict[str, str]:
     """The exported models in ./models and this folder: name -> path."""
     found: dict[str, str] = {}
     for place in (Path(MODELS), Path()):
-        for path in sorted(place.glob("*.onnx")):
+        for path in sorted(place.glob(f"*{ENDING}")):
             found.setdefault(path.stem, str(path))
         for manifest in sorted(place.glob("*/bundle.json")):
             folder = manifest.parent
@@ -132,7 +136,7 @@ def _exported() -> dict[str, str]:
 
 def _list_models() -> int:
     paths = _exported()
-    for path, name in {path: name for name, path in reversed(paths.items())}.items():
+    for path, name in sorted({path: name for name, path in reversed(paths.items())}.items()):
         print(f"{name}  {path}")
     if not paths:
         note(

@@ -52,9 +52,10 @@ def _run(argv: Sequence[str]) -> int:
     return run(argv)
 
 
-def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None) -> int:
-    """The command without its handling of errors. `finished` is called with each run that it measured by itself."""
-    arguments = _parser().parse_args(argv)
+def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None, *, name: str = NAME) -> int:
+    """The command without its handling of errors, under a name in its messages. `finished` is called with each run that
+    it measured by itself."""
+    arguments = _parser(name).parse_args(argv)
     resolve_target(arguments)
     flags.use_cache_dir(arguments.cache_dir)
     if (listing := _listing(arguments)) is not None:
@@ -222,9 +223,9 @@ def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
     return listings.models() if arguments.list_models else None
 
 
-def _parser() -> Parser:
+def _parser(name: str = NAME) -> Parser:
     parser = Parser(
-        prog=NAME,
+        prog=name,
         usage="%(prog)s MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,

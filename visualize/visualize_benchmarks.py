@@ -21,6 +21,7 @@ from benchmarking.core.command_line import (
     Parser,
     choice,
     default_database,
+    folder_to_write,
     names,
     non_negative_seconds,
     note,
@@ -178,7 +179,11 @@ def _parser() -> Parser:
     _add_report_flags(parser.add_argument_group("report"))
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--output-dir", metavar="DIR", default=DEFAULT_OUTPUT_DIR, help="folder of the files (default: %(default)s)"
+        "--output-dir",
+        type=folder_to_write,
+        metavar="DIR",
+        default=DEFAULT_OUTPUT_DIR,
+        help="folder of the files (default: %(default)s)",
     )
     output.add_argument(
         "--format",

@@ -11,7 +11,7 @@ from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.cluster.target import add_cluster, resolve_target
-from benchmarking.core.command_line import Parser, names, note
+from benchmarking.core.command_line import Parser, add_aliases, names, note
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.settings import add_settings
@@ -28,15 +28,16 @@ examples:
   batch_benchmark --model-list models.yaml --report report.html
   batch_benchmark --resume
 """
+USAGE = "%(prog)s (MODEL ... | --model-list FILE | --benches DIR | --resume) [flags]"
 DEFAULT_BENCHES = "benches"
 
 
-def parser(name: str, description: str | None) -> Parser:
+def parser(name: str, description: str | None, usage: str = USAGE) -> Parser:
     """The flags of the command; a setting that is not given is None."""
     about, _, more = (description or "").partition("\n\n")
     parser = Parser(
         prog=name,
-        usage="%(prog)s (MODEL ... | --model-list FILE | --benches DIR | --resume) [flags]",
+        usage=usage,
         description=about,
         epilog=EXAMPLES,
         details=f"{more}\n{model_list.help_text()}",
@@ -44,7 +45,11 @@ def parser(name: str, description: str | None) -> Parser:
     models = parser.add_argument_group("models")
     models.add_argument("model_ids", nargs="*", metavar="MODEL", help="models to measure; also --models M,M")
     source = models.add_mutually_exclusive_group()
-    source.add_argument("--models", type=names, metavar="M,M", help=argparse.SUPPRESS)
+    add_aliases(
+        source,
+        source.add_argument("--models", type=names, metavar="M,M", help=argparse.SUPPRESS),
+        *("--model-ids", "--model"),
+    )
     source.add_argument(
         "--model-list", metavar="FILE", help="file of models: text, or YAML with settings; see --help-all"
     )
@@ -73,11 +78,7 @@ def parser(name: str, description: str | None) -> Parser:
     flags.add_builds(parser)
     add_cluster(parser)
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--no-save",
-        action="store_true",
-        help="write no run files and store nothing in the database (default: save both)",
-    )
+    flags.add_saved(output)
     flags.add_keeping(output)
     output.add_argument("--report", metavar="FILE", help="report of the batch to write: FILE.html or FILE.md")
     output.add_argument(
@@ -113,11 +114,12 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"MODEL {listed[0]} and --model-list {arguments.model_list} exclude each other: remove one")
     arguments.models = listed or None
     models = arguments.models or arguments.model_list
-    if arguments.resume and (arguments.no_save or arguments.dry_run):
+    if arguments.resume and (not arguments.save or arguments.dry_run):
         raise UsageError("--resume continues a saved batch: remove --no-save and --dry-run")
-    for flag in ("resume", "cluster", "report", "no_save") if arguments.turn is not None else ():
-        if getattr(arguments, flag):  # a turn runs on this machine, and its caller stores the results
-            raise UsageError(f"--turn only measures one launch into its folder: remove --{flag.replace('_', '-')}")
+    if arguments.turn is not None:  # which runs on this machine, and its caller stores the results
+        given = {"resume": arguments.resume, "cluster": arguments.cluster, "report": arguments.report}
+        for flag in (name for name, value in {**given, "no-save": not arguments.save}.items() if value):
+            raise UsageError(f"--turn only measures one launch into its folder: remove --{flag}")
     if not models and not arguments.benches and not arguments.resume:
         raise UsageError("nothing to measure: give MODEL ..., --model-list FILE or --benches DIR")
     resolve_target(arguments)

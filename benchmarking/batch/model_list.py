@@ -182,6 +182,8 @@ def entries_from_names(names: Sequence[str], location: str) -> tuple[Entry, ...]
 
 def entries_from_file(path: Path) -> tuple[Entry, ...]:
     """The entries of a list. Raises UsageError with file, line and key, and StorageError."""
+    if not path.exists():
+        raise UsageError(f"--model-list {path} does not exist: check the path")
     if path.suffix.lower() in YAML_SUFFIXES:
         entries = _from_yaml(path)
     else:

@@ -63,6 +63,8 @@ SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
+PART_OF_LIST = "is_part_of_list"
+"""The attribute of a flag that takes a list: whether a word after its values, separated by a space, is one more."""
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 _TYPED: ContextVar[str | None] = ContextVar("typed", default=None)
@@ -90,6 +92,7 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(prog=(is_running and _TYPED.get()) or prog, allow_abbrev=False, add_help=False, **settings)
         self.details = details
+        self._words: list[str] = []
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
 
@@ -103,10 +106,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown flags here, before missing arguments, and in the subcommand that they were given to."""
-        words = list(sys.argv[1:] if args is None else args)
+        self._words = words = self._lists_joined(list(sys.argv[1:] if args is None else args))
         has_actions = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
         if not has_actions:
             self._check_flags(words)
+        elif words and words[0].startswith("-") and words[0].partition("=")[0] not in self._option_string_actions:
+            self.error(f"{words[0]}: the action comes first: {self._action_names()}")
         found, rest = super().parse_known_args(words, namespace)
         if any(isinstance(one, _OneModel) and one.is_needed for one in self._actions) and found.model_id is None:
             self.error("MODEL is missing: name a model on the Hugging Face hub, a folder, or a model of the catalog")
@@ -115,7 +120,37 @@ class Parser(argparse.ArgumentParser):
             self.error(self._unexpected(rest[0]))
         return found, rest
 
+    def _action_names(self) -> str:
+        actions = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+        return ", ".join(map(str, next(iter(actions))))
+
+    def _lists_joined(self, words: Sequence[str]) -> list[str]:
+        """The words with the values of a list as one word, as the flag takes them: `--batch-sizes 1 2 4` becomes
+        `--batch-sizes 1,2,4`. Only what cannot be a model or another argument is joined."""
+        joined: list[str] = []
+        is_more: Callable[[str], bool] | None = None
+        start = 0
+        for index, word in enumerate(words):
+            if word == "--":
+                return [*joined, *words[index:]]
+            if word.startswith("--"):
+                is_more, start = getattr(self._option_string_actions.get(word), PART_OF_LIST, None), len(joined) + 1
+            elif is_more is not None and len(joined) > start:
+                if is_more(word):
+                    joined[-1] = f"{joined[-1].rstrip(',')},{word}"
+                    continue
+                is_more = None
+            joined.append(word)
+        return joined
+
     def error(self, message: str) -> NoReturn:
+        named = re.match(r"argument (?:-\w/)?(--[\w-]+): ", message)
+        if named is not None:  # the flag as it was typed, which may be another spelling
+            action = self._option_string_actions.get(named[1])
+            typed = {word.partition("=")[0] for word in self._words}
+            spellings = [flag for flag in typed if self._option_string_actions.get(flag) is action]
+            if len(spellings) == 1 and action is not None:
+                message = message.replace(named[1], spellings[0], 1)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(visible(one_line(message)))} (see {self.prog} --help)\n")
 
     def _check_flags(self, words: Sequence[str]) -> None:
@@ -427,28 +462,38 @@ def folder_to_write(text: str) -> str:
 
 def database_file(text: str) -> str:
     """The file of a database, which may not exist yet, or ducklake:..."""
-    if not text.startswith("ducklake:") and Path(text).is_dir():
+    if text.startswith("ducklake:"):
+        return text
+    path = Path(text).expanduser()
+    if path.is_dir():
         raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
+    place = next((place for place in path.absolute().parents if place.exists()), path)
+    if not path.exists() and not place.is_dir():
+        raise argparse.ArgumentTypeError(f"takes a file in a folder: {place} is a file")
     return text
 
 
 def tag(text: str) -> tuple[str, str]:
     """A tag key=value."""
+    return _named(text, "key=value")
+
+
+def _named(text: str, form: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"takes key=value: got {text!r}")
+        raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}")
     return key.strip(), value
 
 
 def dimension(text: str) -> tuple[str, int | str]:
     """A size of a free dimension: NAME=48, or NAME=batch for one that is the batch."""
-    name, size = tag(text)
+    name, size = _named(text, "NAME=N")
     return name, size if size == "batch" else positive_int(size)
 
 
 def input_value(text: str) -> tuple[str, float]:
     """A value of an input: NAME=16000."""
-    name, value = tag(text)
+    name, value = _named(text, "NAME=NUMBER")
     try:
         return name, int(value) if value.lstrip("+-").isdecimal() else float(value)
     except ValueError as error:

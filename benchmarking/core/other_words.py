@@ -43,6 +43,26 @@ def lists_joined(argv: Sequence[str], flag: str, ending: str) -> list[str]:
     return [*words, ",".join(values)] if values else words
 
 
+def flags_in(words: Sequence[str]) -> list[str]:
+    """The flags among the words, without their values, up to "--"."""
+    own = words[: list(words).index("--")] if "--" in words else words
+    return [word.partition("=")[0] for word in own if word.startswith("-")]
+
+
+def repeated(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words with several values after one of the flags as several flags: `--include a b` becomes `--include a
+    --include b`."""
+    found: list[str] = []
+    flag: str | None = None
+    for word in words:
+        if word.startswith("-"):
+            flag = word if word in flags else None
+        elif flag is not None and found[-1] != flag:
+            found.append(flag)
+        found.append(word)
+    return found
+
+
 def taken(words: Sequence[str], flag: str) -> tuple[str | None, list[str]]:
     """The last value of a flag, or None without one, and the other words. Raises UsageError for a missing value."""
     found: str | None = None

@@ -9,6 +9,7 @@ the parameters of the Python interface, and refusals ("--turns requires --url") 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from benchmarking.core.command_line import (
     MAX_NUMBER,
     MAX_SECONDS,
+    PART_OF_LIST,
     add_aliases,
     choice,
     database_file,
@@ -33,6 +35,8 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
+
+NUMBERS = re.compile(r"\d[\d.]*(,\d[\d.]*)*,?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,14 @@ class Kind:
     """All values, if there are few."""
     is_sorted: bool = False
     """Whether the order of a list means nothing."""
+    words: tuple[str, ...] = ()
+    """Words that are values, if they cannot all be listed: of a list they may be separated by spaces."""
+
+    def is_part_of_list(self, word: str) -> bool:
+        """Whether a word after the values of a list can only be one more value, rather than a model."""
+        if self.python in ("int", "float"):
+            return NUMBERS.fullmatch(word) is not None
+        return all(part in (*self.choices, *self.words) for part in word.rstrip(",").split(","))
 
 
 def _is_number(value: Any) -> bool:
@@ -264,6 +276,8 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
             metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else metavar,
             help=text,
         )
+    if is_list:
+        vars(action)[PART_OF_LIST] = setting.kind.is_part_of_list
     if setting.is_rare:
         few_need(action)
     both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()

@@ -96,7 +96,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
             ("--backend", ("--engine", "--runtime", "--runtimes")),
             (
-                "--max-latency --latency --latency-limit --max-ttft --max-memory --memory --ttft --tpot",
+                "--max-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e --max-memory "
+                "--memory --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 --max-p90 --max-p95 --max-p99 "
+                "--latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit",),
             ),
             (
@@ -132,7 +134,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--output-file --output-json --output-path --result-filename --results-file --report-path "
                 "--export-path --out -o",
-                ("--output", "--output-dir", "--save"),
+                ("--output", "--output-dir", "--save", "results go to stdout: add > FILE"),
             ),
             (
                 "--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir",
@@ -142,7 +144,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--save-result --save-results --save-detailed --store",
                 "results are stored with --save, or without --no-save where that is the default",
             ),
-            ("--output", ("--junit", "--markdown", "--report", "--output-dir")),
+            ("--output", ("--junit", "--markdown", "--report", "--output-dir", "results go to stdout: add > FILE")),
             ("--db --database --db-file", ("--db-path",)),
             ("--disable-tqdm --no-progress --silent", ("--quiet",)),
             ("--verbose --debug -v", ("--log-level",)),
@@ -153,7 +155,12 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--tags --label --labels --metadata", ("--tag",)),
             ("--list", ("--list-devices", "--list-models", "--list-charts")),
             (
-                "--threshold --tolerance --max-regression --fail-threshold --fail-on-regression",
+                "--commit-id --git-commit --commit --branch-name --branch --commit-message",
+                "commit and branch of this folder are recorded by themselves; another label is --tag NAME=VALUE",
+            ),
+            ("--version -V", "benchhouse version prints the version"),
+            (
+                "--threshold --tolerance --max-regression --fail-threshold --fail-on-regression --fail-on --alpha",
                 "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set",
             ),
             ("--top --count --max-rows --head", ("--limit",)),
@@ -161,7 +168,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
         for flag in flags.split()
     }
 )
-"""A flag of another tool, or of another command -> our flags for it, of which a command has one or none, or advice."""
+"""A flag of another tool, or of another command -> our flags for it, of which a command has one or none, and advice
+where it has none."""
 
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
@@ -278,11 +286,12 @@ def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None =
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
     ours = OTHER_WORDS.get(flag, OTHER_WORDS.get(flag.replace("_", "-")))
-    if isinstance(ours, str):
-        return f"unknown flag {flag}: {ours}"
-    present = dict.fromkeys(shown[name] for name in (flag.replace("_", "-"), *(ours or ())) if name in shown)
+    ours = (ours,) if isinstance(ours, str) else ours or ()
+    present = dict.fromkeys(shown[name] for name in (flag.replace("_", "-"), *ours) if name in shown)
     if present:
         return f"unknown flag {flag}: it is called {' or '.join(present)} here"
+    if advice := next((words for words in ours if not words.startswith("--")), None):
+        return f"unknown flag {flag}: {advice}"
     by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=SIMILAR)
     near = list(dict.fromkeys(shown[by_word[word]] for word in similar))

@@ -92,7 +92,7 @@ def pack(folder: Path, file: Path) -> dict[str, int]:
     graphs = read_bundle(folder).graphs
     if len(graphs) > 1:
         raise UsageError(
-            f"--output-name {file.name}: the model has {len(graphs)} graphs ({', '.join(graphs)}): give a folder's name"
+            f"{file.name}: the model has {len(graphs)} graphs ({', '.join(graphs)}): give a folder with --output-dir"
         )
     (graph,) = graphs.values()
     try:

@@ -32,7 +32,7 @@ class Compiled(TorchRuntime):
     """The runtime `compiled`."""
 
     name = "compiled"
-    aliases = ("torch-compiled",)
+    aliases = ("torch-compiled", "pytorch2")
     other_words = ("compile", "inductor", "torch.compile", "torch-compile", "dynamo")
     point_per_process = True
     compiles = True

@@ -22,7 +22,7 @@ class Eager(TorchRuntime):
     """The runtime `eager`. On several devices it has the option several_devices."""
 
     name = "eager"
-    aliases = ("pytorch", "torch")
+    aliases = ("pytorch", "torch", "pytorch1")
     other_words = ("hf", "transformers")
     is_default = True
     runs_on_several = True

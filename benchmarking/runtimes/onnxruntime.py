@@ -45,7 +45,7 @@ class OnnxRuntime(shared.OrtRuntime):
 
     name = "onnxruntime"
     aliases = ("ort",)
-    other_words = ("onnx", "onnx-runtime")
+    other_words = ("onnx", "onnx-runtime", "ort-cpu", "ort-cuda", "ort-trt")
     device_aliases = ("x86",)
     profiler = "ONNX Runtime"
     export_format = "onnx"

@@ -20,6 +20,7 @@ from benchmarking.sweep.run.preparation import has_build
 from benchmarking.workloads.support.given_modules import GivenModule
 
 HASHES = "::"
+CACHE_ACTIONS = ("list", "stats", "print", "delete", "report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +53,12 @@ def _unique(named: Sequence[Target]) -> tuple[Path, ...]:
 
 
 def _target(word: str, folder: Path) -> Target:
-    name, _, hashes = word.partition(HASHES)
+    name, separator, hashes = word.partition(HASHES)
     path = (folder / name).expanduser()
+    if not path.exists() and name in CACHE_ACTIONS:
+        raise UsageError(f"{name}: did you mean benchit cache {name}? A script ends with .py")
+    if separator and not hashes.strip(", "):
+        raise UsageError(f"{word} names no hash: give one that --analyze-only shows, or the script alone")
     if not path.is_file():
         raise UsageError(f"{path}: no such script: check the path or --search-dir")
     if path.suffix != ".py":

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Precision, Run
 from benchmarking.devices.support.kinds import device_named
-from benchmarking.devices.support.select import check_known
+from benchmarking.devices.support.select import check_known, select
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
@@ -35,13 +35,25 @@ class Selection:
     precision: Precision | None = None
     """None for the precision of the script."""
 
-    def check(self) -> None:
-        """Raise UsageError for an unknown device or runtime."""
-        for device in map(device_named, self.devices):
+    def check(self, *, is_here: bool = True) -> None:
+        """Raise UsageError for an unknown device or runtime, and UnsupportedError if the models are measured here and
+        none of the devices is."""
+        names = [device_named(device) for device in self.devices]
+        for device in names:
             if device != AUTO:
                 check_known(device)
         for runtime in self.runtimes:
             runtime_named(runtime)
+        if not is_here or AUTO in names:
+            return
+        missing: list[UnsupportedError] = []
+        for device in names:
+            try:
+                select(device, lambda found: None)
+            except UnsupportedError as error:
+                missing.append(error)
+        if len(missing) == len(names):
+            raise missing[0]
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, file_to_write, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
 from db.commands.arguments import (
@@ -99,12 +101,7 @@ def _parser() -> Parser:
     add_metrics(what, "metrics")
     confirmation = parser.add_argument_group("confirmation")
     confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
-    confirmation.add_argument(
-        "--output-dir",
-        default="benchmark_results",
-        metavar="DIR",
-        help="folder for the run files of --confirm (default: %(default)s)",
-    )
+    add_settings(confirmation, SHARED, "output_dir", helps={"output_dir": "folder for the run files of --confirm"})
     output = parser.add_argument_group("output")
     output.add_argument("--junit", type=file_to_write, metavar="FILE", help="JUnit XML, one test case per series")
     output.add_argument("--markdown", type=file_to_write, metavar="FILE", help="Markdown summary for a pull request")

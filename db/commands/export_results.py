@@ -2,7 +2,7 @@
 
 Results: all of them, or those that SELECTION names, as CSV, Parquet, run files, Markdown and other formats. Output
 appears only when complete, and never replaces an existing file. Formats that are a single text go to stdout unless
---output names a file.
+--output names a file; formats of several files need a folder, --output-dir.
 
 Models: with --format onnx or openvino, a model is exported and the files are checked against torch. The flags are those
 of export_to_onnx (benchhouse export --format onnx --help).
@@ -30,7 +30,7 @@ EXAMPLES = """
 examples:
   benchhouse export --format csv --output results.csv
   benchhouse export "runtime=eager,since=2026-01-01" --format markdown
-  benchhouse export --format parquet --output warehouse_parquet
+  benchhouse export --format parquet --output-dir warehouse_parquet
   benchhouse export gpt2 --format onnx --output-dir gpt2_onnx
 """
 EXIT_CODES = """
@@ -70,7 +70,8 @@ def _run(argv: Sequence[str]) -> int:
     request = ExportRequest(
         anonymous=arguments.anonymous,
         selection=selection_in(arguments, arguments.selection),
-        output=arguments.output,
+        output=arguments.output_dir or arguments.output,
+        is_folder=arguments.output_dir is not None,
         tables=_tables(exporter, arguments.tables),
         notify=note,
     )
@@ -102,9 +103,9 @@ def _parser(by_name: dict[str, Exporter]) -> Parser:
         "--anonymous", action="store_true", help="omit host and user names from run files (--format json)"
     )
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--output", type=Path, metavar="FILE|DIR", help="new file or folder (default: depends on the format)"
-    )
+    place = output.add_mutually_exclusive_group()
+    place.add_argument("--output", type=Path, metavar="FILE", help="new file (default: stdout)")
+    place.add_argument("--output-dir", type=Path, metavar="DIR", help="new folder, for formats of several files")
     output.add_argument("--json", action="store_true", help="print the paths as JSON")
     add_database(parser)
     return parser

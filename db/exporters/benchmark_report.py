@@ -118,7 +118,7 @@ class BenchmarkReportExporter:
         for line in lost.lines():
             request.notify(line)
         if len(found) == 1:
-            with text_output(request.output) as stream:
+            with text_output(request.file) as stream:
                 stream.writelines(map(_yaml, found.values()))
             return request.output_paths
         with folder_output(request.output) as folder:

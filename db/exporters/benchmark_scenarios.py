@@ -29,7 +29,7 @@ class ScenariosExporter:
         found = [(one.run, one.result) for one in supported_results(runs, _why_not, request)]
         names = dict.fromkeys(run.cell.workload.model_id for run, _ in found)
         document = scenario_file(", ".join(names), found)
-        with text_output(request.output) as stream:
+        with text_output(request.file) as stream:
             json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
         return request.output_paths

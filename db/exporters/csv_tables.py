@@ -41,7 +41,7 @@ class CsvExporter:
         scope = Scope(warehouse, request.selection)
         scope.months()  # raises for an empty selection before anything is written
         if request.tables == "results":
-            with text_output(request.output) as stream:
+            with text_output(request.file) as stream:
                 _write(scope, "all_results", stream)
         else:
             with folder_output(request.output) as folder:

@@ -62,7 +62,7 @@ class LlamaBenchExporter:
         scope = Scope(warehouse, request.selection)
         runs = (stored.run for stored in selected_runs(scope))
         rows = [_row(one) for one in supported_results(runs, _why_not, request)]
-        with text_output(request.output) as stream:
+        with text_output(request.file) as stream:
             stream.write(_table())
             stream.writelines(_insert(row) for row in rows)
         return request.output_paths

@@ -65,7 +65,7 @@ class MarkdownExporter:
         kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
         rows = [[row[name] for name in kept] for row in cells]
-        with text_output(request.output) as stream:
+        with text_output(request.file) as stream:
             print(text.markdown_table([headings[name] for name in kept], rows, right=right), file=stream)
         return request.output_paths
 

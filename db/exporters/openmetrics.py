@@ -102,7 +102,7 @@ class OpenMetricsExporter:
         numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
         kept = list(_one_a_moment(rows, request))
         others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
-        with text_output(request.output) as stream:
+        with text_output(request.file) as stream:
             for column in (*numbers, *others):
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
                 stream.writelines(_lines(column, meaning, kept))

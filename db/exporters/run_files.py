@@ -44,7 +44,7 @@ class JsonExporter:
             with text_output(None) as stream:
                 stream.writelines(f"{dumps(run)}\n" for run in runs)
             return ()
-        if output.suffix == FILE:
+        if output.suffix == FILE and not request.is_folder:
             _one_file(runs, output)
         else:
             with folder_output(output) as folder:

@@ -42,7 +42,7 @@ class TransformersExporter:
         scope = Scope(warehouse, request.selection)
         runs = (stored.run for stored in selected_runs(scope))
         entries = dict(_entry(one) for one in supported_results(runs, _why_not, request))
-        with text_output(request.output) as stream:
+        with text_output(request.file) as stream:
             json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
         return request.output_paths

@@ -205,12 +205,28 @@ def test_max_rounds_end_an_undecided_comparison(monkeypatch, capsys):
     assert measured == [(0, 5), (5, 8), (8, 9)]
 
 
-def test_a_failing_side_ends_the_comparison_with_its_exit_code(capfd, tmp_path, null_script):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((f"{FLAGS} --no-such-flag", FLAGS), "A: unknown flag --no-such-flag"),
+        ((FLAGS, f"{FLAGS} --batch-sizes 0"), "B: argument --batch-sizes: takes a whole number from 1: got '0'"),
+        ((FLAGS, FLAGS, "--rounds", "9", "--max-rounds", "5"), "--max-rounds 5 is below --rounds 9"),
+    ],
+)
+def test_a_mistake_on_either_side_costs_no_launch(words, message, capfd, monkeypatch, null_script):
     null_script()
-    assert ab.main([f"{FLAGS} --no-such-flag", FLAGS, "--rounds", "1", "--quiet"]) == 2
-    message = capfd.readouterr().err
-    assert "unknown flag --no-such-flag" in message
-    assert "benchhouse ab: error: A ended with exit code 2" in message
+    monkeypatch.setattr(ab, "measure_in_turns", lambda *arguments: pytest.fail("measured"))
+    assert ab.main(list(words)) == 2
+    out, err = capfd.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert f"benchhouse ab: error: {message}" in err
+
+
+def test_a_side_of_another_interpreter_that_fails_ends_the_comparison_with_its_exit_code(capfd, null_script):
+    null_script()
+    other = f"{sys.executable} -m benchmarking.run_hardware_benchmark {FLAGS} --no-such-flag"
+    assert ab.main([other, FLAGS, "--rounds", "1", "--quiet"]) == 2
+    assert "benchhouse ab: error: A ended with exit code 2" in capfd.readouterr().err
 
 
 def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, null_script):

@@ -26,7 +26,9 @@ def scripted(null_script, tmp_path, monkeypatch):
 
 
 def test_profiles_are_printed_written_and_stored_separately_from_results(scripted, tmp_path, capsys):
-    assert profile_model.main([*ARGUMENTS, "--save", "--output", "out", "--tensorboard", "logs", "--tag", "v=1"]) == 0
+    assert (
+        profile_model.main([*ARGUMENTS, "--save", "--output-dir", "out", "--tensorboard", "logs", "--tag", "v=1"]) == 0
+    )
     out, err = capsys.readouterr()
     assert "a call takes 10 ms with it and 8 ms without (+25%), 4 alternating calls each" in out
     assert "feed-forward 50%, attention 25%, other 25% of a call." in out
@@ -79,12 +81,29 @@ def test_unsupported_profiles_are_refused_before_anything_runs(flags, message, s
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ["--output", "--tensorboard"])
+@pytest.mark.parametrize("flag", ["--output-dir", "--tensorboard"])
 def test_unwritable_folders_are_errors_before_anything_runs(flag, scripted, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert profile_model.main([*ARGUMENTS, flag, "file/inside"]) == 1
+    assert profile_model.main([*ARGUMENTS, flag, "file/inside"]) == 2
     out, err = capsys.readouterr()
-    assert (out, "cannot write to output folder file/inside: Not a directory" in err) == ("", True)
+    assert (out, f"{flag}: takes a folder: file is a file" in err) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("file/inside.json", "file is a file: choose another path"), ("out", "is a folder: give a file, such as out/")],
+)
+def test_output_is_a_file_that_is_checked_before_anything_runs(output, message, scripted, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "out").mkdir()
+    assert profile_model.main([*ARGUMENTS, "--output", output]) == 2
+    out, err = capsys.readouterr()
+    assert (out, message in err) == ("", True)
+
+
+def test_output_may_have_any_name_in_a_new_folder(scripted, tmp_path, capsys):
+    assert profile_model.main([*ARGUMENTS, "--output", "new/plain", "--quiet"]) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["plain", "trace_plain.json"]
 
 
 @pytest.fixture
@@ -114,7 +133,7 @@ def exported(scripted, monkeypatch):
 
 
 def test_exported_graphs_are_compared_and_unsupported_ones_are_listed(exported, tmp_path, capsys):
-    assert profile_model.main([*ARGUMENTS, "--compare-onnx", "--output", "out"]) == 0
+    assert profile_model.main([*ARGUMENTS, "--compare-onnx", "--output-dir", "out"]) == 0
     out, err = capsys.readouterr()
     table = [line.split() for line in out.splitlines()[-4:]]
     assert table[0] == ["runtime", "median", "ms", "speedup", "feed-forward", "attention", "other"]

@@ -6,6 +6,7 @@ scripts and this style, by digest, so no name in the data can run code even if e
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import os
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from benchmarking.core.command_line import default_database
+from benchmarking.core.command_line import default_database, folder_to_write
 from benchmarking.core.database_paths import without_place
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -74,6 +75,7 @@ def write_report(request: ReportRequest) -> tuple[str, ...]:
     Raises UsageError for invalid names, and StorageError for an unreadable source, an empty selection or a write error.
     """
     report_format(request.path)
+    make_folder(request.path.absolute().parent)
     sides = None if request.sides is None else _resolved(request, request.sides)
     across = [across_column(word) for word in request.across]
     if request.files:
@@ -99,12 +101,15 @@ def check_request(path: Path, results: int) -> None:
     report_format(path)
     if path.is_dir():
         raise UsageError(f"--report {path}: is a folder: give a file")
+    try:
+        folder_to_write(str(path.parent))
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--report {path}: {error}") from error
     check_count(results)
 
 
 def write_session_report(path: Path, session_id: str, files: Sequence[str], database: str | None) -> None:
     """Write a report of all results of one command, from its run files or a database. Raises as `write_report`."""
-    make_folder(path.parent)
     request = ReportRequest(
         path=path,
         database=database,

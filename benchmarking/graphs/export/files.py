@@ -8,7 +8,9 @@ import importlib.util
 import inspect
 import io
 import logging
+import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,11 +82,29 @@ def quiet() -> Iterator[io.StringIO]:
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings():
+        with (
+            _stdout_of_libraries(),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield printed
     finally:
         logging.disable(previous)
+
+
+@contextlib.contextmanager
+def _stdout_of_libraries() -> Iterator[None]:
+    """Sends what compiled code prints to stderr: torch's older exporter prints the whole graph when it fails."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _export_by_transformers(traced: Traced, path: Path, opset: int) -> None:

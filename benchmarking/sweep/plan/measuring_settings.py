@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from benchmarking.builds.store import CACHE_VARIABLE
@@ -85,7 +86,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="device",
             takes_list=True,
             plural="devices",
-            kind=WORD,
+            kind=replace(WORD, words=(AUTO, *plugins.names(plugins.DEVICES))),
             metavar="D",
             help=f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
             default=AUTO,
@@ -96,7 +97,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="runtime",
             takes_list=True,
             plural="runtimes",
-            kind=WORD,
+            kind=replace(WORD, words=plugins.names(plugins.RUNTIMES)),
             metavar="R",
             help="eager, compiled, onnxruntime, openvino, ...: see benchhouse run --list-runtimes",
             is_key=True,

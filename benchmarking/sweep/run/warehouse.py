@@ -15,7 +15,7 @@ from benchmarking.core import child_process
 from benchmarking.core.codec import from_json
 from benchmarking.core.command_line import note
 from benchmarking.core.database_paths import database_exists
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE, StorageError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
@@ -93,8 +93,10 @@ def stored_runs(selection: str, db_path: str) -> list[MeasuredRun]:
 
 
 def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:
-    """Run a task of the service. Raises StorageError with the reason if it fails."""
+    """Run a task of the service. Raises StorageError with the reason if it fails, UsageError for a wrong selection."""
     done = child_process.run_module(SERVICE, task, *arguments)
+    if done.exit_code == EXIT_USAGE and done.last_line:
+        raise UsageError(done.last_line)
     if done.exit_code not in accepted:
         raise StorageError(done.last_line or f"{SERVICE} {task} ended with exit code {done.exit_code}")
     return done

@@ -33,12 +33,21 @@ class ExportRequest:
     selection: Selection
     output: Path | None = None
     """A new file or folder; None for stdout."""
+    is_folder: bool = False
+    """Whether `output` was given as a folder, which a format of one file refuses."""
     tables: Tables = "results"
     """One of the exporter's `tables`."""
     anonymous: bool = False
     """Whether to omit host and user names; only for formats with `can_be_anonymous`."""
     notify: Callable[[str], None]
     """Receives a line about what was left out."""
+
+    @property
+    def file(self) -> Path | None:
+        """The output of a format that writes one file. Raises UsageError if a folder was given."""
+        if self.is_folder:
+            raise UsageError(f"--output-dir {self.output}: the format writes one file: give it with --output FILE")
+        return self.output
 
     @property
     def output_paths(self) -> tuple[Path, ...]:
@@ -90,7 +99,7 @@ def text_output(output: Path | None) -> Iterator[TextIO]:
 def folder_output(output: Path | None) -> Iterator[Path]:
     """A folder to write files into, renamed to `output` at the end. Raises UsageError and StorageError."""
     if output is None:
-        raise UsageError("the format writes several files: give a folder with --output")
+        raise UsageError("the format writes several files: give a folder with --output-dir")
     _check_free(output)
     with temporary_sibling(output) as part, _storage_errors(output):
         part.mkdir()

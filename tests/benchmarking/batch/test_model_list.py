@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.batch.model_list import Entry, entries_from_file, entries_from_names, select_entries
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_empty_text_lists_and_duplicate_models_are_errors(listed):
 
 
 def test_a_missing_or_binary_file_is_one_clear_error(tmp_path):
-    with pytest.raises(StorageError, match="No such file"):
+    with pytest.raises(UsageError, match=r"none\.yaml does not exist: check the path"):
         entries_from_file(tmp_path / "none.yaml")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not a text file"):

@@ -251,3 +251,30 @@ def test_limits_have_one_notation(text, limits):
 def test_a_limit_that_is_none_says_what_one_is(text, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         parse_limits(text, tuple(UNITS))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--batch-sizes 1 2 4 tiny-bert", ("1,2,4", "tiny-bert")),
+        ("--batch-sizes 1, 2, 4 --model-id tiny-bert", ("1,2,4", "tiny-bert")),
+        ("--batch-size 4 tiny-bert", ("4", "tiny-bert")),
+        ("tiny-bert --batch-sizes 4 2", ("2,4", "tiny-bert")),
+    ],
+)
+def test_values_of_a_list_may_be_separated_by_spaces(words, expected):
+    found = parser_of("run").parse_args(words.split())
+    assert (",".join(map(str, found.batch_sizes)), found.model_id) == expected
+
+
+def test_names_of_a_list_may_be_separated_by_spaces_if_they_cannot_be_models():
+    words = "--devices cpu null --precisions float32 bfloat16 --runtimes eager compiled tiny-bert"
+    found = parser_of("batch").parse_args(words.split())
+    assert (found.devices, found.precisions) == (("cpu", "null"), ("float32", "bfloat16"))
+    assert (found.runtimes, found.model_ids) == (("eager", "compiled"), ["tiny-bert"])
+
+
+def test_an_error_names_the_flag_as_it_was_typed(capsys):
+    with pytest.raises(SystemExit):
+        parser_of("run").parse_args(["tiny-bert", "--batch-size", "x"])
+    assert "argument --batch-size: takes whole numbers" in capsys.readouterr().err

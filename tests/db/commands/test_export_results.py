@@ -95,4 +95,4 @@ def test_help_explains_both(command):
     assert code == 0
     assert "--format onnx or openvino, a model is exported" in out
     assert "llama_bench_sql" in out
-    assert command("--format", "onnx", "--help")[1].startswith("usage: benchhouse export MODEL [--output-dir DIR]")
+    assert command("--format", "onnx", "--help")[1].startswith("usage: benchhouse export MODEL [--output FILE")
