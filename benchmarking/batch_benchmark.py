@@ -111,7 +111,7 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
     if arguments.dry_run:
         if arguments.report is not None:
             check_folder(Path(arguments.report).absolute().parent)
-        if not arguments.no_save:
+        if arguments.save:
             check_folder(Path(arguments.output_dir))
             check_database(arguments.db_path or default_database())
         return _dry_run(plans, arguments)

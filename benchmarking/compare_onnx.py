@@ -65,6 +65,9 @@ def _run(argv: Sequence[str]) -> int:
     model_id = plans[0].cell.workload.model_id
     output = None if arguments.output is None else result_file.checked(arguments.output, "onnx_comparison", model_id)
     if arguments.dry_run:
+        if arguments.save:
+            check_folder(Path(arguments.output_dir))
+            check_database(arguments.db_path)
         return session.show_plans(plans, show)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     runs: list[Run] = []
