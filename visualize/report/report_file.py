@@ -75,7 +75,6 @@ def write_report(request: ReportRequest) -> tuple[str, ...]:
     Raises UsageError for invalid names, and StorageError for an unreadable source, an empty selection or a write error.
     """
     report_format(request.path)
-    make_folder(request.path.absolute().parent)
     sides = None if request.sides is None else _resolved(request, request.sides)
     across = [across_column(word) for word in request.across]
     if request.files:
@@ -110,6 +109,7 @@ def check_request(path: Path, results: int) -> None:
 
 def write_session_report(path: Path, session_id: str, files: Sequence[str], database: str | None) -> None:
     """Write a report of all results of one command, from its run files or a database. Raises as `write_report`."""
+    make_folder(path.parent)
     request = ReportRequest(
         path=path,
         database=database,
