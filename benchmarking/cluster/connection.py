@@ -90,7 +90,7 @@ class Cluster:
 
     def offers(self, addresses: Sequence[str]) -> dict[str, Offer]:
         """The offers of these workers. Workers of other programs or versions are left out with a note."""
-        found: dict[str, Offer] = {}
+        offers: dict[str, Offer] = {}
         texts = self._client.run(offer_text, workers=list(addresses), on_error="return") if addresses else {}
         for address, text in texts.items():
             try:
@@ -98,14 +98,23 @@ class Cluster:
                     raise FormatError("not a benchhouse worker, or an older version: start benchhouse worker")
                 if (version := version_in(text)) != __version__:
                     raise FormatError(f"expected benchhouse {__version__}, found {version}: install the same version")
-                found[address] = read_offer(text)
+                offers[address] = read_offer(text)
             except BenchhouseError as error:
                 note(f"left out: worker at {address}: {error}")
-        return dict(sorted(found.items(), key=lambda one: one[1].worker))
+        return dict(sorted(offers.items(), key=lambda item: item[1].worker))
 
     def clocks(self, addresses: Sequence[str]) -> dict[str, Clock]:
-        """The clock offset of each worker."""
-        return {address: self._clock(address) for address in addresses}
+        """The clock offset of each worker, by the query with the shortest round trip."""
+        clocks = {}
+        for address in addresses:
+            queries = []
+            for _ in range(ROUNDS):
+                sent_s, began_s = time.time(), time.monotonic()
+                worker_s = self._client.run(clock_s, workers=[address])[address]
+                half_trip_s = (time.monotonic() - began_s) / 2
+                queries.append(Clock(offset_s=worker_s - sent_s - half_trip_s, error_s=half_trip_s))
+            clocks[address] = min(queries, key=lambda clock: clock.error_s)
+        return clocks
 
     def submit(self, order: Order, address: str, selector: str) -> None:
         """Send an order to a worker, for this device. An `Ended` event follows, unless the worker is lost."""
@@ -148,17 +157,6 @@ class Cluster:
         """Unsubscribe from events."""
         for topic in ("all", self.topic):
             self._client.unsubscribe_topic(topic)
-
-    def _clock(self, address: str) -> Clock:
-        best: Clock | None = None
-        for _ in range(ROUNDS):
-            sent_s, began_s = time.time(), time.monotonic()
-            worker_s = self._client.run(clock_s, workers=[address])[address]
-            half_trip_s = (time.monotonic() - began_s) / 2
-            if best is None or half_trip_s < best.error_s:
-                best = Clock(offset_s=worker_s - sent_s - half_trip_s, error_s=half_trip_s)
-        assert best is not None
-        return best
 
     def _on_membership(self, event: tuple[float, Any]) -> None:
         _, message = event
@@ -207,7 +205,13 @@ def connect(name: str, arguments: argparse.Namespace, requirements: WorkerRequir
             raise WorkersLostError(
                 f"--cluster {name}: no scheduler at this address: start one with dask scheduler --host HOST --port PORT"
             ) from error
-        _wait_for_workers(client, name, endpoint)
+        deadline_s = time.monotonic() + endpoint.limit_s
+        while len(client.scheduler_info(n_workers=-1)["workers"]) < endpoint.workers:
+            if (why := endpoint.failure()) is not None:
+                raise WorkersLostError(f"--cluster {name}: {why}")
+            if time.monotonic() > deadline_s:
+                raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(endpoint.limit_s)}")
+            time.sleep(POLL_S)
         cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers)
         stack.callback(cluster.close)
         yield cluster
@@ -226,14 +230,3 @@ def _start_cluster(
         hosts, ssh = ssh_settings(name, arguments, requirements)
         return ssh_workers(hosts, ssh, notes(quiet=arguments.quiet))
     return nullcontext(ClusterEndpoint(address=name, security=security(arguments)))
-
-
-def _wait_for_workers(client: Any, name: str, endpoint: ClusterEndpoint) -> None:
-    """Wait for the workers. Raises WorkersLostError if they do not join."""
-    deadline_s = time.monotonic() + endpoint.limit_s
-    while len(client.scheduler_info(n_workers=-1)["workers"]) < endpoint.workers:
-        if (why := endpoint.failure()) is not None:
-            raise WorkersLostError(f"--cluster {name}: {why}")
-        if time.monotonic() > deadline_s:
-            raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(endpoint.limit_s)}")
-        time.sleep(POLL_S)

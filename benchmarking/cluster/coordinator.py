@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarking.cluster.connection import Cluster, Ended, Event, Joined, Left
+from benchmarking.cluster.connection import Cluster, Ended, Joined, Left
 from benchmarking.cluster.messages import Clock, Offer, Order, ProgressMessage, Report, outcomes
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.live_status import DeviceState, MachineProgress
@@ -73,8 +73,8 @@ def offered_text(offers: Mapping[str, Offer]) -> str:
     """The devices offered by a cluster: "2 x cpu, cuda:0"."""
     counts: dict[str, int] = {}
     for offer in offers.values():
-        for one in offer.devices:
-            counts[one.device.selector] = counts.get(one.device.selector, 0) + 1
+        for offered in offer.devices:
+            counts[offered.device.selector] = counts.get(offered.device.selector, 0) + 1
     parts = [f"{count} x {selector}" if count > 1 else selector for selector, count in sorted(counts.items())]
     return ", ".join(parts) or "nothing: it has no workers"
 
@@ -183,8 +183,17 @@ class ClusterSweep:
         try:
             while self._cells:
                 self._assign()
-                if self._cells:
-                    self._handle(self._cluster.next_event(POLL_S))
+                event = self._cluster.next_event(POLL_S) if self._cells else None
+                if isinstance(event, Joined):
+                    self._on_joined(event.address)
+                elif isinstance(event, Left):
+                    self._on_left(event.address)
+                elif event is not None:
+                    slot = next((slot for slot in self._slots.values() if slot.attempt == event.attempt), None)
+                    if slot is not None and isinstance(event, Report):
+                        self._save_record(event, slot)
+                    elif slot is not None and isinstance(event, Ended):
+                        self._on_result(event, slot)
         finally:
             for slot in self._slots.values():
                 if slot.work is not None:
@@ -208,7 +217,7 @@ class ClusterSweep:
             return
         if track.measurements:  # from an earlier command, whose plan tells where they were measured
             software = {**track.plan.provenance.versions, "commit": track.plan.provenance.git_commit or "none"}
-            cell.identity = _identity(track.plan, software)
+            cell.identity = canonical_hash([track.plan.hardware.hardware_id, software])
         parts = [(launch,) for launch in launches] if self._spread else [launches]
         cell.open_work = [Work(cell=cell, launches=part) for part in parts]
         self._open += cell.open_work
@@ -223,51 +232,31 @@ class ClusterSweep:
             return
         for work in list(self._open):
             cell = work.cell
-            if work not in self._open:  # its cell was split
+            if work not in self._open or cell.selector not in free | missing:  # its cell was split, or has to wait
                 continue
-            if cell.selector not in free | missing:
-                continue
-            if (slot := self._free_slot(cell)) is not None:
-                self._send_order(work, cell, slot)
-                if all(one.work is not None for one in self._offers(cell.selector)):
+            slots = [slot for slot in self._slots.values() if slot.device.selector == cell.selector]
+            willing = [slot for slot in slots if slot.address not in cell.refusals]
+            alike = [slot for slot in willing if cell.identity in (None, slot.offer.identity(cell.selector))]
+            if idle := [slot for slot in alike if slot.work is None]:
+                # Preferably its previous machine; with --spread another one.
+                slot = min(idle, key=lambda slot: (slot.address != cell.address) != self._spread)
+                self._send_order(work, slot)
+                if all(slot.work is not None for slot in slots):
                     free.discard(cell.selector)
-            elif not self._has_candidate(cell):
-                if (refusal := self._refusal(cell)) is not None:
-                    self._open.remove(work)
-                    self._fail(work, *refusal)
-                elif cell.identity is not None and self._offers(cell.selector):
-                    self._split(cell)
-                else:
-                    self._wait(cell)
+            elif slots and not willing:
+                self._open.remove(work)
+                reasons = [cell.refusals[slot.address] for slot in slots]
+                self._fail(work, slots[0], listed(reasons, MAX_LISTED_REASONS, "; "))
+            elif willing and not alike:
+                self._split(cell)
+            elif not alike:
+                self._wait(cell)
         if not missing or any(slot.work is not None for slot in self._slots.values()):
             self._waits_since_s = None
 
-    def _free_slot(self, cell: Cell) -> Slot | None:
-        """A free device for a cell; without --spread preferably its previous one."""
-        candidates = [one for one in self._offers(cell.selector) if one.work is None and self._fits(cell, one)]
-        return min(candidates, key=lambda one: (one.address != cell.address) != self._spread, default=None)
-
-    def _fits(self, cell: Cell, slot: Slot) -> bool:
-        if slot.address in cell.refusals:
-            return False
-        return cell.identity is None or slot.offer.identity(cell.selector) == cell.identity
-
-    def _refusal(self, cell: Cell) -> tuple[Slot, str] | None:
-        """A device for a cell and the reasons, if all workers with such a device refused the cell."""
-        offers = self._offers(cell.selector)
-        if not offers or any(slot.address not in cell.refusals for slot in offers):
-            return None
-        return offers[0], listed([cell.refusals[slot.address] for slot in offers], MAX_LISTED_REASONS, "; ")
-
-    def _offers(self, selector: str) -> list[Slot]:
-        return [slot for slot in self._slots.values() if slot.device.selector == selector]
-
-    def _has_candidate(self, cell: Cell) -> bool:
-        return any(self._fits(cell, slot) for slot in self._offers(cell.selector))
-
     def _wait(self, cell: Cell) -> None:
         """Wait for a worker with the device of a cell, within limits."""
-        now_s, is_idle = time.monotonic(), all(one.work is None for one in self._slots.values())
+        now_s, is_idle = time.monotonic(), all(slot.work is None for slot in self._slots.values())
         if not self._cluster.accepts_workers:
             if is_idle:
                 raise WorkersLostError(
@@ -286,9 +275,9 @@ class ClusterSweep:
                 "start one, then continue with --resume"
             )
 
-    def _send_order(self, work: Work, cell: Cell, slot: Slot) -> None:
+    def _send_order(self, work: Work, slot: Slot) -> None:
         """Send an order."""
-        track = work.cell.track
+        cell, track = work.cell, work.cell.track
         if cell.identity is None:
             track.replan(plan_for_worker(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address))
             cell.identity = slot.offer.identity(cell.selector)
@@ -315,7 +304,7 @@ class ClusterSweep:
             self._open.remove(work)
         cell.open_work = []
         track = cell.track
-        seen = {one.point.label for one in track.measurements}
+        seen = {measured.point.label for measured in track.measurements}
         rest = tuple(point for point in track.plan.points if point.label not in seen | track.plan.skipped.keys())
         self._observer.waiting(
             f"{cell_name(track.plan.cell)}: no machine with the same hardware and software is left: {len(rest)} of its "
@@ -334,27 +323,16 @@ class ClusterSweep:
 
     # Events.
 
-    def _handle(self, event: Event | None) -> None:
-        if isinstance(event, Joined):
-            self._on_joined(event.address)
-        elif isinstance(event, Left):
-            self._on_left(event.address)
-        elif isinstance(event, Report | Ended) and (slot := self._slot_of(event.attempt)) is not None:
-            if isinstance(event, Report):
-                self._save_record(event, slot)
-            else:
-                self._on_result(event, slot)
-
     def _on_joined(self, address: str) -> None:
         """Handle a new worker: it takes part, unless its versions differ and this is refused."""
-        offers = {} if any(one == address for one, _ in self._slots) else self._cluster.offers([address])
+        offers = {} if any(known == address for known, _ in self._slots) else self._cluster.offers([address])
         for offer in offers.values():
             if self._same_versions and self._software is not None and offer.software != self._software:
                 self._observer.waiting(
                     f"left out: worker {offer.worker}: its versions differ (--require-same-versions)"
                 )
                 return
-            has = ", ".join(one.device.selector for one in offer.devices)
+            has = ", ".join(offered.device.selector for offered in offer.devices)
             self._observer.waiting(f"worker {offer.worker} joined: {has}")
         self._add(offers)
         self._draw(immediate=True)
@@ -363,12 +341,12 @@ class ClusterSweep:
         clocks = self._cluster.clocks(list(offers))
         for address, offer in offers.items():
             self._software = self._software or offer.software
-            for one in offer.devices:
+            for offered in offer.devices:
                 state = MachineProgress(
-                    worker=offer.worker, host=offer.provenance.host, device=one.device.selector, state="idle"
+                    worker=offer.worker, host=offer.provenance.host, device=offered.device.selector, state="idle"
                 )
-                self._slots[address, one.device.selector] = Slot(
-                    address=address, offer=offer, clock=clocks[address], device=one.device, state=state
+                self._slots[address, offered.device.selector] = Slot(
+                    address=address, offer=offer, clock=clocks[address], device=offered.device, state=state
                 )
 
     def _on_left(self, address: str) -> None:
@@ -381,23 +359,21 @@ class ClusterSweep:
             self._former_machines.append(dataclasses.replace(slot.state, state=state, activity=""))
             if slot.work is not None:
                 self._cluster.cancel(slot.attempt)
-                self._on_lost_work(slot.work, slot)
+                work = slot.work
+                work.losses += 1
+                name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
+                if work.losses >= MAX_LOSSES:
+                    self._observer.waiting(f"{name}: giving up after losing {work.losses} workers")
+                    self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
+                else:
+                    self._observer.waiting(f"{name}: finished points are kept, the rest is reassigned")
+                    self._reopen(work)
         self._draw(immediate=True)
-
-    def _on_lost_work(self, work: Work, slot: Slot) -> None:
-        work.losses += 1
-        name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
-        if work.losses >= MAX_LOSSES:
-            self._observer.waiting(f"{name}: giving up after losing {work.losses} workers")
-            self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
-            return
-        self._observer.waiting(f"{name}: finished points are kept, the rest is reassigned")
-        self._reopen(work)
 
     def _reopen(self, work: Work) -> None:
         """Reopen work for another device of the same identity, or for any device if its cell has no results."""
         if not work.cell.track.measurements and not any(
-            one.work in work.cell.open_work for one in self._slots.values()
+            slot.work in work.cell.open_work for slot in self._slots.values()
         ):
             work.cell.identity = None
         self._open.insert(0, work)
@@ -412,23 +388,17 @@ class ClusterSweep:
             return
         slot.work.received += 1
         if isinstance(record, Measurement):
-            self._save_measurement(record, slot)
+            known = {(measured.launch, measured.point) for measured in track.measurements}
+            if (record.launch, record.point) not in known:
+                track.keep(record)
+                failed = slot.state.failed + (record.status != "ok")
+                slot.state = dataclasses.replace(slot.state, done=slot.state.done + 1, failed=failed)
+                self._observer.measured(track, record)
+                self._draw(immediate=True)
         elif not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
             track.keep(record)
         if (ended := slot.work.ended) is not None:
             self._on_result(ended, slot)
-
-    def _save_measurement(self, record: Measurement, slot: Slot) -> None:
-        assert slot.work is not None
-        track = slot.work.cell.track
-        if any(one.launch == record.launch and one.point == record.point for one in track.measurements):
-            return
-        track.keep(record)
-        slot.state = dataclasses.replace(
-            slot.state, done=slot.state.done + 1, failed=slot.state.failed + (record.status != "ok")
-        )
-        self._observer.measured(track, record)
-        self._draw(immediate=True)
 
     def _show_progress(self, progress: ProgressMessage, slot: Slot) -> None:
         assert slot.work is not None
@@ -488,9 +458,6 @@ class ClusterSweep:
         self._finished.append(cell.track.plan.run_id)
         self._saved_runs.setdefault(cell.address, []).append(cell.track.plan.run_id)
 
-    def _slot_of(self, attempt: str) -> Slot | None:
-        return next((slot for slot in self._slots.values() if slot.attempt == attempt), None)
-
     def _show(self, slot: Slot, state: DeviceState, activity: str, *, immediate: bool) -> None:
         slot.state = dataclasses.replace(slot.state, state=state, activity=activity)
         self._draw(immediate=immediate)
@@ -523,7 +490,3 @@ def plan_for_worker(plan: CellPlan, offer: Offer, clock: Clock, device: Device, 
             description=requested.description,
         ),
     )
-
-
-def _identity(plan: CellPlan, software: Mapping[str, str]) -> str:
-    return canonical_hash([plan.hardware.hardware_id, dict(software)])

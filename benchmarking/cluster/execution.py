@@ -87,7 +87,8 @@ class WorkerContext:
             provenance=machine.provenance((), {}, None),
             environment=machine.environment,
             devices=tuple(
-                OfferedDevice(device=one, hardware=machine.hardware(one), free=free_memory(one)) for one in self.devices
+                OfferedDevice(device=device, hardware=machine.hardware(device), free=free_memory(device))
+                for device in self.devices
             ),
         )
 
@@ -150,13 +151,7 @@ def execute(text: str) -> str:
         return dumps(TaskResult(records=0, is_cancelled=True))
     except BenchhouseError as error:
         return dumps(TaskResult(records=0, error=str(error), is_refused=True))
-    return dumps(_run_order(plan, order, context, reports, observer))
-
-
-def _run_order(
-    plan: CellPlan, order: Order, context: WorkerContext, reports: Reports, observer: Reporter
-) -> TaskResult:
-    """Measure the order's launches."""
+    error_text = None
     try:
         track = WorkerTrack.open(plan, order, context.folder, reports)
         with closing([track]):
@@ -164,13 +159,12 @@ def _run_order(
             for launch in order.launches:
                 run_launch(track, launch, observer, order.device_wait_s)
     except OrderCancelled:
-        context.say(
-            f"stopped: {order.plan.cell.subject}{'' if context.is_leaving else ' (cancelled by the coordinator)'}"
-        )
-        return TaskResult(records=reports.records, is_cancelled=True)
+        by = "" if context.is_leaving else " (cancelled by the coordinator)"
+        context.say(f"stopped: {order.plan.cell.subject}{by}")
+        return dumps(TaskResult(records=reports.records, is_cancelled=True))
     except BenchhouseError as error:
-        return TaskResult(records=reports.records, error=str(error))
-    return TaskResult(records=reports.records)
+        error_text = str(error)
+    return dumps(TaskResult(records=reports.records, error=error_text))
 
 
 def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
@@ -246,12 +240,12 @@ class Reports:
 
     def keep(self, record: Record) -> None:
         """Send a record that is saved here."""
-        self._send(report_text(Report(attempt=self._attempt, number=self.records, kept=record)))
+        self._send(report_text(Report(attempt=self._attempt, kept=record)))
         self.records += 1
 
     def send_progress(self, progress: ProgressMessage) -> None:
         """Send a progress message."""
-        self._send(report_text(Report(attempt=self._attempt, number=self.records, progress=progress)))
+        self._send(report_text(Report(attempt=self._attempt, progress=progress)))
 
 
 class WorkerTrack(Track):
@@ -269,7 +263,7 @@ class WorkerTrack(Track):
                 with suppress(LockedError):
                     if (file := files.pop(run_id, None)) is not None and file.hold():
                         file.remove()
-        known = {(one.point.label, one.launch) for one in order.finished}
+        known = {(measured.point.label, measured.launch) for measured in order.finished}
         track = cls(plan, folder, measurements=order.finished)
         track.reports = reports
         if (file := files.get(plan.run_id)) is not None:
@@ -289,10 +283,10 @@ class WorkerTrack(Track):
         self._file = file
         for load in progress.loads:
             self.reports.keep(load)
-        for one in progress.measurements:
-            if (one.point.label, one.launch) not in known:
-                self.measurements.append(one)
-                self.reports.keep(one)
+        for measured in progress.measurements:
+            if (measured.point.label, measured.launch) not in known:
+                self.measurements.append(measured)
+                self.reports.keep(measured)
 
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
         super().keep(record)

@@ -32,7 +32,7 @@ from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan
 
-ORDER, OFFER, REPORT = "order", "offer", "report"
+ORDER, OFFER = "order", "offer"
 Record = Preparation | LaunchLoad | Measurement
 _RECORD_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in (Preparation, LaunchLoad, Measurement)}
 
@@ -107,8 +107,6 @@ class Report:
     """A message about an attempt: a record to save, or progress."""
 
     attempt: str
-    number: int
-    """Number of the record, from 0; a progress message has the number of the next record."""
     kept: Record | None = None
     progress: ProgressMessage | None = None
 
@@ -171,22 +169,22 @@ def read_order(text: str) -> Order:
 def report_text(report: Report) -> str:
     """A report as JSON. Records go unchanged to the run file, which is redacted when it is written."""
     kept = None if report.kept is None else {type(report.kept).__name__: to_json(report.kept)}
-    return dumps({"attempt": report.attempt, "number": report.number, "kept": kept, "progress": report.progress})
+    return dumps({"attempt": report.attempt, "kept": kept, "progress": report.progress})
 
 
 def read_report(text: str) -> Report:
     """The report in a text. Raises FormatError."""
     data = _object(text)
     kept = None
-    if (found := data.get("kept")) is not None:
-        if not isinstance(found, dict) or len(found) != 1 or (name := next(iter(found))) not in _RECORD_TYPES:
+    if (record := data.get("kept")) is not None:
+        if not isinstance(record, dict) or len(record) != 1 or (name := next(iter(record))) not in _RECORD_TYPES:
             raise FormatError("the report of a worker: unknown record")
-        kept = from_json(_RECORD_TYPES[name], found[name], "the report of a worker")
-    attempt, number, progress = data.get("attempt"), data.get("number"), data.get("progress")
-    if not isinstance(attempt, str) or not isinstance(number, int):
-        raise FormatError("the report of a worker: no attempt or number")
+        kept = from_json(_RECORD_TYPES[name], record[name], "the report of a worker")
+    attempt, progress = data.get("attempt"), data.get("progress")
+    if not isinstance(attempt, str):
+        raise FormatError("the report of a worker: no attempt")
     read = None if progress is None else from_json(ProgressMessage, progress, "the report of a worker")
-    return Report(attempt=attempt, number=number, kept=kept, progress=read)
+    return Report(attempt=attempt, kept=kept, progress=read)
 
 
 def read_done(text: str) -> TaskResult:
@@ -197,7 +195,8 @@ def read_done(text: str) -> TaskResult:
 def outcomes(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
     """The measurements reduced to what an order needs: which points are finished, and with which status."""
     return tuple(
-        dataclasses.replace(one, samples=(), window={}, extra={}, doubts=(), metrics={}) for one in measurements
+        dataclasses.replace(measurement, samples=(), window={}, extra={}, doubts=(), metrics={})
+        for measurement in measurements
     )
 
 

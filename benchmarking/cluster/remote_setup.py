@@ -114,9 +114,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _answer(argv: Sequence[str]) -> int:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(PORTS)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1] for one in sockets]
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        ports = [free.getsockname()[1] for free in sockets]
     print(json.dumps({"benchhouse": __version__, "ports": ports}))
     return EXIT_OK
 

@@ -155,8 +155,8 @@ def slurm_jobs(
     """The jobs of a configuration, cancelled at the end. Raises NotInstalledError without Slurm or dask-jobqueue,
     BenchhouseError with Slurm's message if it rejects the jobs."""
     check_installed("--cluster slurm", ("dask_jobqueue",), INSTALL)
-    found = {name: program(name) for name in PROGRAMS}
-    if absent := [name for name, path in found.items() if path is None]:
+    programs = {name: program(name) for name in PROGRAMS}
+    if absent := [name for name, path in programs.items() if path is None]:
         raise NotInstalledError(f"{absent[0]} is not on PATH: use a machine that can submit Slurm jobs")
     try:
         folder = Path(config.folder).absolute()
@@ -172,9 +172,14 @@ def slurm_jobs(
             config, setup, requirements, security := security or temporary_certificate_files(tls_folder), folder
         ) as cluster,
     ):
-        _test_submission(str(found["sbatch"]), cluster.job_script(), tls_folder)
+        path = tls_folder / "job.sh"
+        path.write_text(cluster.job_script(), encoding="utf-8")
+        trial = run_program((str(programs["sbatch"]), "--test-only", str(path)), limit_s=PROGRAM_S)
+        if trial.exit_code != 0:
+            why = trial.last_line or f"no answer within {PROGRAM_S:g} s"
+            raise BenchhouseError(f"Slurm rejected the jobs: {why}")
         cluster.scale(jobs=config.jobs)
-        jobs = Jobs(cluster, str(found["squeue"]), folder, config.jobs, say)
+        jobs = Jobs(cluster, str(programs["squeue"]), folder, config.jobs, say)
         say(f"slurm: {config.jobs} {'job' if config.jobs == 1 else 'jobs'} submitted; their output: {folder}")
         yield ClusterEndpoint(
             address=cluster.scheduler_address,
@@ -207,7 +212,8 @@ def _cluster(
             self._words = worker_command(
                 setup,
                 *(str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
-                *(word for part in ("ca_file", "cert", "key") for word in (_tls_flag(part), str(files[part]))),
+                *("--tls-ca-file", str(files["ca_file"])),
+                *("--tls-cert", str(files["cert"]), "--tls-key", str(files["key"])),
                 *(() if config.interface is None else ("--interface", config.interface)),
                 *requirements.flags,
                 devices=requirements.devices,
@@ -242,20 +248,6 @@ def _cluster(
         ) as cluster,
     ):
         yield cluster
-
-
-def _tls_flag(part: str) -> str:
-    return f"--tls-{part.replace('_', '-')}"
-
-
-def _test_submission(sbatch: str, script: str, folder: Path) -> None:
-    """Raise BenchhouseError, with Slurm's reason, for a job that Slurm would reject."""
-    path = folder / "job.sh"
-    path.write_text(script, encoding="utf-8")
-    submission = run_program((sbatch, "--test-only", str(path)), limit_s=PROGRAM_S)
-    if submission.exit_code != 0:
-        why = submission.last_line or f"no answer within {PROGRAM_S:g} s"
-        raise BenchhouseError(f"Slurm rejected the jobs: {why}")
 
 
 class Jobs:
@@ -294,13 +286,11 @@ class Jobs:
             return None
         if self._over_since_s is None:
             self._over_since_s = time.monotonic()
-        is_over = len(self._seen) >= self._count and time.monotonic() - self._over_since_s > END_GRACE_S
-        return f"its jobs ended without starting a worker: {self._last_error()}" if is_over else None
-
-    def _last_error(self) -> str:
+        if len(self._seen) < self._count or time.monotonic() - self._over_since_s <= END_GRACE_S:
+            return None
         for job_id in sorted(self._seen):
             path = self._folder / f"benchhouse-{job_id}.err"
             lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
             if lines:
-                return f"{lines[-1]} ({path})"
-        return f"their output is in {self._folder}"
+                return f"its jobs ended without starting a worker: {lines[-1]} ({path})"
+        return f"its jobs ended without starting a worker: their output is in {self._folder}"

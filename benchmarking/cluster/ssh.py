@@ -75,16 +75,16 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
         lines = read_text(path, MAX_BYTES).splitlines()
     except FormatError as error:
         raise UsageError(str(error)) from error
-    found: dict[Host, int] = {}
+    lines_of: dict[Host, int] = {}
     for number, line in enumerate(lines, start=1):
         if text := line.partition("#")[0].strip():
             host = read_host(text, f"{path}:{number}")
-            if host in found:
-                raise UsageError(f"{path}:{number}: {text} is listed twice (first: line {found[host]})")
-            found[host] = number
-    if not found:
+            if host in lines_of:
+                raise UsageError(f"{path}:{number}: {text} is listed twice (first: line {lines_of[host]})")
+            lines_of[host] = number
+    if not lines_of:
         raise UsageError(f"{path}: contains no hosts: list at least one")
-    return tuple(found)
+    return tuple(lines_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,9 @@ class Ssh:
     def start(self, host: Host, ports: Sequence[int], scheduler_port: int, stderr: IO[bytes]) -> Popen[str]:
         """Start the worker of a host, which waits for its certificates on stdin."""
         remote_port, worker_port = ports
-        local_port = _free_port()
+        with socket() as free:
+            free.bind(("127.0.0.1", 0))
+            local_port = free.getsockname()[1]
         forwarded = (
             *("-R", f"127.0.0.1:{remote_port}:127.0.0.1:{scheduler_port}"),
             *("-L", f"127.0.0.1:{local_port}:127.0.0.1:{worker_port}"),
@@ -183,13 +185,6 @@ def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> 
         yield ClusterEndpoint(
             address=address, security=security, workers=len(hosts), accepts_workers=False, failure=failure
         )
-
-
-def _free_port() -> int:
-    with socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _reason(done: Finished, limit_s: float) -> str:

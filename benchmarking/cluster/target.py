@@ -120,7 +120,8 @@ def _place(text: str) -> str:
 def resolve_target(arguments: argparse.Namespace) -> None:
     """Set `arguments.cluster` from the flags of another machine, and check them. Raises UsageError."""
     named = getattr(arguments, "cluster", None)
-    remote_flags = [flag for flag, given in _remote_flags(arguments).items() if given]
+    given = {"--backend remote": arguments.backend == "remote", "--use-slurm": arguments.use_slurm is not None}
+    remote_flags = [flag for flag, is_given in given.items() if is_given]
     if len(remote_flags) + (named is not None) > 1:
         raise UsageError(
             f"{' and '.join(filter(None, ['--cluster' if named else '', *remote_flags]))}: give only one of them"
@@ -140,17 +141,19 @@ def resolve_target(arguments: argparse.Namespace) -> None:
         check_name(named, arguments)
 
 
-def _remote_flags(arguments: argparse.Namespace) -> dict[str, bool]:
-    return {"--backend remote": arguments.backend == "remote", "--use-slurm": arguments.use_slurm is not None}
-
-
 def check_name(name: str, arguments: argparse.Namespace) -> None:
     """Raise UsageError for an invalid value of --cluster, or one whose security settings are insufficient."""
     if arguments.setup is not None:
         read_setup(arguments.setup)
         if not name.startswith((SLURM, SSH)):
             raise UsageError(f"--setup has no effect on {name}: it applies to ssh: and slurm: only")
-    _check_certificates(name, arguments)
+    if any(getattr(arguments, flag, None) for flag in TLS_FLAGS):
+        if name.startswith(SLURM):
+            check_exposure("tls://localhost:1", arguments)
+        elif LOCAL.fullmatch(name) or name.startswith(SSH):
+            raise UsageError(
+                f"--tls-ca-file, --tls-cert and --tls-key have no effect on {name}: they apply to tls:// and slurm:"
+            )
     if LOCAL.fullmatch(name):
         return
     if name.startswith("local"):
@@ -162,18 +165,6 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
         ssh_settings(name, arguments, WorkerRequirements())
         return
     check_exposure(name, arguments)
-
-
-def _check_certificates(name: str, arguments: argparse.Namespace) -> None:
-    """Raise UsageError for missing TLS files, or for TLS files that would not be used."""
-    if not any(getattr(arguments, flag, None) for flag in TLS_FLAGS):
-        return
-    if name.startswith(SLURM):
-        check_exposure("tls://localhost:1", arguments)
-    elif LOCAL.fullmatch(name) or name.startswith(SSH):
-        raise UsageError(
-            f"--tls-ca-file, --tls-cert and --tls-key have no effect on {name}: they apply to tls:// and slurm:"
-        )
 
 
 def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:
@@ -233,7 +224,7 @@ def remote_arguments(
     choice(backend, ("local", "remote"), "backend")
     hosts = [host] if isinstance(host, str) else list(host or ())
     config = None if use_slurm is False else "" if use_slurm is True else str(use_slurm)
-    found = argparse.Namespace(
+    arguments = argparse.Namespace(
         backend=backend,
         host=hosts,
         use_slurm=config,
@@ -243,8 +234,8 @@ def remote_arguments(
         cluster=None,
         quiet=True,
     )
-    resolve_target(found)
-    return found
+    resolve_target(arguments)
+    return arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

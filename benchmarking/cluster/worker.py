@@ -152,7 +152,7 @@ def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
             absent.append(str(error))
             continue
         of_kind = probed.get(device.type, (device,)) if ":" not in name else (device,)
-        chosen |= {one.selector: one for one in of_kind}
+        chosen |= {found.selector: found for found in of_kind}
     if not chosen:
         raise UnsupportedError(f"no device to offer: {'; '.join(absent)}")
     for why in absent:

@@ -61,10 +61,10 @@ class ScriptedCluster:
             return
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
-        for number, point in enumerate(measured):
+        for point in measured:
             kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
             kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
-            self._events.append(Report(attempt=order.attempt, number=number, kept=kept))
+            self._events.append(Report(attempt=order.attempt, kept=kept))
         done = TaskResult(records=len(measured), is_cancelled=is_lost)  # as reported by a worker that ends on request
         self._events.append(Ended(attempt=order.attempt, done=done))
         self._events += [Left(address=address)] if is_lost else []
