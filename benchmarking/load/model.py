@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -37,7 +36,7 @@ from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
-from benchmarking.sweep.run.process import SLOTS, Job, Tested
+from benchmarking.sweep.run.process import SLOTS, Job, LoopJob, ScenarioJob, Tested
 from benchmarking.sweep.run.profiling import attended, prepared
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
 
@@ -108,23 +107,13 @@ class ModelLoad(ABC):
                 answers.append(answer)
         return done, answers
 
-    def job(self, launch: int, points: tuple[Point, ...]) -> Job:
-        """The job of a repetition, still without its load."""
-        return Job(
-            cell=self.plan.cell,
-            launch=launch,
-            points=points,
-            settings=self.plan.settings,
-            spawned_at_ns=time.monotonic_ns(),
-        )
-
     def _answer(self, job: Job) -> tuple[LaunchLoad, Tested]:
         """One repetition in a separate worker, with the device locked against other measurements."""
         wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
         with device_locks(lock_names(self.plan.cell.device), self.say, wait_s) as self.lock_doubts:
             if not self.preparations:
                 self.preparations.append(prepared(self.plan, self.say))
-            job = replace(job, preparation=self.preparations[0], spawned_at_ns=time.monotonic_ns())
+            job = replace(job, preparation=self.preparations[0])
             return attended(job, Tested, self.timeout_s)
 
 
@@ -191,7 +180,8 @@ class LoopLoad(ModelLoad):
             timeout_s=self.request_timeout_s,
             warmup=self.warmup,
         )
-        return replace(self.job(launch, points or self.plan.points[:1]), loop=settings)
+        points = points or self.plan.points[:1]
+        return LoopJob(cell=self.plan.cell, launch=launch, points=points, settings=self.plan.settings, loop=settings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,7 +212,13 @@ class ScenarioLoad(ModelLoad):
                 seed = self.settings.seed + launch + LEVEL_SEEDS * (self.measured_levels - 1)
                 folder = folders.enter_context(self._folder(launch, level))
                 settings = replace(self.settings, rate=level.rate, seed=seed, folder=folder)
-                return replace(self.job(launch, (point,)), scenario=settings)
+                return ScenarioJob(
+                    cell=self.plan.cell,
+                    launch=launch,
+                    points=(point,),
+                    settings=self.plan.settings,
+                    scenario=settings,
+                )
 
             done, answers = self.tested(job, level_point(point, level))
         facts: dict[str, Json] = {SCENARIO: self.scenario, LOADGEN: [dict(one.figures) for one in answers]}

@@ -15,7 +15,6 @@ from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.command_line import add_model_id, default_database, dimension, input_value
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.records import Precision
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
 from benchmarking.core.text import visible
@@ -222,26 +221,7 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
     """The requests of a command that measures one model, one for each precision and number of threads; the runtime is
     not set yet."""
-    first, given = _request(arguments, model_id, command), arguments.num_threads
-    return tuple(
-        replace(first, precision=precision, num_threads=count)
-        for precision in _precisions(arguments)
-        for count in (given if isinstance(given, tuple) else (given,))
-    )
-
-
-def _precisions(arguments: argparse.Namespace) -> tuple[Precision, ...]:
-    return arguments.precisions if hasattr(arguments, "precisions") else (arguments.precision,)
-
-
-def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
-    """The request of a command with a single precision and number of threads."""
-    (only,) = requests(arguments, model_id, command)
-    return only
-
-
-def _request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
-    return Request(
+    first = Request(
         model_id=model_id,
         device=arguments.device,
         task=arguments.task,
@@ -259,3 +239,16 @@ def _request(arguments: argparse.Namespace, model_id: str, command: tuple[str, .
         tags=dict(arguments.tag),
         description=arguments.description,
     )
+    precisions = arguments.precisions if hasattr(arguments, "precisions") else (arguments.precision,)
+    threads = arguments.num_threads
+    return tuple(
+        replace(first, precision=precision, num_threads=count)
+        for precision in precisions
+        for count in (threads if isinstance(threads, tuple) else (threads,))
+    )
+
+
+def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
+    """The request of a command with a single precision and number of threads."""
+    (only,) = requests(arguments, model_id, command)
+    return only

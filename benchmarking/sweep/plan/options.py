@@ -22,18 +22,18 @@ RUNTIMES = "benchmarking.runtimes"
 @cache
 def runtime_options() -> Mapping[str, Mapping[str, Option]]:
     """Every option with a flag: its name -> runtime -> the option as that runtime declares it."""
-    found: dict[str, dict[str, Option]] = {}
+    by_name: dict[str, dict[str, Option]] = {}
     for runtime in runtimes():
         for option in runtime.declared_options:
             if option.has_flag:
-                found.setdefault(option.name, {})[runtime.name] = option
-    return found
+                by_name.setdefault(option.name, {})[runtime.name] = option
+    return by_name
 
 
 def runtimes() -> list[Runtime]:
     """Every runtime, the default one first."""
-    found: list[Runtime] = [plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)]
-    return sorted(found, key=lambda runtime: not runtime.is_default)
+    loaded: list[Runtime] = [plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)]
+    return sorted(loaded, key=lambda runtime: not runtime.is_default)
 
 
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +81,10 @@ def option_meaning(by_runtime: Mapping[str, Option]) -> str:
 
 def runtimes_by_values(by_runtime: Mapping[str, Option]) -> dict[str, list[str]]:
     """The runtimes that have an option, by the values it takes there and their default, in words."""
-    found: dict[str, list[str]] = {}
+    by_values: dict[str, list[str]] = {}
     for runtime, option in by_runtime.items():
-        found.setdefault(option.values_in_words, []).append(runtime)
-    return found
+        by_values.setdefault(option.values_in_words, []).append(runtime)
+    return by_values
 
 
 def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:

@@ -74,12 +74,12 @@ class CellPlan:
 
 def points_by_reason(plan: CellPlan) -> dict[str, list[str]]:
     """The labels of the skipped points by reason; "all N points" if that is every point."""
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for point in plan.points:
         if (why := plan.skipped.get(point.label)) is not None:
-            found.setdefault(why, []).append(point.label)
+            by_reason.setdefault(why, []).append(point.label)
     total = len(plan.points)
-    return {why: [f"all {total} points"] if len(labels) == total > 1 else labels for why, labels in found.items()}
+    return {why: [f"all {total} points"] if len(labels) == total > 1 else labels for why, labels in by_reason.items()}
 
 
 def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
@@ -89,14 +89,28 @@ def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
     """
     for name, values in axes.items():
         for value in values:
-            _check_value(name, value)
-    combinations = itertools.product(*axes.values())
-    return ascending(_point(dict(zip(axes, values, strict=True))) for values in combinations)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UsageError(f"{name} takes numbers: got {value!r}")
+            if is_fractional(name):
+                if not 0 < value < float("inf"):
+                    raise UsageError(f"{name} takes numbers above 0: got {value!r}")
+            elif not (1 <= value <= INT32_MOST and value == int(value)):
+                raise UsageError(f"{name} takes whole numbers from 1 to {INT32_MOST}: got {value!r}")
+    points = []
+    for combination in itertools.product(*axes.values()):
+        by_axis = dict(zip(axes, combination, strict=True))
+        fields = {name: by_axis.pop(name) for name in POINT_FIELDS if name in by_axis}
+        points.append(Point(**fields, axes=by_axis))
+    return ascending(points)
 
 
 def ascending(points: Iterable[Point]) -> tuple[Point, ...]:
     """The points, the least work first."""
-    return tuple(sorted(points, key=_size))
+
+    def size(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
+        return (work(point), point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))
+
+    return tuple(sorted(points, key=size))
 
 
 def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
@@ -111,32 +125,12 @@ def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: b
     return reasons
 
 
-def _check_value(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name} takes numbers: got {value!r}")
-    if is_fractional(name):
-        if not 0 < value < float("inf"):
-            raise UsageError(f"{name} takes numbers above 0: got {value!r}")
-    elif not (1 <= value <= INT32_MOST and value == int(value)):
-        raise UsageError(f"{name} takes whole numbers from 1 to {INT32_MOST}: got {value!r}")
-
-
-def _point(values: Mapping[str, Any]) -> Point:
-    fields = {name: value for name, value in values.items() if name in POINT_FIELDS}
-    return Point(**fields, axes={name: value for name, value in values.items() if name not in POINT_FIELDS})
-
-
 def work(point: Point) -> float:
     """Roughly the cost of a call, without a unit: tokens times the values of the other axes."""
     product: float = point.concurrency * point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
     for name, value in point.axes.items():
         product *= value ** AXES[name].work_exponent if name in AXES else value
     return product
-
-
-def _size(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
-    """The sort key of points: the work, then batch size, sequence length and axes."""
-    return (work(point), point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))
 
 
 class Machine:

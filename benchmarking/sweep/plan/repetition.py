@@ -27,7 +27,11 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
     """
     if (why_not := _unrepeatable_reason(run)) is not None:
         raise UnsupportedError(f"run {run.run_id} cannot be repeated: {why_not}")
-    values = _values(points)
+    spanned = {name: sorted({v for point in points if (v := point.value(name)) is not None}) for name in AXES}
+    # Most runtimes reject an axis that is given with only its implied value.
+    values: dict[str, tuple[Any, ...]] = {
+        name: tuple(numbers) for name, numbers in spanned.items() if numbers and numbers != [AXES[name].implied]
+    }
     fields: dict[str, Any] = {AXES[name].key: values.pop(name) for name in list(values) if AXES[name].is_field}
     chosen: dict[str, Any] = dict(run.settings)
     request = Request(
@@ -57,6 +61,10 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
 def command_line(request: Request) -> tuple[str, ...]:
     """The command line that requests the same grid, without tags and output flags."""
     chosen = request.settings
+    grid: list[str] = []
+    for axis in AXES.values():
+        values = getattr(request, axis.key) if axis.is_field else request.axes.get(axis.name)
+        grid += [] if values is None else [axis.flag, ",".join(map("{:.15g}".format, values))]
     return (
         *(COMMAND, "--model-id", request.model_id, "--device", request.device),
         *_flag("--runtime", request.runtime),
@@ -66,7 +74,7 @@ def command_line(request: Request) -> tuple[str, ...]:
         *_flag("--num-threads", request.num_threads),
         *_flag("--cpu-list", request.cpu_list),
         *(word for name, value in request.options.items() for word in _flag(f"--{name.replace('_', '-')}", value)),
-        *_grid(request),
+        *grid,
         *("--profile", chosen.profile, "--launches", str(chosen.launches)),
         *_flag("--iterations", chosen.fixed_iterations),
         *_flag("--warmup-iterations", chosen.fixed_warmup_iterations),
@@ -83,8 +91,9 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     options: dict[str, Scalar] = {}
     for request in requests:
         options = {**request.options, **options}
-    distinct = {(command_line(replace(one, runtime=None, options={})), tuple(one.tags.items())) for one in requests}
-    if len(distinct) != 1 or any(options[name] != value for one in requests for name, value in one.options.items()):
+    shared = [replace(request, runtime=None, options={}) for request in requests]
+    distinct = {(command_line(request), tuple(request.tags.items())) for request in shared}
+    if len(distinct) != 1 or any({**options, **request.options} != options for request in requests):
         commands = len({command_line(request) for request in requests})
         raise UsageError(f"these runs need {max(commands, 2)} different commands: choose one run")
     runtimes = ",".join(dict.fromkeys(run.runtime for run in runs))
@@ -111,24 +120,5 @@ def _unrepeatable_reason(run: MeasuredRun) -> str | None:
     return f"its {wrong[0]} is not a number" if wrong else None
 
 
-def _values(points: Sequence[Point]) -> dict[str, tuple[Any, ...]]:
-    """Axis -> the values of the points. An axis with only its implied value is omitted, since most runtimes reject it
-    as an explicit value."""
-    found = {name: sorted({v for point in points if (v := point.value(name)) is not None}) for name in AXES}
-    return {name: tuple(values) for name, values in found.items() if values and values != [AXES[name].implied]}
-
-
 def _flag(flag: str, value: object) -> tuple[str, ...]:
     return () if value is None else (flag, str(value))
-
-
-def _grid(request: Request) -> tuple[str, ...]:
-    values = {
-        name: getattr(request, axis.key) if axis.is_field else request.axes.get(name) for name, axis in AXES.items()
-    }
-    return tuple(
-        word
-        for name, numbers in values.items()
-        if numbers is not None
-        for word in (AXES[name].flag, ",".join(map("{:.15g}".format, numbers)))
-    )

@@ -116,6 +116,10 @@ def plan_points(
 ) -> CellPlan:
     """The plan of a cell with this workload and these points; everything else is taken from the request."""
     cell, why_not = _cell(request, workload, machine)
+    settings = request.settings
+    if cell.runtime in plugins.names(RUNTIMES):
+        runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+        settings = replace(settings, point_per_process=settings.point_per_process or runtime.point_per_process)
     fit = Fit.of(cell, machine.free_memory(cell.device))
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
@@ -139,7 +143,7 @@ def plan_points(
         hardware=machine.hardware(cell.device),
         provenance=machine.provenance(request.command, request.tags, request.description),
         environment=machine.environment | fit.readings,
-        settings=_settings(request, cell),
+        settings=settings,
         timeout_s=request.timeout_s,
         rebuild=request.rebuild,
         points=points,
@@ -164,13 +168,17 @@ def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[s
 
 
 def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
-    """The cell, and the reason if it is unsupported and to be recorded as skipped."""
+    """The cell, and the reason if it is unsupported and to be recorded as skipped. A process that is bound to
+    processors has one thread per core by default, in every runtime."""
+    from benchmarking.devices.support import binding
     from benchmarking.devices.support.select import select
 
     device, mode, reason = None, None, None
     cpu_list, num_threads = request.cpu_list, request.num_threads
     try:
-        cpu_list, num_threads = _cpu_binding(request)
+        if cpu_list is not None:
+            cpu_list = binding.checked_cpu_list(cpu_list)
+            num_threads = num_threads or binding.default_threads(binding.parse_cpu_list(cpu_list))
         device = select(request.device, lambda device: _unsupported_reason(request, device, workload), machine.devices)
         runtime = _runtime(request, device)
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
@@ -193,25 +201,6 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         cpu_list=cpu_list,
     )
     return cell, reason
-
-
-def _cpu_binding(request: Request) -> tuple[str | None, int | None]:
-    """The processors to bind to, in canonical form, and the number of threads: by default one per core, so that every
-    runtime has the same. Raises UsageError for processors that are not available."""
-    from benchmarking.devices.support import binding
-
-    if request.cpu_list is None:
-        return None, request.num_threads
-    cpu_list = binding.checked_cpu_list(request.cpu_list)
-    return cpu_list, request.num_threads or binding.default_threads(binding.parse_cpu_list(cpu_list))
-
-
-def _settings(request: Request, cell: Cell) -> Settings:
-    """The settings of the request, with one process per point if the runtime needs that."""
-    if cell.runtime not in plugins.names(RUNTIMES):
-        return request.settings
-    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
-    return replace(request.settings, point_per_process=request.settings.point_per_process or runtime.point_per_process)
 
 
 def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
@@ -243,53 +232,44 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
     if runtime.builds_only and not request.build_only:
         return f"runtime {name} only makes builds and cannot run them: use benchhouse script --build-only"
     if request.precision not in device.precisions:
-        has = ", ".join(device.precisions) or "none"
-        return f"{device.selector} ({device.name}) does not support {request.precision}: use one of {has}"
-    if request.settings.cold_cache and not _flushes_cache(device, runtime):
+        able = ", ".join(device.precisions) or "none"
+        return f"{device.selector} ({device.name}) does not support {request.precision}: use one of {able}"
+    with_torch = not runtime.needs_no_torch
+    if request.settings.cold_cache and not has(
+        device.type, lambda kind: kind.flushes_cache(device, with_torch=with_torch)
+    ):
         return f"--cold-cache: the cache of {device.selector} cannot be flushed under runtime {name}"
     if len(parts(device)) > 1 and not runtime.runs_on_several:
         return f"runtime {name} uses a single device, not {device.selector}"
-    return runtime.supports(device, workload, request.precision) or _lacks_options(request, runtime, workload)
-
-
-def _flushes_cache(device: Device, runtime: Runtime) -> bool:
-    with_torch = not runtime.needs_no_torch
-    return has(device.type, lambda kind: kind.flushes_cache(device, with_torch=with_torch))
-
-
-def _lacks_options(request: Request, runtime: Runtime, workload: Workload) -> str | None:
-    """None, or the requested option that the runtime chosen by `auto` lacks. For a named device or runtime this is a
-    usage error (`Runtime.mode`)."""
-    is_chosen = request.device == AUTO and request.runtime is None
-    known = {option.name for option in runtime.declared_options}
-    lacking = sorted(set(options_for(request, runtime.name, workload)) - known) if is_chosen else []
-    return f"runtime {runtime.name} has no option {lacking[0]!r}" if lacking else None
+    if (why_not := runtime.supports(device, workload, request.precision)) is not None:
+        return why_not
+    if request.device == AUTO and request.runtime is None:  # else it is a usage error, of `Runtime.mode`
+        known = {option.name for option in runtime.declared_options}
+        for option in sorted(set(options_for(request, name, workload)) - known):
+            return f"runtime {name} has no option {option!r}"
+    return None
 
 
 def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:
     """The grid of a request: requested values, and the family's defaults. Default sequence lengths without a valid
-    point are dropped; requested ones never are."""
+    point are dropped; requested ones never are. Raises UsageError for an axis that the workload lacks, unless it is
+    shared."""
     only = family.only_batch_size(workload)
     is_default = request.batch_sizes == DEFAULT_BATCH_SIZES
     batch_sizes = (only,) if is_default and only is not None else request.batch_sizes
-    axes = {"batch_size": batch_sizes, **family.axes(workload), **_requested_axes(request, workload, family)}
+    of_family = family.axes(workload)
+    inapplicable = request.shared_axes - set(of_family)
+    requested = {name: values for name, values in request.family_axes.items() if name not in inapplicable}
+    for name in requested:
+        if name not in of_family:
+            raise UsageError(no_axis(workload, name, of_family))
+    axes = {"batch_size": batch_sizes, **of_family, **requested}
     axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
     points = grid(axes)
     if request.sequence_lengths is None and "sequence_length" in axes:
         possible = {point.sequence_length for point in points if family.check(workload, point) is None}
         points = tuple(point for point in points if point.sequence_length in possible) or _longest_grid(axes, workload)
     return points
-
-
-def _requested_axes(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
-    """The requested values by axis. Raises UsageError for an axis that the workload lacks, unless it is shared."""
-    has = family.axes(workload)
-    inapplicable = request.shared_axes - set(has)
-    given = {name: values for name, values in request.family_axes.items() if name not in inapplicable}
-    for name in given:
-        if name not in has:
-            raise UsageError(no_axis(workload, name, has))
-    return given
 
 
 def _longest_grid(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import choice
-from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Json, Run, Workload, to_json
 from benchmarking.core.terminal import Page
@@ -55,15 +54,29 @@ def plan_runtimes(
     """
     may_refuse = may_refuse or tuple(names) == (ALL,)
     runtimes = _runtimes(names)
-    plans, refused = _plan_each(
-        replace(request, shared_options=frozenset(request.options)),
-        runtimes,
-        session_id,
-        workload_of(request) if workload is None else workload,
-        Machine() if machine is None else machine,
-    )
+    workload = workload_of(request) if workload is None else workload
+    machine = Machine() if machine is None else machine
+    device, default = request.device, default_runtime()
+    plans: dict[str, CellPlan] = {}
+    refused: dict[str, UnsupportedError] = {}
+    for name in sorted(runtimes, key=lambda name: name != default):  # the first plan determines the device
+        shared = replace(request, shared_options=frozenset(request.options), runtime=name, device=device)
+        try:
+            plan = plan_cell(shared, session_id, workload=workload, machine=machine)
+        except UnsupportedError as error:
+            refused[name] = error
+            continue
+        device = plan.cell.device.selector if plan.cell.device.found else device
+        plans[name] = replace(plan, cell=replace(plan.cell, requested_device=request.device))
     if refused and (not may_refuse or not plans):
-        raise _unsupported_error(refused, len(runtimes), may_refuse=may_refuse)
+        by_reason: dict[str, list[str]] = {}
+        for name, why in refused.items():
+            by_reason.setdefault(str(why), []).append(name)
+        reasons = "; ".join(f"{', '.join(same)}: {reason}" for reason, same in by_reason.items())
+        how = "" if may_refuse else "; use --skip-unsupported to skip them and measure the others"
+        raise UnsupportedError(
+            f"nothing measured: {len(refused)} of {len(runtimes)} runtimes are unsupported: {reasons}{how}"
+        )
     check_shared_options(frozenset(request.options), [plan.cell for plan in plans.values()])
     return RuntimePlans(
         plans=tuple(plans[name] for name in runtimes if name in plans),
@@ -86,51 +99,15 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
     return replace(show, text=text, document=document)
 
 
-def _plan_each(
-    request: Request, runtimes: Sequence[str], session_id: str, workload: Workload, machine: Machine
-) -> tuple[dict[str, CellPlan], dict[str, UnsupportedError]]:
-    """The plans, and the unsupported runtimes with their errors. The first plan determines the device, so the baseline
-    comes first."""
-    device = request.device
-    plans: dict[str, CellPlan] = {}
-    refused: dict[str, UnsupportedError] = {}
-    default = default_runtime()
-    for name in sorted(runtimes, key=lambda name: name != default):
-        requested = replace(request, runtime=name, device=device)
-        try:
-            plan = plan_cell(requested, session_id, workload=workload, machine=machine)
-        except UnsupportedError as error:
-            refused[name] = error
-            continue
-        device = plan.cell.device.selector if plan.cell.device.found else device
-        plans[name] = replace(plan, cell=replace(plan.cell, requested_device=request.device))
-    return plans, refused
-
-
 def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
     """The names of existing runtimes. Raises UsageError for an unknown or duplicate name."""
     known = plugins.names(RUNTIMES)
     if ALL in names:
         if len(names) > 1:
             raise UsageError(f"--runtime {','.join(names)}: all already includes the others: remove their names")
-        return tuple(name for name in known if _is_compared(name))
+        return tuple(name for name in known if plugins.load(RUNTIMES, name).is_compared)
     for name in names:
         choice(name, (*known, ALL), "runtime")
         if names.count(name) > 1:
             raise UsageError(f"runtime {name} is given twice: remove one")
     return tuple(names)
-
-
-def _is_compared(name: str) -> bool:
-    runtime: Runtime = plugins.load(RUNTIMES, name)
-    return runtime.is_compared
-
-
-def _unsupported_error(refused: Mapping[str, UnsupportedError], total: int, *, may_refuse: bool) -> UsageError:
-    """The error with all reasons, each with its runtimes."""
-    by_reason: dict[str, list[str]] = {}
-    for name, error in refused.items():
-        by_reason.setdefault(str(error), []).append(name)
-    reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
-    how = "" if may_refuse else "; use --skip-unsupported to skip them and measure the others"
-    return UnsupportedError(f"nothing measured: {len(refused)} of {total} runtimes are unsupported: {reasons}{how}")

@@ -16,7 +16,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -105,8 +105,14 @@ def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[
         with opened(draft, "x") as file:
             file.write(json.dumps(header, ensure_ascii=False, allow_nan=False) + "\n")
         claim(draft)
-        while (held := _named(draft, path, is_free)) is None:
-            path = next(candidates)
+        while held is None:
+            held = _name(draft, path)
+            if held is not None and not is_free(path):
+                path.unlink()
+                held.release()
+                held = None
+            if held is None:
+                path = next(candidates)
         sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write to {path.parent}: {error.strerror}") from error
@@ -154,7 +160,9 @@ def repair(path: Path, lines: int) -> Path | None:
             content = file.read()
             complete = [line + b"\n" for line in content.split(b"\n")[:-1]]
             if len(complete) > lines:
-                copy = next(name for name in _copy_names(path) if not os.path.lexists(name))
+                copies = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+                names = (path.with_name(f"{path.name}.damaged{suffix}") for suffix in copies)
+                copy = next(name for name in names if not os.path.lexists(name))
                 with opened(copy, "xb") as kept:
                     kept.write(content)
             file.truncate(sum(map(len, complete[:lines])))
@@ -188,18 +196,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _named(draft: Path, path: Path, is_free: Callable[[Path], bool]) -> Hold | None:
-    """The lock on a complete file that got its name; None if the name is taken."""
-    if (held := _name(draft, path)) is None:
-        return None
-    if not is_free(path):
-        path.unlink()
-        held.release()
-        return None
-    return held
-
-
 def _name(draft: Path, path: Path) -> Hold | None:
+    """The lock on the complete draft, which got this name; None if the name is taken."""
     if sys.platform != "win32":
         file = opened(draft, "rb+", buffering=0)
         _lock(file, draft)  # first, so that the named file is never unlocked
@@ -213,12 +211,7 @@ def _name(draft: Path, path: Path) -> Hold | None:
                 return None
         else:
             return Hold(path, file)
-    return _reserve(draft, path)
-
-
-def _reserve(draft: Path, path: Path) -> Hold | None:
-    """Like `_name`, without hard links: the file is briefly visible but empty."""
-    try:
+    try:  # without hard links the file is briefly visible but empty
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
         return None
@@ -274,22 +267,17 @@ def _in_use(path: Path) -> LockedError:
 def _owners(path: Path) -> list[Owner]:
     """The owners that a journal names; none for an unreadable one."""
     with suppress(StorageError, ValueError, LookupError):
-        found = [json.loads(line) for line in _lines(path) if line.startswith(b'{"Owner":')]
-        return [from_json(Owner, one["Owner"], "owner") for one in found]
+        records = [json.loads(line) for line in _lines(path) if line.startswith(b'{"Owner":')]
+        return [from_json(Owner, record["Owner"], "owner") for record in records]
     return []
-
-
-def _copy_names(path: Path) -> Iterator[Path]:
-    yield path.with_name(f"{path.name}.damaged")
-    yield from (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(2))
 
 
 def _lines(path: Path) -> list[bytes]:
     """The lines with an end."""
     try:
         with opened(path, "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
                 raise FormatError(f"{path}: expected a file of at most {MAX_BYTES >> 30} GiB")
             content: bytes = file.read()
     except OSError as error:

@@ -15,7 +15,6 @@ from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_RUN,
     NOT_SUPPORTED,
-    Doubt,
     Family,
     Json,
     Measurement,
@@ -24,7 +23,7 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.graphs.export.conditioning import explains
-from benchmarking.measure.correctness import Comparison, about_difference, compare
+from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import CheckedOutput
 from benchmarking.sweep.run.conditioning import float64_error_of
@@ -85,6 +84,12 @@ class Check:
         except (ValueError, BadZipFile) as error:
             return self._without(f"{FAILED}: the reference in the cache is damaged ({error})")
         comparison = compare(arrays, reference)
+        doubts = about_difference(comparison, self.precision, self.family)
+        if doubts and self.torch_workload is not None:  # the error of an ill-conditioned model is not the runtime's
+            float64_error = float64_error_of(self.torch_workload, self.point, self.digest)
+            if explains(float64_error, comparison):
+                evidence: dict[str, Json] = {"float64_error": float64_error, "relative_l2": comparison.relative_l2}
+                doubts = (doubt("ill_conditioned", **evidence, precision=self.precision),)
         readings = comparison.readings()
         metrics = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
         by_array = {name: dict(errors) for name, errors in comparison.by_array.items()}
@@ -94,19 +99,8 @@ class Check:
                 missing=dict(readings.missing),
                 extra={"output_errors": by_array} if len(by_array) > 1 else {},
             ),
-            doubts=self._about(comparison),
+            doubts=doubts,
         )
-
-    def _about(self, comparison: Comparison) -> tuple[Doubt, ...]:
-        """Doubts about a difference: that of an ill-conditioned model is its own, not the runtime's."""
-        doubts = about_difference(comparison, self.precision, self.family)
-        if not doubts or self.digest is None or self.torch_workload is None:
-            return doubts
-        error = float64_error_of(self.torch_workload, self.point, self.digest)
-        if not explains(error, comparison):
-            return doubts
-        evidence: dict[str, Json] = {"float64_error": error, "relative_l2": comparison.relative_l2}
-        return (doubt("ill_conditioned", **evidence, precision=self.precision),)
 
     def with_work(self, measurement: Measurement) -> Measurement:
         """The measurement with the `flops` of the reference, if its own are missing."""
@@ -135,23 +129,21 @@ def is_of_this_process(workload: Workload) -> bool:
 
 
 def _why_not(job: Job, point: Point) -> str:
+    """Why a point has no reference."""
     if job.preparation is not None and point.label in job.preparation.missing:
         return job.preparation.missing[point.label]
     if needs_reference(job.cell):
         return NOT_RUN
     if not has_reference(job.cell):
-        return f"{NOT_SUPPORTED}: {_without_torch(job.cell.workload)}"
+        workload = job.cell.workload
+        why = "an export has no torch weights to compare with; it was compared during its export"
+        if workload.family is None:
+            why = "a graph in a file has no torch model to compare with"
+        elif not is_export(workload):
+            why = f"a model in an engine's own format ({format_of(workload)}) has no torch weights to compare with"
+        elif workload.weights == "random":
+            why = "an export of seeded weights is only compared at the seed that it was exported with"
+        return f"{NOT_SUPPORTED}: {why}"
     if is_reference(job.cell):
         return f"{NOT_APPLICABLE}: it is the reference"
     return f"{NOT_APPLICABLE}: runtime {job.cell.runtime} has no reference"
-
-
-def _without_torch(workload: Workload) -> str:
-    """Why a file has no reference."""
-    if workload.family is None:
-        return "a graph in a file has no torch model to compare with"
-    if not is_export(workload):
-        return f"a model in an engine's own format ({format_of(workload)}) has no torch weights to compare with"
-    if workload.weights == "random":
-        return "an export of seeded weights is only compared at the seed that it was exported with"
-    return "an export has no torch weights to compare with; it was compared during its export"

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import sys
-import time
 from collections.abc import Callable, Mapping
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.core.records import FAILED, Cell, Json, Point, Preparation, from_json
+from benchmarking.core.records import FAILED, Cell, Json, Preparation
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.process import (
     Built,
@@ -29,8 +27,9 @@ from benchmarking.sweep.run.process import (
     Prepared,
     Preparing,
     Referenced,
-    TimeLimitError,
+    WorkerLostError,
     WorkerProcess,
+    decode,
     encode,
 )
 from benchmarking.sweep.run.reference import ReferenceMaker, needs_reference
@@ -49,18 +48,48 @@ def has_build(cell: Cell) -> bool:
 
 
 def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True) -> Preparation | LoadFailed:
-    """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference."""
-    result: Preparation | LoadFailed | None = None
+    """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference.
+
+    Without the build it failed; one that ended early after the build has fewer references.
+    """
+    result: Preparation | None = None
     remaining = plan.runnable
-    while result is None or (isinstance(result, Preparation) and remaining):
-        build = None if result is None else result.build
+    while result is None or remaining:
         job = PreparationJob(
-            cell=plan.cell, points=remaining, rebuild=plan.rebuild, build=build, with_references=with_references
+            cell=plan.cell,
+            points=remaining,
+            rebuild=plan.rebuild,
+            build=None if result is None else result.build,
+            with_references=with_references,
         )
-        result, is_done = _run_process(job, result, plan.timeout_s, say)
-        if is_done or isinstance(result, LoadFailed):
-            return result
-        remaining = tuple(point for point in remaining if point.label not in {*result.references, *result.missing})
+        try:
+            with WorkerProcess(job) as process:
+                for message in process.messages(plan.timeout_s):
+                    if isinstance(message, Preparing):
+                        say(message.what)
+                    elif isinstance(message, Built):
+                        result = Preparation(build=message.build)
+                    elif isinstance(message, Referenced) and result is not None:
+                        result = _with_reference(result, message)
+                        if message.ends_process:
+                            break  # a fresh process makes the rest
+                    elif isinstance(message, Prepared) and result is not None:
+                        return result
+                    elif isinstance(message, LoadFailed) and result is None:
+                        return message
+                    elif isinstance(message, LoadFailed):
+                        raise WorkerLostError(message.error)
+                    else:
+                        raise process.lost()
+        except WorkerLostError as lost:
+            if result is None:
+                return LoadFailed(error=f"preparation failed: {lost}")
+            made = {*result.references, *result.missing}
+            why = {p.label: f"{FAILED}: preparing the reference: {lost}" for p in remaining if p.label not in made}
+            return dataclasses.replace(result, missing={**result.missing, **why})
+        if result is not None:
+            made = {*result.references, *result.missing}
+            remaining = tuple(point for point in remaining if point.label not in made)
     return result
 
 
@@ -68,36 +97,10 @@ def prepare_here(plan: CellPlan) -> Preparation:
     """The preparation made in this process, for a model in this process. Raises what the build raises."""
     messages: list[Message] = []
     make_all(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild), messages.append)
-    result = Preparation(build=next(one.build for one in messages if isinstance(one, Built)))
-    for one in messages:
-        result = _with_reference(result, one) if isinstance(one, Referenced) else result
+    result = Preparation(build=next(message.build for message in messages if isinstance(message, Built)))
+    for message in messages:
+        result = _with_reference(result, message) if isinstance(message, Referenced) else result
     return result
-
-
-def _run_process(
-    job: PreparationJob, result: Preparation | None, timeout_s: float | None, say: Callable[[str], None]
-) -> tuple[Preparation | LoadFailed, bool]:
-    """The result so far with that of one process; and whether it is complete, or a fresh process must make the rest."""
-    with WorkerProcess(job) as process:
-        while True:
-            try:
-                message = process.receive(None if timeout_s is None else time.monotonic() + timeout_s)
-            except TimeLimitError:
-                return _ended_early(result, job.points, f"not finished within the time limit of {timeout_s:g} s"), True
-            if isinstance(message, Preparing):
-                say(message.what)
-            elif isinstance(message, Built):
-                result = Preparation(build=message.build)
-            elif isinstance(message, Referenced) and result is not None:
-                result = _with_reference(result, message)
-                if message.ends_process:
-                    return result, False
-            elif isinstance(message, Prepared) and result is not None:
-                return result, True
-            elif isinstance(message, LoadFailed):
-                return (message if result is None else _ended_early(result, job.points, message.error)), True
-            else:
-                return _ended_early(result, job.points, process.why_it_ended()), True
 
 
 def _with_reference(result: Preparation, message: Referenced) -> Preparation:
@@ -106,22 +109,13 @@ def _with_reference(result: Preparation, message: Referenced) -> Preparation:
     return dataclasses.replace(result, missing={**result.missing, message.label: message.why_not or FAILED})
 
 
-def _ended_early(result: Preparation | None, points: tuple[Point, ...], why: str) -> Preparation | LoadFailed:
-    """The result of a preparation that ended early: a failure without the build, else one with fewer references."""
-    if result is None:
-        return LoadFailed(error=f"preparation failed: {why}")
-    remaining = [point.label for point in points if point.label not in {*result.references, *result.missing}]
-    lost = dict.fromkeys(remaining, f"{FAILED}: preparing the reference: {why}")
-    return dataclasses.replace(result, missing={**result.missing, **lost})
-
-
 def main() -> int:
     """The process: does the job that is read from stdin."""
     gc.set_threshold(100_000, 50, 100)  # collecting imported and traced objects takes a tenth of an export's time
     stdout = claim_stdout()
     line = sys.stdin.readline()
     end_with_supervisor()
-    job = from_json(PreparationJob, json.loads(line), "job")
+    job: PreparationJob = decode(line)
 
     def send(message: Message) -> None:
         stdout.write(encode(message))
@@ -130,7 +124,8 @@ def main() -> int:
     try:
         is_done = make_all(job, send)
     except Exception as error:  # noqa: BLE001 - whatever an exporter raises must become a stored reason
-        send(LoadFailed(error=error_text(error), traceback=_traceback(error)))
+        bug = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        send(LoadFailed(error=error_text(error), traceback=error_traceback(bug)))
     else:
         if is_done:
             send(Prepared())
@@ -148,7 +143,12 @@ def make_all(job: PreparationJob, send: Send) -> bool:
     maker = ReferenceMaker(job.cell, store, job.rebuild)
     for point in job.points:
         send(Preparing(what=f"the reference output at {point.label}"))
-        result = _reference(maker, point)
+        try:
+            result = Referenced(label=point.label, digest=maker.digest(point))
+        except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
+            is_lost = isinstance(error, OutOfMemoryError | MemoryError) or maker.has_lost_device(error)
+            why_not = f"{FAILED}: {error_text(error)}"
+            result = Referenced(label=point.label, why_not=why_not, ends_process=is_lost)
         send(result)
         if result.ends_process:
             return False
@@ -169,20 +169,6 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
         raise BenchhouseError(
             f"{job.cell.runtime} cannot build {job.cell.workload.model_id}: {error_text(error)}"
         ) from error
-
-
-def _reference(maker: ReferenceMaker, point: Point) -> Referenced:
-    try:
-        return Referenced(label=point.label, digest=maker.digest(point))
-    except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
-        is_lost = isinstance(error, OutOfMemoryError | MemoryError) or maker.has_lost_device(error)
-        return Referenced(label=point.label, why_not=f"{FAILED}: {error_text(error)}", ends_process=is_lost)
-
-
-def _traceback(error: Exception) -> str | None:
-    """The traceback of a bug, or of the bug that an error wraps; None for an expected error."""
-    cause = error.__cause__
-    return error_traceback(cause if isinstance(cause, Exception) else error)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Each message is one line of JSON: the supervisor sends the job, the worker sends
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -32,6 +33,7 @@ from benchmarking.core.records import (
     Preparation,
     Rebuild,
     Requests,
+    Status,
     dumps,
     from_json,
 )
@@ -60,8 +62,15 @@ OWN_SIGNAL_S = 0.2
 time."""
 
 
-class TimeLimitError(Exception):
-    """No message arrived in time."""
+class WorkerLostError(Exception):
+    """A worker ended, or exceeded its time limit and was killed, before its work was done; the text says how."""
+
+    def __init__(self, why: str, status: Status = "failed", *, was_killed: bool = False) -> None:
+        super().__init__(why)
+        self.status = status
+        """timed_out or failed."""
+        self.was_killed = was_killed
+        """Whether a signal ended it: it ran out of memory, or a user killed it."""
 
 
 class WorkerProcess:
@@ -71,7 +80,9 @@ class WorkerProcess:
     """
 
     def __init__(self, job: Job | PreparationJob) -> None:
-        module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparation", 0)
+        module, launch = ("preparation", 0) if isinstance(job, PreparationJob) else ("worker", job.launch)
+        if isinstance(job, Job):
+            job = dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._logged_bytes = 0
         self._messages: queue.Queue[str | None] = queue.Queue()
@@ -83,7 +94,12 @@ class WorkerProcess:
         )
         self.pid = self._process.pid
         threading.Thread(target=self._listen, daemon=True).start()
-        self._send(dumps(job) + "\n")
+        assert self._process.stdin is not None
+        # stdin stays open: the worker exits when it closes. The pipe breaks if the worker has died already; `messages`
+        # then tells why.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(encode(job))
+            self._process.stdin.flush()
 
     def __enter__(self) -> WorkerProcess:
         return self
@@ -95,15 +111,44 @@ class WorkerProcess:
         self._log_printed(is_over=True)
         self._stderr.close()
 
-    def receive(self, deadline_s: float | None) -> Message | None:
-        """The next message; None if the worker has ended. Raises TimeLimitError at `deadline_s` (monotonic clock)."""
-        try:
-            wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            line = self._messages.get(timeout=wait_s)
-        except queue.Empty:
-            raise TimeLimitError from None
-        self._log_printed(is_over=line is None)
-        return None if line is None else decode(line)
+    def messages(
+        self, limit_s: float | None, renewed_by: type[object] | tuple[type[object], ...] = object
+    ) -> Iterator[Message]:
+        """Its messages. Each arrives within the time limit, counted from the last one of a kind of `renewed_by`, at
+        first from now. Raises WorkerLostError."""
+        since_s = time.monotonic()
+        while True:
+            try:
+                wait_s = None if limit_s is None else max(0.0, since_s + limit_s - time.monotonic())
+                line = self._messages.get(timeout=wait_s)
+            except queue.Empty:
+                self.kill()
+                raise WorkerLostError(f"not finished within the time limit of {limit_s:g} s", "timed_out") from None
+            self._log_printed(is_over=line is None)
+            if line is None:
+                raise self.lost()
+            message = decode(line)
+            if isinstance(message, renewed_by):
+                since_s = time.monotonic()
+            yield message
+
+    def lost(self) -> WorkerLostError:
+        """The error of a worker that ended, or sent an unexpected message: how it ended, with its last line on
+        stderr."""
+        status = self.exit_status()
+        names = {number.value: number.name for number in signal.Signals}
+        how = f"ended with exit code {status}"
+        if status < 0:
+            how = f"was killed by {names.get(-status, f'signal {-status}')}"
+        if -status in (getattr(signal, name, None) for name in ENDING_SIGNALS):
+            time.sleep(OWN_SIGNAL_S)
+        if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
+            how += " (out of memory, or killed by a user)"
+        self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - STDERR_TAIL_BYTES))
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        last = visible(lines[-1].strip())[:LAST_LINE_LENGTH] if lines else ""
+        why = f"the worker {how}" + (f": {last}" if last else "")
+        return WorkerLostError(why, was_killed=status < 0)
 
     def _log_printed(self, *, is_over: bool) -> None:
         """Log the lines printed by the process since the last message; an incomplete line only once it `is_over`."""
@@ -142,36 +187,10 @@ class WorkerProcess:
         with suppress(psutil.Error):
             descendants = psutil.Process(self.pid).children(recursive=True)
             self._process.kill()
-            for one in descendants:
+            for descendant in descendants:
                 with suppress(psutil.Error):
-                    one.kill()
+                    descendant.kill()
         self._process.kill()
-
-    def why_it_ended(self) -> str:
-        """A description of how the worker ended, with its last line on stderr."""
-        status = self.exit_status()
-        how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
-        if -status in (getattr(signal, name, None) for name in ENDING_SIGNALS):
-            time.sleep(OWN_SIGNAL_S)
-        if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
-            how += " (out of memory, or killed by a user)"
-        lines = self.stderr_tail().strip().splitlines()
-        last = visible(lines[-1].strip()) if lines else ""
-        return f"the worker {how}" + (f": {last[:LAST_LINE_LENGTH]}" if last else "")
-
-    def stderr_tail(self) -> str:
-        """The end of its stderr."""
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - STDERR_TAIL_BYTES))
-        return self._stderr.read().decode(errors="replace")
-
-    def _send(self, line: str) -> None:
-        """Send the job. stdin stays open: the worker exits when it closes."""
-        assert self._process.stdin is not None
-        # The pipe breaks if the worker has died already; `receive` then returns None, and `why_it_ended` the reason.
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -180,30 +199,38 @@ class WorkerProcess:
         self._messages.put(None)
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The job of a worker."""
+    """The job of a worker: to measure points."""
 
     cell: Cell
     launch: int
     points: tuple[Point, ...]
     settings: Settings
-    spawned_at_ns: int
+    spawned_at_ns: int = 0
     """`time.monotonic_ns()` just before the process was started; all processes share that clock."""
     preparation: Preparation | None = None
-    profile: ProfileSettings | None = None
-    """How to profile the single point instead of measuring it; None to measure."""
-    scenario: ScenarioSettings | None = None
-    """How loadgen is to test the single point instead; None to measure."""
-    loop: LoopSettings | None = None
-    """The open or closed loop to run over the points instead; None to measure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileJob(Job):
+    """To profile the single point instead."""
+
+    profile: ProfileSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioJob(Job):
+    """To let loadgen test the single point instead."""
+
+    scenario: ScenarioSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopJob(Job):
+    """To run an open or closed loop over the points instead."""
+
+    loop: LoopSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +327,7 @@ Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measur
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
+        *(Job, ProfileJob, ScenarioJob, LoopJob, PreparationJob),
         *(Preparing, Built, Referenced, Prepared),
         *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled, Tested),
     )
@@ -311,17 +339,16 @@ def ends_worker(measurement: Measurement) -> bool:
     return bool(measurement.extra.get("out_of_memory") or measurement.extra.get("device_lost"))
 
 
-def encode(message: Message) -> str:
-    """The message as one line."""
+def encode(message: Job | PreparationJob | Message) -> str:
+    """The job or message as one line."""
     return f'{{"{type(message).__name__}":{dumps(message)}}}\n'
 
 
-def decode(line: str) -> Message:
-    """The message in a line. Raises FormatError for any other line."""
+def decode(line: str) -> Any:
+    """The job or message in a line. Raises FormatError for any other line."""
     try:
         ((name, data),) = json.loads(line).items()
         kind = _KINDS[name]
     except (ValueError, KeyError, AttributeError) as error:
         raise FormatError(f"not a message of a worker: {line[:80]!r}") from error
-    message: Message = from_json(kind, data)
-    return message
+    return from_json(kind, data)

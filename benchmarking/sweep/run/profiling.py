@@ -7,7 +7,6 @@ calls cannot become latency results.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,7 +23,7 @@ from benchmarking.measure.profiling import NOT_CALIBRATED, Tokenize, profile_poi
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import has_build, prepare
-from benchmarking.sweep.run.process import Job, LoadFailed, Profiled, Tested, TimeLimitError, WorkerProcess
+from benchmarking.sweep.run.process import Job, LoadFailed, Profiled, ProfileJob, Tested, WorkerLostError, WorkerProcess
 from benchmarking.sweep.run.supervisor import finished_run
 
 RUNTIMES = "benchmarking.runtimes"
@@ -33,13 +32,13 @@ Answer = TypeVar("Answer", Profiled, Tested)
 
 def profiler_of(runtime: str) -> str:
     """The name of a runtime's profiler. Raises UnsupportedError, with the runtimes that have one, if it has none."""
-    found: Runtime = plugins.load(RUNTIMES, runtime)
-    if found.profiler is not None:
-        return found.profiler
+    plugin: Runtime = plugins.load(RUNTIMES, runtime)
+    if plugin.profiler is not None:
+        return plugin.profiler
     able = [
         name
         for name in plugins.names(RUNTIMES)
-        if (one := plugins.load(RUNTIMES, name)).profiler is not None and one.runs_models
+        if (other := plugins.load(RUNTIMES, name)).profiler is not None and other.runs_models
     ]
     raise UnsupportedError(f"runtime {runtime} has no profiler: use one of {', '.join(able)}")
 
@@ -70,12 +69,11 @@ def profile_cell(
     with device_locks(locks, say, wait_s):
         preparation = prepared(plan, say)
         say(f"profiling {plan.cell.subject} at {point.label}")
-        job = Job(
+        job = ProfileJob(
             cell=plan.cell,
             launch=0,
             points=(point,),
             settings=plan.settings,
-            spawned_at_ns=time.monotonic_ns(),
             preparation=preparation,
             profile=settings,
         )
@@ -98,39 +96,39 @@ def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
     """The build that the worker loads. Raises BenchhouseError when it cannot be built."""
     if not has_build(plan.cell):
         return None
-    made = prepare(plan, lambda what: say(f"building {what}"), with_references=False)
-    if isinstance(made, LoadFailed):
-        raise BenchhouseError(made.error)
-    return made
+    preparation = prepare(plan, lambda what: say(f"building {what}"), with_references=False)
+    if isinstance(preparation, LoadFailed):
+        raise BenchhouseError(preparation.error)
+    return preparation
 
 
 def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[LaunchLoad, Answer]:
     """The load and the single answer of a worker, each within the time limit. Raises BenchhouseError otherwise."""
     load: LaunchLoad | None = None
-    with WorkerProcess(job) as worker:
-        while True:
-            try:
-                message = worker.receive(None if timeout_s is None else time.monotonic() + timeout_s)
-            except TimeLimitError:
-                what = "loaded" if load is None else "profiled" if kind is Profiled else "tested"
-                raise BenchhouseError(
-                    f"{job.cell.subject} was not {what} within {timeout_s:g} s: raise --timeout"
-                ) from None
-            if isinstance(message, LaunchLoad):
-                load = message
-            elif isinstance(message, LoadFailed):
-                raise BenchhouseError(message.error)
-            elif isinstance(message, kind) and load is not None:
-                return load, message
-            else:
-                raise BenchhouseError(worker.why_it_ended())
+    try:
+        with WorkerProcess(job) as worker:
+            for message in worker.messages(timeout_s):
+                if isinstance(message, LaunchLoad):
+                    load = message
+                elif isinstance(message, LoadFailed):
+                    raise BenchhouseError(message.error)
+                elif isinstance(message, kind) and load is not None:
+                    return load, message
+                else:
+                    break
+            raise worker.lost()
+    except WorkerLostError as lost:
+        if lost.status != "timed_out":
+            raise BenchhouseError(str(lost)) from lost
+        what = "loaded" if load is None else "profiled" if kind is Profiled else "tested"
+        raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: raise --timeout") from None
 
 
-def profile_in_worker(job: Job, session: Session, handle: DeviceHandle, settings: ProfileSettings) -> CallProfile:
+def profile_in_worker(job: ProfileJob, session: Session, handle: DeviceHandle) -> CallProfile:
     """In the worker: the profile of the job's point. Exceptions of the model pass through."""
     from benchmarking.core.errors import always_after
 
-    (point,) = job.points
+    (point,), settings = job.points, job.profile
     operation = session.operation(point)
     with always_after(operation.close):
         profiler = operation.profiler(Path(settings.folder), handle.synchronize)
@@ -143,7 +141,7 @@ def profile_in_worker(job: Job, session: Session, handle: DeviceHandle, settings
         return dataclasses.replace(call, missing=missing, profiler=profiler_of(job.cell.runtime))
 
 
-def _tokenizing(job: Job, point: Point, texts: Sequence[str]) -> tuple[Tokenize | None, Mapping[str, str]]:
+def _tokenizing(job: ProfileJob, point: Point, texts: Sequence[str]) -> tuple[Tokenize | None, Mapping[str, str]]:
     """The function that tokenizes the given or built-in texts of a call; or why there is none."""
     from benchmarking.workloads.support.families import plugin_of
     from benchmarking.workloads.support.processing import open_processing, seconds_to_make, text_maker

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Operation, Runtime, Session
+from benchmarking.core.contracts import Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
 from benchmarking.core.plugins import version_of
@@ -155,8 +155,19 @@ class ReferenceMaker:
     def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
         import numpy as np
 
-        self._check_fit(point)
-        operation = self._opened((point,)).operation(point)
+        # A point must fit into the memory that was free before the model was loaded: a system that runs out of memory
+        # may kill any process.
+        if self._fit is None:
+            self._fit = Fit.of(self._cell)
+        if (why_not := self._fit.why_not(point)) is not None:
+            raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit into memory: {why_not}")
+        if self._session is None:
+            runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
+            device: DeviceKind = plugins.load("benchmarking.devices", self._cell.device.type)
+            runtime.import_libraries()
+            self._handle = device.open(self._cell.device)
+            self._session = runtime.open(self._cell, self._handle, lambda name: nullcontext(), (point,))
+        operation = self._session.operation(point)
         operation.reset()
         output = operation.run(lambda name: None)
         if (problem := operation.problem(output)) is not None:
@@ -164,30 +175,9 @@ class ReferenceMaker:
         if not (arrays := operation.arrays(output)):
             raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no comparable output")
         np.savez(folder / FILE, allow_pickle=False, **arrays)
-        return {"shapes": {name: list(array.shape) for name, array in arrays.items()}, **_work(operation)}
-
-    def _check_fit(self, point: Point) -> None:
-        """Refuse a point that does not fit into the memory that was free before the model was loaded: a system that
-        runs out of memory may kill any process."""
-        if self._fit is None:
-            self._fit = Fit.of(self._cell)
-        if (why_not := self._fit.why_not(point)) is not None:
-            raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit into memory: {why_not}")
-
-    def _opened(self, points: tuple[Point, ...]) -> Session:
-        if self._session is None:
-            runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
-            device: DeviceKind = plugins.load("benchmarking.devices", self._cell.device.type)
-            runtime.import_libraries()
-            self._handle = device.open(self._cell.device)
-            self._session = runtime.open(self._cell, self._handle, lambda name: nullcontext(), points)
-        return self._session
-
-
-def _work(operation: Operation) -> dict[str, Json]:
-    """Operations and bytes of a call, or the reasons why they could not be counted."""
-    try:
-        counted = operation.count()
-    except OutOfMemoryError as error:
-        return {"uncounted": {"flops": f"{FAILED}: {error}"}}
-    return {**counted.values, "uncounted": dict(counted.missing)}
+        shapes = {name: list(array.shape) for name, array in arrays.items()}
+        try:
+            counted = operation.count()
+        except OutOfMemoryError as error:
+            return {"shapes": shapes, "uncounted": {"flops": f"{FAILED}: {error}"}}
+        return {"shapes": shapes, **counted.values, "uncounted": dict(counted.missing)}

@@ -157,10 +157,15 @@ def _measure(
     finished_runs: list[Finished] = []
     codes = [EXIT_OK]
 
-    def keep(one: Finished) -> None:
-        finished_runs.append(one)
-        codes.append(_store(one, saves, ingest, show))
-        finished(one.run)
+    def keep(saved: Finished) -> None:
+        finished_runs.append(saved)
+        if saves and not show.quiet:
+            note(f"run file: {saved.path}")
+        problem = store_run(saved.path, ingest)
+        if problem is not None:
+            note(f"not stored: {problem}")
+        codes.append(EXIT_OK if problem is None and not saved.has_failures else EXIT_FAILED)
+        finished(saved.run)
 
     for file in completed:
         keep(recover_finished(file))
@@ -174,25 +179,15 @@ def _measure(
             (executor or LOCAL_EXECUTOR).sweep(tracks, observer, done, device_wait_s=device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
-            _note_interrupted(tracks, [one.run for one in finished_runs], saves, show, executor or LOCAL_EXECUTOR)
+            _note_interrupted(tracks, [saved.run for saved in finished_runs], saves, show, executor or LOCAL_EXECUTOR)
             raise
-    _print([one.run for one in finished_runs], show)
+    _print([saved.run for saved in finished_runs], show)
     return max(codes)
-
-
-def _store(one: Finished, saves: bool, ingest: Ingest | None, show: Show) -> int:
-    """Store a finished run; returns the exit code."""
-    if saves and not show.quiet:
-        note(f"run file: {one.path}")
-    problem = store_run(one.path, ingest)
-    if problem is not None:
-        note(f"not stored: {problem}")
-    return EXIT_OK if problem is None and not one.has_failures else EXIT_FAILED
 
 
 def _print(runs: Sequence[Run], show: Show) -> None:
     if show.json and show.is_last:
-        document = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
+        document = [to_json(run) for run in runs] if show.document is None else show.document(runs)
         print(json.dumps(document, indent=1))
     elif runs and not show.json:
         print((tables if show.text is None else show.text)(runs, stdout_page()))
@@ -205,8 +200,8 @@ def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     from benchmarking.sweep.show.scaling import scaling_text, scalings
 
     texts = [table(run, page) for run in runs]
-    texts += [comparison_text(one, page) for one in comparisons(runs)]
-    return "\n\n".join([*texts, *(scaling_text(one, page) for one in scalings(runs))])
+    texts += [comparison_text(comparison, page) for comparison in comparisons(runs)]
+    return "\n\n".join([*texts, *(scaling_text(scaling, page) for scaling in scalings(runs))])
 
 
 def note_choices(plans: Iterable[CellPlan]) -> None:
@@ -243,20 +238,14 @@ def _plan_text(plan: CellPlan) -> str:
         f"precision  {cell.precision}",
         f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
         + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
-        *_setting_lines(plan),
-        f"points     {len(plan.runnable)}",
     ]
+    lines += [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
+    lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
+    lines += [] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"]
+    lines += [f"points     {len(plan.runnable)}"]
     lines += [f"  {point.label}" for point in plan.runnable]
     lines += [f"skipped    {', '.join(labels)}: {why}" for why, labels in points_by_reason(plan).items()]
     return "\n".join(lines)
-
-
-def _setting_lines(plan: CellPlan) -> list[str]:
-    """Lines about settings that are not the default."""
-    cell = plan.cell
-    lines = [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
-    lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
-    return lines + ([] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

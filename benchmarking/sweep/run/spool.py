@@ -8,6 +8,7 @@ the first one left without a result. At the end of the run, `<name>.json` replac
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import tempfile
@@ -74,7 +75,9 @@ class PartialRun:
             "version": PARTIAL_VERSION,
             "plan": redacted(to_json(plan), anonymous=plan.is_anonymous),
         }
-        paths = (folder / f"{name}{PARTIAL_SUFFIX}" for name in _names(plan))
+        numbers = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+        name = file_name(plan.cell, plan.started_at)
+        paths = (folder / f"{name}{number}{PARTIAL_SUFFIX}" for number in numbers)
         held = journal.create(paths, header, lambda path: not cls(path).final_path.exists())
         created = cls(held.path)
         created._held = held
@@ -222,18 +225,18 @@ class _Content:
                 return False
             self.loads.append(load)
         elif "Measurement" in record:
-            one = from_json(Measurement, record["Measurement"], where)
-            key = (one.point.label, one.launch)
-            series = [(samples.launch, samples.phase, samples.metric) for samples in one.samples]
+            measured = from_json(Measurement, record["Measurement"], where)
+            key = (measured.point.label, measured.launch)
+            series = [(samples.launch, samples.phase, samples.metric) for samples in measured.samples]
             is_consistent = (
-                self._is_planned(one.launch)
-                and one.point.label in self._labels
+                self._is_planned(measured.launch)
+                and measured.point.label in self._labels
                 and key not in self.measurements
                 and len(set(series)) == len(series)
-                and all(launch == one.launch for launch, *_ in series)
+                and all(launch == measured.launch for launch, *_ in series)
             )
             if is_consistent:
-                self.measurements[key] = one
+                self.measurements[key] = measured
             return is_consistent
         return True
 
@@ -280,11 +283,11 @@ def opened_folder(output_dir: Path | None) -> Iterator[Path]:
 
 def unfinished(folder: Path) -> Sequence[PartialRun]:
     """The unfinished runs in a folder, oldest first."""
-    found = []
+    files = []
     for path in folder.glob(f"*{PARTIAL_SUFFIX}"):
         with suppress(FileNotFoundError):  # finished in the meantime
-            found.append((path.lstat().st_mtime_ns, path.name, PartialRun(path)))
-    return [file for *_, file in sorted(found, key=lambda one: one[:2])]
+            files.append((path.lstat().st_mtime_ns, path.name, PartialRun(path)))
+    return [file for *_, file in sorted(files, key=lambda file: file[:2])]
 
 
 @contextmanager
@@ -298,16 +301,6 @@ def held(files: Sequence[PartialRun]) -> Iterator[list[PartialRun]]:
     finally:
         for file in files:
             file.release()
-
-
-def _names(plan: CellPlan) -> Iterator[str]:
-    """File names for the run, the first one without a number."""
-    base = file_name(plan.cell, plan.started_at)
-    yield base
-    number = 1
-    while True:
-        number += 1
-        yield f"{base}-{number}"
 
 
 def safe_part(text: str) -> str:

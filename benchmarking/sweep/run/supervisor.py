@@ -28,7 +28,6 @@ from benchmarking.core.records import (
     Result,
     Run,
     Status,
-    Workload,
 )
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.rounds import random_order
@@ -42,9 +41,8 @@ from benchmarking.sweep.run.preparation import needs_preparation, prepare
 from benchmarking.sweep.run.process import (
     Job,
     LoadFailed,
-    Message,
     PointStarted,
-    TimeLimitError,
+    WorkerLostError,
     WorkerProcess,
     ends_worker,
 )
@@ -142,7 +140,8 @@ def sweep_one_launch(
 
 
 def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: float | None) -> None:
-    """One launch of a started cell: a worker, and a new one for the remaining points whenever it dies.
+    """One launch of a started cell: a worker, and a new one for the remaining points whenever it dies. If the cell
+    cannot be prepared, all its points fail.
 
     Raises as `sweep` does.
     """
@@ -150,14 +149,20 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
     locks, limit_s = lock_names(cell.device), WAIT_S if device_wait_s is None else device_wait_s
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
         with device_locks(locks, observer.waiting, limit_s):
-            _prepare(track, launch, observer)
+            preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
+        if isinstance(preparation, Preparation):
+            track.keep(preparation)
+        else:
+            for point in track.plan.runnable:
+                failed = without_samples(point, launch, "failed", preparation.error, preparation.traceback)
+                track.keep(failed)
+                observer.measured(track, failed)
     while points := track.next_points(launch):
         job = Job(
             cell=cell,
             launch=launch,
             points=points,
             settings=track.settings_of(points, launch),
-            spawned_at_ns=time.monotonic_ns(),
             preparation=track.preparation if track.is_prepared else None,  # never one from a file
         )
         with device_locks(locks, observer.waiting, limit_s) as doubts:
@@ -165,18 +170,6 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             started_s = time.monotonic()
             WorkerSession(track, job, observer, doubts).run()
             track.spent_s[launch] = track.spent_s.get(launch, 0.0) + time.monotonic() - started_s
-
-
-def _prepare(track: Track, launch: int, observer: Observer) -> None:
-    """Prepare a cell; if that fails, all its points fail."""
-    preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
-    if isinstance(preparation, Preparation):
-        track.keep(preparation)
-        return
-    for point in track.plan.runnable:
-        failed = without_samples(point, launch, "failed", preparation.error, preparation.traceback)
-        track.keep(failed)
-        observer.measured(track, failed)
 
 
 class WorkerSession:
@@ -191,50 +184,35 @@ class WorkerSession:
         self.loaded = False
         self.current: Point | None = None
         self.settled = 0
-        self.deadline_s: float | None = None
 
     def run(self) -> None:
-        """Start the worker and handle its messages until it finishes, dies, or exceeds the time limit."""
-        self.job = _stamped(self.job)
-        self.deadline_s = self._next_deadline_s()
-        with WorkerProcess(self.job) as worker:
-            while self.settled < len(self.job.points):
-                try:
-                    message = worker.receive(self.deadline_s)
-                except TimeLimitError:
-                    worker.kill()
-                    self._lost("timed_out", f"not finished within the time limit of {self.track.plan.timeout_s:g} s")
-                    return
-                if message is None:
-                    self._ended(worker)
-                    return
-                if not self._take(message):
-                    return
-            worker.exit_status()
-
-    def _take(self, message: Message) -> bool:
-        """Handle a message; False if it is the worker's last."""
-        if isinstance(message, LoadFailed):
-            self._load_failed(message)
-            return False
-        if isinstance(message, LaunchLoad):
-            self.loaded = True
-            self.track.keep(message)
-        elif isinstance(message, PointStarted):
-            self.current = next(point for point in self.job.points if point.label == message.label)
-            self.deadline_s = self._next_deadline_s()
-            self.observer.live(self.track, self.job.launch, self.current, None)
-        elif isinstance(message, Live):
-            if self.current is not None:
-                self.observer.live(self.track, self.job.launch, self.current, message)
-        elif isinstance(message, Measurement):
-            self._settle(message)
-            return not ends_worker(message)
-        return True
-
-    def _next_deadline_s(self) -> float | None:
-        limit_s = self.track.plan.timeout_s
-        return None if limit_s is None else time.monotonic() + limit_s
+        """Start the worker and handle its messages until it finishes, dies, or exceeds the time limit, which applies to
+        the load and to each point."""
+        launch = self.job.launch
+        try:
+            with WorkerProcess(self.job) as worker:
+                for message in worker.messages(self.track.plan.timeout_s, renewed_by=PointStarted):
+                    if isinstance(message, LoadFailed):
+                        for point in self.job.points:
+                            self._settle(without_samples(point, launch, "failed", message.error, message.traceback))
+                        return
+                    if isinstance(message, LaunchLoad):
+                        self.loaded = True
+                        self.track.keep(message)
+                    elif isinstance(message, PointStarted):
+                        self.current = next(point for point in self.job.points if point.label == message.label)
+                        self.observer.live(self.track, launch, self.current, None)
+                    elif isinstance(message, Live) and self.current is not None:
+                        self.observer.live(self.track, launch, self.current, message)
+                    elif isinstance(message, Measurement):
+                        self._settle(message)
+                        if ends_worker(message):
+                            return
+                        if self.settled == len(self.job.points):
+                            worker.exit_status()
+                            return
+        except WorkerLostError as lost:
+            self._lost(lost)
 
     def _settle(self, measurement: Measurement) -> None:
         """Save a measurement, unless its point gets a retry in a fresh process."""
@@ -253,30 +231,15 @@ class WorkerSession:
         failure."""
         return self.settled > 0 and self.track.grant_retry(point.label, self.job.launch)
 
-    def _ended(self, worker: WorkerProcess) -> None:
-        """Handle a worker that ended before its work was done."""
-        why = worker.why_it_ended()
-        killed = worker.exit_status() < 0
-        if killed and self.current is not None and self._may_try_alone(self.current):
+    def _lost(self, lost: WorkerLostError) -> None:
+        """Record the current point as lost, or all points if the model was still loading, unless they get a retry."""
+        if lost.was_killed and self.current is not None and self._may_try_alone(self.current):
             return
-        if killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
+        if lost.was_killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
             return
-        self._lost("failed", why)
-
-    def _lost(self, status: Status, error: str) -> None:
-        """Record the current point as lost, or all points if the model was still loading."""
         for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
             if point is not None:
-                self._settle(without_samples(point, self.job.launch, status, error))
-
-    def _load_failed(self, message: LoadFailed) -> None:
-        for point in self.job.points:
-            self._settle(without_samples(point, self.job.launch, "failed", message.error, message.traceback))
-
-
-def _stamped(job: Job) -> Job:
-    """The job with the current time, so that waiting for the device does not count as start-up time."""
-    return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
+                self._settle(without_samples(point, self.job.launch, lost.status, str(lost)))
 
 
 def without_samples(point: Point, launch: int, status: Status, error: str, traceback: str | None = None) -> Measurement:
@@ -373,7 +336,7 @@ class Track:
 
     def release(self) -> None:
         """Drop the raw samples of a finished run from memory, since a batch has many runs."""
-        self.measurements = [dataclasses.replace(one, samples=()) for one in self.measurements]
+        self.measurements = [dataclasses.replace(measurement, samples=()) for measurement in self.measurements]
 
     def close(self) -> None:
         """End the lock on its file, so that another command can continue it."""
@@ -421,7 +384,7 @@ class Track:
         """Workers still to be started, if none dies."""
         if self.plan.settings.point_per_process:
             return len(self._open_items())
-        return len(self.open_launches() - {one.launch for one in self.measurements})
+        return len(self.open_launches() - {measurement.launch for measurement in self.measurements})
 
     def open_launches(self) -> set[int]:
         """The launches with remaining points."""
@@ -450,8 +413,8 @@ class Track:
         """(launch, point) for everything that is left. A point that failed and never succeeded is not tried in later
         launches. Cached until the next measurement, since the progress display calls it often."""
         if self._open is None:
-            tried = {(one.point.label, one.launch) for one in self.measurements}
-            worked = {one.point.label for one in self.measurements if one.status == "ok"}
+            tried = {(measured.point.label, measured.launch) for measured in self.measurements}
+            worked = {measured.point.label for measured in self.measurements if measured.status == "ok"}
             given_up = {label for label, _ in tried} - worked
             todo = [(point, label) for point in self.plan.runnable if (label := point.label) not in given_up]
             launches = range(self.plan.settings.launches)
@@ -487,15 +450,21 @@ def finished_run(
         plan.cell.workload, tuple(_result(plan, point, loads, measurements, ended) for point in plan.points)
     )
     failed = [result for result in results if result.status in ("failed", "timed_out")]
+    error = None
+    if failed:
+        error = f"{len(failed)} of {len(results)} points failed; {failed[0].point.label}: {failed[0].error}"
+    counts = (load.verified.get("parameter_count") for load in loads)
+    parameter_count = next((count for count in counts if isinstance(count, int)), plan.cell.workload.parameter_count)
+    workload = dataclasses.replace(plan.cell.workload, parameter_count=parameter_count)
     measured = any(result.status == "ok" for result in results)
     run = Run(
         run_id=plan.run_id,
         session_id=plan.session_id,
         status="ok" if measured else failed[0].status if failed else "skipped",
-        error=_error(failed, len(results)),
+        error=error,
         started_at=plan.started_at,
         finished_at=finished_at,
-        cell=dataclasses.replace(plan.cell, workload=_with_parameter_count(plan.cell.workload, loads)),
+        cell=dataclasses.replace(plan.cell, workload=workload),
         hardware=plan.hardware,
         provenance=plan.provenance,
         settings=plan.settings_json(),
@@ -519,23 +488,8 @@ def _result(
 
     if point.label in plan.skipped:
         return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
-    point_measurements = tuple(one for one in measurements if one.point.label == point.label)
+    of_point = tuple(measured for measured in measurements if measured.point.label == point.label)
     machine = doubts.about_environment(plan.environment, plan.cell.device)
-    clock = doubts.about_end(ended, *((one.started_at, one.finished_at) for one in point_measurements))
+    clock = doubts.about_end(ended, *((measured.started_at, measured.finished_at) for measured in of_point))
     context = (*machine, *doubts.about_workload(plan.cell.workload), *clock)
-    return summarise(uuid7(), point, point_measurements, tuple(loads), context=context)
-
-
-def _with_parameter_count(workload: Workload, loads: Sequence[LaunchLoad]) -> Workload:
-    """The workload with the parameter count reported by the first load."""
-    counts = [load.verified.get("parameter_count") for load in loads]
-    count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)
-    return dataclasses.replace(workload, parameter_count=count)
-
-
-def _error(failed: list[Result], total: int) -> str | None:
-    """A line about the failed points; None if there are none."""
-    if not failed:
-        return None
-    first = failed[0]
-    return f"{len(failed)} of {total} points failed; {first.point.label}: {first.error}"
+    return summarise(uuid7(), point, of_point, tuple(loads), context=context)

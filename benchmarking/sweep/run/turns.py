@@ -30,7 +30,6 @@ from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
 from benchmarking.sweep.show.live import observed
 
 TURN = "--turn"
-
 """The flag of a turn, whose value is its folder."""
 
 
@@ -69,7 +68,7 @@ def take_turn(
             sweep_one_launch(
                 tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
             )
-    return EXIT_FAILED if any(one.has_failures for one in finished) else EXIT_OK
+    return EXIT_FAILED if any(run.has_failures for run in finished) else EXIT_OK
 
 
 COMMAND = "run_hardware_benchmark"
@@ -145,23 +144,30 @@ def measure_in_turns(
     The runs are left in the subfolders a and b of `folder`. `extra_arguments` are added to each side's command. Raises
     TurnError for a side whose command fails.
     """
-    by_letter = {one.letter: one for one in arms}
+    by_letter = {side.letter: side for side in arms}
     code = EXIT_OK
     for turn, letter in enumerate(order(rounds, seed)):
-        one = by_letter[letter]
-        say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {one.name}")
-        code = max(
-            code, _turn(one, [*extra_arguments[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)])
-        )
+        side = by_letter[letter]
+        say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {side.name}")
+        variables = {**os.environ, **side.environment}  # another interpreter uses its own packages
+        if side.folder is not None or any(side.words[: len(words)] == words for words in COMMANDS.values()):
+            variables = environment(side.environment, path_first=side.folder)  # first the modules of a worktree
+        arguments = [*extra_arguments[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)]
+        ended = run_bound([*side.words, *arguments], variables, side.folder)  # its stdout goes to stderr
+        if ended - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
+            raise Interrupted(ended - 128)
+        if ended not in (EXIT_OK, EXIT_FAILED):
+            raise TurnError(f"{side.name} ended with exit code {ended}: {side.typed}", letter, ended)
+        code = max(code, ended)
     return code
 
 
 def run_files(folder: Path, letter: Letter) -> list[Path]:
     """The run files of a side. Raises TurnError if there is none."""
-    found = sorted((folder / letter).glob("*.json"))
-    if not found:
+    files = sorted((folder / letter).glob("*.json"))
+    if not files:
         raise TurnError(f"{letter.upper()} wrote no run file: use a command that measures, such as {COMMAND}", letter)
-    return found
+    return files
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
@@ -183,16 +189,6 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _turn(one: Arm, extra_arguments: Sequence[str]) -> int:
-    """Run the side's command; 0, or 1 if a point failed. Its stdout goes to stderr."""
-    code = run_bound([*one.words, *extra_arguments], _environment(one), one.folder)
-    if code in (EXIT_OK, EXIT_FAILED):
-        return code
-    if code - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
-        raise Interrupted(code - 128)
-    raise TurnError(f"{one.name} ended with exit code {code}: {one.typed}", one.letter, code)
-
-
 class TurnError(BenchhouseError):
     """The command of a side failed, after printing the reason, or measured nothing."""
 
@@ -200,10 +196,3 @@ class TurnError(BenchhouseError):
         super().__init__(message)
         self.letter = letter
         self.exit_code = exit_code if exit_code > 0 else EXIT_FAILED
-
-
-def _environment(one: Arm) -> dict[str, str]:
-    """The side's variables; modules of a worktree come before installed ones."""
-    if one.folder is not None or any(one.words[: len(words)] == words for words in COMMANDS.values()):
-        return environment(one.environment, path_first=one.folder)
-    return {**os.environ, **one.environment}  # another interpreter uses its own packages

@@ -9,7 +9,6 @@ import ctypes
 import dataclasses
 import gc
 import io
-import json
 import os
 import shlex
 import signal
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import IO
 
@@ -26,19 +25,15 @@ from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Operation, Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
-from benchmarking.core.profiles import ProfileSettings
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
     NOT_RUN,
     NOT_SUPPORTED,
-    Cell,
-    Json,
     LaunchLoad,
     Measurement,
     Point,
     Readings,
-    from_json,
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
@@ -46,10 +41,14 @@ from benchmarking.sweep.run.process import (
     SLOTS,
     Job,
     LoadFailed,
+    LoopJob,
     Message,
     PointStarted,
     Profiled,
+    ProfileJob,
+    ScenarioJob,
     Tested,
+    decode,
     encode,
     ends_worker,
 )
@@ -68,14 +67,15 @@ def main() -> int:
     line = sys.stdin.readline()
     started_ns = time.monotonic_ns()
     end_with_supervisor()
-    job = from_json(Job, json.loads(line), "job")
+    job: Job = decode(line)
     work(job, home, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
     gc.freeze()  # skips the final garbage collection, which takes a second with torch
     return 0
 
 
 def work(job: Job, home: IO[str], spawn_s: float) -> None:
-    """Load, then measure the points in order, until done, out of memory, or the device is lost."""
+    """Load, then measure the points in order, until done, out of memory, or the device is lost; or profile or test
+    them."""
 
     def send(message: Message) -> None:
         home.write(encode(message))
@@ -87,8 +87,8 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
-    if job.profile is not None or job.scenario is not None or job.loop is not None:
-        send(profiled(job, session, handle, job.profile) if job.profile is not None else tested(job, session, handle))
+    if isinstance(job, ProfileJob | ScenarioJob | LoopJob):
+        send(profiled(job, session, handle) if isinstance(job, ProfileJob) else tested(job, session, handle))
         session.close()
         handle.close()
         return
@@ -101,7 +101,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     for index, point in enumerate(job.points):
         send(PointStarted(label=point.label))
         if (why := budget.why_skipped()) is not None:
-            send(_skipped(job, budget.skip(), why))
+            send(skipped(job, budget.skip(), why))
             continue
         now = dataclasses.replace(job, settings=budget.next_settings())
         since_spawn_ns = spawned_ns if index == 0 else None
@@ -115,7 +115,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     handle.close()
 
 
-def _skipped(job: Job, point: Point, why: str) -> Measurement:
+def skipped(job: Job, point: Point, why: str) -> Measurement:
     """A point for which the budget has no time, with the command that measures it."""
     workload = job.cell.workload
     flags: dict[str, object] = {
@@ -187,70 +187,54 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     device = plugins.load("benchmarking.devices", cell.device.type)
     with stages("import"):
         runtime.import_libraries()
-    taken = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")
+    readings = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")
     with stages("device_init"):
         handle = open_device(runtime, device, cell.device)
         handle.synchronize()
     stages.handle = handle
-    idle_w = _idle_power_w(job, handle, stages)
+    idle_w = None
+    if job.launch == 0:  # before the model is loaded; the wait for it does not count as load time
+        from benchmarking.measure.energy import idle_power_w
+
+        started_ns = time.monotonic_ns()
+        idle_w = idle_power_w(handle, job.settings)
+        stages.waited_ns = time.monotonic_ns() - started_ns
     session = runtime.open(cell, handle, stages, job.points)
-    taken |= _load_peak(session)
-    taken |= _sizes(job, session)
-    verified = {**session.verified, **_processors(cell), **idle_w, "parameter_count": session.parameter_count}
-    memory_bytes = {name: value for name, value in taken.values.items() if isinstance(value, int)}
+    if session.resident_bytes() is None:
+        readings |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
+    else:
+        why = f"{NOT_SUPPORTED}: the model is in other processes, which were started during its load"
+        readings |= Readings(missing={"peak_rss_load_bytes": why})
+    # The size of the loaded files, else of the build, else of the weights in memory.
+    of_build = None if job.preparation is None else job.preparation.build.get("size_bytes")
+    size = session.verified.get("model_size_bytes", of_build)
+    sizes = {
+        "weights_bytes": session.weights_bytes,
+        "model_size_bytes": session.weights_bytes if size is None else size,
+    }
+    why = f"{NOT_SUPPORTED}: runtime {cell.runtime} does not report it"
+    readings |= Readings(
+        values={name: value for name, value in sizes.items() if value is not None},
+        missing={name: why for name, value in sizes.items() if value is None},
+    )
+    processors = affinity() | (memory_by_node() if cell.cpu_list is not None else Readings())
+    verified = {
+        **session.verified,
+        **processors.values,
+        **({"idle_power_before_load_w": idle_w} if idle_w else {}),
+        "parameter_count": session.parameter_count,
+    }
+    memory_bytes = {name: value for name, value in readings.values.items() if isinstance(value, int)}
     send(
         LaunchLoad(
             launch=job.launch,
             stages_s=stages.seconds,
             memory_bytes=memory_bytes,
             verified=verified,
-            missing=taken.missing,
+            missing=readings.missing,
         )
     )
     return session, handle
-
-
-def _idle_power_w(job: Job, handle: DeviceHandle, stages: Stages) -> dict[str, Json]:
-    """For `verified`: the device's idle power before the model is loaded, in the first launch. The wait for it does not
-    count as load time."""
-    from benchmarking.measure.energy import idle_power_w
-
-    if job.launch > 0:
-        return {}
-    started_ns = time.monotonic_ns()
-    found = idle_power_w(handle, job.settings)
-    stages.waited_ns = time.monotonic_ns() - started_ns
-    return {"idle_power_before_load_w": found} if found else {}
-
-
-def _load_peak(session: Session) -> Readings:
-    """`peak_rss_load_bytes` of this process, if it holds the model."""
-    from benchmarking.measure import memory
-
-    if session.resident_bytes() is not None:
-        why = f"{NOT_SUPPORTED}: the model is in other processes, which were started during its load"
-        return Readings(missing={"peak_rss_load_bytes": why})
-    return _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
-
-
-def _sizes(job: Job, session: Session) -> Readings:
-    """`weights_bytes` in memory; and `model_size_bytes` of the loaded files, else of the build, else
-    `weights_bytes`."""
-    of_build = None if job.preparation is None else job.preparation.build.get("size_bytes")
-    size = session.verified.get("model_size_bytes", of_build)
-    known = {
-        "weights_bytes": session.weights_bytes,
-        "model_size_bytes": session.weights_bytes if size is None else size,
-    }
-    values = {name: value for name, value in known.items() if value is not None}
-    why = f"{NOT_SUPPORTED}: runtime {job.cell.runtime} does not report it"
-    return Readings(values=values, missing={name: why for name in known if name not in values})
-
-
-def _processors(cell: Cell) -> Mapping[str, Json]:
-    """The processors that the process may use; if it was bound, also the NUMA nodes of its memory."""
-    memory = memory_by_node() if cell.cpu_list is not None else Readings()
-    return (affinity() | memory).values
 
 
 def measure(
@@ -279,21 +263,38 @@ def measure(
                 check=check,
             )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
-        return _failure(job, point, started_at, error, is_device_lost(error) or not handle.answers())
-    return _with_time_to_ready(check.with_work(measurement), ready_s)
+        return Measurement(
+            point=point,
+            launch=job.launch,
+            status="failed",
+            error=error_text(error),
+            started_at=started_at,
+            finished_at=utc_now(),
+            missing={"latency_median_ms": FAILED},
+            extra={
+                "out_of_memory": isinstance(error, OutOfMemoryError | MemoryError),
+                "device_lost": is_device_lost(error) or not handle.answers(),
+                "traceback": error_traceback(error),
+            },
+        )
+    measurement = check.with_work(measurement)
+    if ready_s is None or measurement.first_call_ms is None:
+        return measurement
+    ready_s += measurement.first_call_ms / 1e3  # from the start of the process to the end of its first call
+    return dataclasses.replace(measurement, metrics={**measurement.metrics, "time_to_ready_s": ready_s})
 
 
-def profiled(job: Job, session: Session, handle: DeviceHandle, settings: ProfileSettings) -> Profiled:
+def profiled(job: ProfileJob, session: Session, handle: DeviceHandle) -> Profiled:
     """The profile of the job's point, or its failure with the reason."""
     from benchmarking.sweep.run.profiling import profile_in_worker
 
     try:
-        return Profiled(call=profile_in_worker(job, session, handle, settings))
+        return Profiled(call=profile_in_worker(job, session, handle))
     except Exception as error:  # noqa: BLE001 - whatever a model or profiler raises must become the command's error
         return Profiled(error=error_text(error), traceback=error_traceback(error))
 
 
-def tested(job: Job, session: Session, handle: DeviceHandle) -> Tested:
+def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -> Tested:
     """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
     from benchmarking.core.errors import always_after
     from benchmarking.measure.loadgen import run_scenario
@@ -309,40 +310,17 @@ def tested(job: Job, session: Session, handle: DeviceHandle) -> Tested:
                 opened.enter_context(always_after(operation.close))
                 return operation
 
-            if job.loop is not None:
+            if isinstance(job, LoopJob):
                 batch_size //= slots
                 points = [dataclasses.replace(point, batch_size=batch_size) for point in job.points]
                 operations = [[operation_at(point) for point in points] for _ in range(slots)]
                 requests = run_loop(operations, handle.synchronize, batch_size, job.loop, job.launch)
                 return Tested(requests=requests, figures={SLOTS: slots})
-            assert job.scenario is not None
             (point,) = job.points
             requests, figures = run_scenario(operation_at(point), handle.synchronize, point, job.scenario, job.launch)
             return Tested(requests=requests, figures=figures)
     except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
         return Tested(error=error_text(error), traceback=error_traceback(error))
-
-
-def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:
-    is_out_of_memory = isinstance(error, OutOfMemoryError | MemoryError)
-    return Measurement(
-        point=point,
-        launch=job.launch,
-        status="failed",
-        error=error_text(error),
-        started_at=started_at,
-        finished_at=utc_now(),
-        missing={"latency_median_ms": FAILED},
-        extra={"out_of_memory": is_out_of_memory, "device_lost": lost, "traceback": error_traceback(error)},
-    )
-
-
-def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Measurement:
-    """Add the time from process start to the end of the first call, for the first point of a process."""
-    if ready_s is None or measurement.first_call_ms is None:
-        return measurement
-    metrics = {**measurement.metrics, "time_to_ready_s": ready_s + measurement.first_call_ms / 1e3}
-    return dataclasses.replace(measurement, metrics=metrics)
 
 
 def _renamed(readings: Readings, name: str) -> Readings:
@@ -382,12 +360,12 @@ def end_with_supervisor() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_exit_at_end_of_stdin, daemon=True).start()
 
+    def exit_at_end_of_stdin() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os._exit(1)
 
-def _exit_at_end_of_stdin() -> None:
-    os.read(sys.stdin.fileno(), 1)
-    os._exit(1)
+    threading.Thread(target=exit_at_end_of_stdin, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -92,7 +92,11 @@ class Comparison:
 
 def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Comparison:
     """The comparison of runs that differ only in their runtime; `refused` are runtimes without a run, and why."""
-    skipped = {run.cell.runtime: why for run in runs if (why := _why_skipped(run)) is not None}
+    skipped = {
+        run.cell.runtime: next((result.error for result in run.results if result.error), "skipped")
+        for run in runs
+        if run.status == "skipped" and run.results
+    }
     measured = [run for run in runs if run.cell.runtime not in skipped] or list(runs)
     default = default_runtime()
     baseline = next((run for run in measured if run.cell.runtime == default), measured[0])
@@ -116,38 +120,25 @@ def comparisons(runs: Sequence[Run]) -> tuple[Comparison, ...]:
     """A comparison for each model, device and precision measured with several runtimes."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_group(run), []).append(run)
+        cell, workload = run.cell, run.cell.workload
+        model = (workload.config_hash, workload.path, workload.task, workload.weights, cell.subject)
+        where = (run.hardware.hardware_id, cell.device.selector, cell.num_threads, cell.cpu_list)
+        groups.setdefault(canonical_hash(to_json([*model, *where, cell.precision])), []).append(run)
     return tuple(compare(group) for group in groups.values() if len({run.cell.runtime for run in group}) > 1)
 
 
 def condensed(run: Run) -> Run:
     """The run with the raw samples reduced to the median of each launch, which is all that a comparison needs."""
-    return replace(run, results=tuple(replace(result, samples=_medians(result)) for result in run.results))
 
+    def medians(result: Result) -> tuple[Samples, ...]:
+        by_launch = launch_medians_ms(result)
+        return tuple(
+            replace(samples, values=(by_launch[samples.launch],))
+            for samples in result.samples
+            if samples.phase == "measure" and samples.metric == "latency_wall" and samples.launch in by_launch
+        )
 
-def _medians(result: Result) -> tuple[Samples, ...]:
-    """One sample per launch: its median latency."""
-    medians = launch_medians_ms(result)
-    return tuple(
-        replace(samples, values=(medians[samples.launch],))
-        for samples in result.samples
-        if samples.phase == "measure" and samples.metric == "latency_wall" and samples.launch in medians
-    )
-
-
-def _group(run: Run) -> str:
-    """The key that runs must share to be compared."""
-    cell, workload = run.cell, run.cell.workload
-    model = (workload.config_hash, workload.path, workload.task, workload.weights, cell.subject)
-    where = (run.hardware.hardware_id, cell.device.selector, cell.num_threads, cell.cpu_list)
-    return canonical_hash(to_json([*model, *where, cell.precision]))
-
-
-def _why_skipped(run: Run) -> str | None:
-    """None, or why nothing of a run was measured."""
-    if run.status != "skipped" or not run.results:
-        return None
-    return next((result.error for result in run.results if result.error), "skipped")
+    return replace(run, results=tuple(replace(result, samples=medians(result)) for result in run.results))
 
 
 def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[PointComparison, ...]:
@@ -165,27 +156,24 @@ def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[
         if ranked:
             best = min(ranked, key=lambda result: result.metrics["latency_median_ms"])
             over_best += [(best, result) for result in ranked]
-    found = {pair[1].result_id: one for pair, one in zip(over_base, speedups(over_base), strict=True)}
-    fastest = {
+    by_result = {pair[1].result_id: ratio for pair, ratio in zip(over_base, speedups(over_base), strict=True)}
+    fastest = {  # those with 1 in the interval of the speedup over the fastest, which is unknown without an interval
         other.result_id
-        for (best, other), one in zip(over_best, speedups(over_best), strict=True)
-        if other is best or one is None or (one.judgement.verdict != "slower" and _may_be_equal(one))
+        for (best, other), ratio in zip(over_best, speedups(over_best), strict=True)
+        if other is best
+        or ratio is None
+        or (ratio.judgement.verdict != "slower" and ratio.high is not None and ratio.high >= 1)
     }
     return tuple(
         PointComparison(
             point=label,
             entries=tuple(
-                _entry(run, result, found.get(result.result_id), is_fastest=result.result_id in fastest)
+                _entry(run, result, by_result.get(result.result_id), is_fastest=result.result_id in fastest)
                 for run, result in results
             ),
         )
         for label, results in by_label.items()
     )
-
-
-def _may_be_equal(over_best: Speedup) -> bool:
-    """Whether 1 is in the interval of a speedup over the fastest; unknown without an interval."""
-    return over_best.high is not None and over_best.high >= 1
 
 
 def _result(run: Run, label: str) -> Result | None:
@@ -199,62 +187,51 @@ def _is_ranked(run: Run, result: Result) -> bool:
 
 
 def _entry(run: Run, result: Result, speedup: Speedup | None, *, is_fastest: bool) -> Entry:
-    metrics = result.metrics
+    metrics, workload = result.metrics, run.cell.workload
+    has_references = workload.family is not None or is_given(workload)
     return Entry(
         runtime=run.cell.runtime,
         status=result.status,
         error=result.error,
         validity=result.validity,
-        doubts=_doubts(result),
+        doubts=tuple(doubt.kind for severity in WORST_FIRST for doubt in result.doubts if doubt.severity == severity),
         median_ms=metrics.get("latency_median_ms"),
         speedup=speedup,
         output_error=metrics.get("output_error"),
         equal_token_share=metrics.get("output_equal_token_share"),
-        is_reference=result.status == "ok" and _is_reference(run),
+        is_reference=result.status == "ok" and has_references and is_reference(run.cell),
         peak_memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
         is_fastest=is_fastest,
     )
 
 
-def _is_reference(run: Run) -> bool:
-    """Whether the outputs of other runs are compared with this one's."""
-    workload = run.cell.workload
-    return (workload.family is not None or is_given(workload)) and is_reference(run.cell)
-
-
 def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:
-    found: dict[str, list[tuple[Speedup, str]]] = {}
+    by_runtime: dict[str, list[tuple[float, str, Speedup]]] = {}
     doubtful: Counter[str] = Counter()
     for point in points:
         is_base_doubtful = any(entry.doubts for entry in point.entries if entry.runtime == baseline)
         for entry in point.entries:
             if entry.speedup is not None and entry.runtime != baseline:
-                found.setdefault(entry.runtime, []).append((entry.speedup, point.point))
+                by_runtime.setdefault(entry.runtime, []).append((entry.speedup.ratio, point.point, entry.speedup))
                 doubtful[entry.runtime] += is_base_doubtful or bool(entry.doubts)
-    return tuple(_summary(runtime, baseline, ratios, doubtful[runtime]) for runtime, ratios in found.items())
-
-
-def _summary(runtime: str, baseline: str, found: Sequence[tuple[Speedup, str]], doubtful: int) -> Summary:
-    best, worst = max(found, key=lambda one: one[0].ratio), min(found, key=lambda one: one[0].ratio)
-    return Summary(
-        runtime=runtime,
-        points=len(found),
-        geometric_mean=geometric_mean([one.ratio for one, _ in found]),
-        best=best[0].ratio,
-        best_point=best[1],
-        worst=worst[0].ratio,
-        worst_point=worst[1],
-        doubtful=doubtful,
-        sentence=verdict_sentence(baseline, runtime, [one.judgement for one, _ in found], METRICS[DEFAULT_METRIC]),
-    )
-
-
-def _doubts(result: Result) -> tuple[str, ...]:
-    """Kinds of doubt above severity info, the worst first."""
-    kinds = {
-        severity: [doubt.kind for doubt in result.doubts if doubt.severity == severity] for severity in WORST_FIRST
-    }
-    return tuple(kind for severity in WORST_FIRST for kind in kinds[severity])
+    summaries = []
+    for runtime, ratios in by_runtime.items():
+        best, worst = max(ratios, key=lambda item: item[0]), min(ratios, key=lambda item: item[0])
+        judgements = [speedup.judgement for *_, speedup in ratios]
+        summaries.append(
+            Summary(
+                runtime=runtime,
+                points=len(ratios),
+                geometric_mean=geometric_mean([ratio for ratio, *_ in ratios]),
+                best=best[0],
+                best_point=best[1],
+                worst=worst[0],
+                worst_point=worst[1],
+                doubtful=doubtful[runtime],
+                sentence=verdict_sentence(baseline, runtime, judgements, METRICS[DEFAULT_METRIC]),
+            )
+        )
+    return tuple(summaries)
 
 
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
@@ -299,7 +276,14 @@ def remarks(comparison: Comparison) -> list[str]:
     """The summary of each runtime, the runtimes that were not measured, and the meaning of the marks."""
     entries = [entry for point in comparison.points for entry in point.entries]
     lines = [summary.sentence for summary in comparison.summaries]
-    lines += [_summary_text(summary, comparison.baseline) for summary in comparison.summaries]
+    for summary in comparison.summaries:
+        points = f"{summary.points} point{'s' * (summary.points > 1)}"
+        points += f", {summary.doubtful} in doubt" if summary.doubtful else ""
+        mean, best, worst = map(_times, (summary.geometric_mean, summary.best, summary.worst))
+        lines.append(
+            f"{summary.runtime} over {comparison.baseline}: geometric mean {mean} ({points}), best {best} at "
+            f"{summary.best_point}, worst {worst} at {summary.worst_point}"
+        )
     lines += [f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()]
     lines += [
         f"{point.point}, {entry.runtime}: {_status(entry)}: {entry.error}"
@@ -334,10 +318,6 @@ def _error(row: _Row) -> str | None:
     return None if row.entry.output_error is None else relative_error(row.entry.output_error)
 
 
-def _equal_tokens(row: _Row) -> str | None:
-    return None if row.entry.equal_token_share is None else f"{row.entry.equal_token_share:.0%}"
-
-
 def _status(entry: Entry) -> str:
     return entry.status.replace("_", " ")
 
@@ -363,7 +343,12 @@ _COLUMNS: tuple[Column[_Row], ...] = (
     Column(heading="speedup", text=_speedup, is_number=True),
     Column(heading="95 % interval", text=_interval, is_number=True),
     Column(heading="error", text=_error, is_number=True),
-    Column(heading="equal tokens", text=_equal_tokens, is_number=True, spare=1),
+    Column(
+        heading="equal tokens",
+        text=lambda row: None if row.entry.equal_token_share is None else f"{row.entry.equal_token_share:.0%}",
+        is_number=True,
+        spare=1,
+    ),
     Column(
         heading="peak MB",
         text=lambda row: None if row.entry.peak_memory_mb is None else f"{row.entry.peak_memory_mb:.0f}",
@@ -372,15 +357,6 @@ _COLUMNS: tuple[Column[_Row], ...] = (
     ),
     Column(heading="doubts", text=_verdict, is_state=True),
 )
-
-
-def _summary_text(summary: Summary, baseline: str) -> str:
-    points = f"{summary.points} point{'s' * (summary.points > 1)}"
-    points += f", {summary.doubtful} in doubt" if summary.doubtful else ""
-    return (
-        f"{summary.runtime} over {baseline}: geometric mean {_times(summary.geometric_mean)} ({points}), "
-        f"best {_times(summary.best)} at {summary.best_point}, worst {_times(summary.worst)} at {summary.worst_point}"
-    )
 
 
 def _times(ratio: float) -> str:

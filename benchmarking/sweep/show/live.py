@@ -47,18 +47,14 @@ def observed(tracks: Sequence[Track], *, quiet: bool) -> Iterator[Observer]:
     try:
         yield observer
     except BaseException as error:
-        observer.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", _reason(error))
+        state: Literal["interrupted", "failed"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        how = state if state == "interrupted" else f"ended by {type(error).__name__}"
+        observer.end(state, str(error) if isinstance(error, BenchhouseError) else how)
         raise
     else:
         observer.end("finished", "finished")
     finally:
         progress.close()
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, BenchhouseError):
-        return str(error)
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
 
 
 class LiveObserver(Observer):
@@ -72,7 +68,9 @@ class LiveObserver(Observer):
         self._activity = "starting"
         self._current: CurrentPoint | None = None
         self._machines: tuple[MachineProgress, ...] = ()
-        self._failed = {track.plan.run_id: sum(one.status != "ok" for one in track.measurements) for track in tracks}
+        self._failed = {
+            track.plan.run_id: sum(measured.status != "ok" for measured in track.measurements) for track in tracks
+        }
         self._results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
         self._constant_fields = {**self._redacted(_constant_fields(tracks)), "owner": to_json(this_process())}
@@ -113,8 +111,26 @@ class LiveObserver(Observer):
     def measured(self, track: Track, measurement: Measurement) -> None:
         self._progress.measured(track, measurement)
         self._failed[track.plan.run_id] += measurement.status != "ok"
-        self._results.appendleft(_result(track, measurement))
-        self._now("measuring" if any(one.open_points() for one in self._tracks) else "storing the results")
+        wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
+        values = [value for samples in wall for value in samples.values]
+        use = measurement.extra.get("usage")
+        self._results.appendleft(
+            PointResult(
+                cell=cell_name(track.plan.cell),
+                point=measurement.point.label,
+                launch=measurement.launch + 1,
+                status=measurement.status,
+                at_s=time.time(),
+                calls=len(values),
+                median_ms=statistics.median(values) if values else None,
+                error=None if measurement.error is None else measurement.error[:MAX_TEXT],
+                doubts=tuple(dict.fromkeys(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")),
+                use={name: float(value) for name, value in use.items() if isinstance(value, int | float)}
+                if isinstance(use, dict)
+                else {},
+            )
+        )
+        self._now("measuring" if any(track.open_points() for track in self._tracks) else "storing the results")
 
     def added(self, track: Track) -> None:
         self._progress.added(track)
@@ -148,7 +164,15 @@ class LiveObserver(Observer):
         if self._file is None or (state == "running" and began_s < self._next_write_s):
             return
         self._written_s = began_s
-        cells = self._cells()
+        cells = [
+            CellProgress(
+                name=cell_name(track.plan.cell),
+                total=track.points_total,
+                done=track.points_finished,
+                failed=self._failed[track.plan.run_id],
+            )
+            for track in self._tracks
+        ]
         changing = {
             "activity": self._activity[:MAX_TEXT],
             "current": to_json(self._current),
@@ -180,17 +204,6 @@ class LiveObserver(Observer):
         self._file = None
         self._progress.waiting(f"no live status: {error}")
 
-    def _cells(self) -> list[CellProgress]:
-        return [
-            CellProgress(
-                name=cell_name(track.plan.cell),
-                total=track.points_total,
-                done=track.points_finished,
-                failed=self._failed[track.plan.run_id],
-            )
-            for track in self._tracks
-        ]
-
     def _redacted(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content without secrets, and for an anonymous run without names of hosts and users."""
         cleaned: dict[str, Any] = redacted(content, anonymous=self._is_anonymous)
@@ -199,9 +212,8 @@ class LiveObserver(Observer):
 
 def _constant_fields(tracks: Sequence[Track]) -> dict[str, Any]:
     """The fields that do not change during the sweep."""
-    local_devices = [
-        track.plan.cell.device for track in tracks if track.plan.cluster is None
-    ]  # devices of other machines are not sampled
+    # Devices of other machines are not sampled.
+    local_devices = [track.plan.cell.device for track in tracks if track.plan.cluster is None]
     devices = {device.selector: device for device in local_devices}
     folder = tracks[0].folder if tracks else None
     is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
@@ -233,23 +245,3 @@ def words(tracks: Sequence[Track]) -> str:
         )
     )
     return f"{models} on {devices} with {runtimes}: {len(cells)} runs, {end}"
-
-
-def _result(track: Track, measurement: Measurement) -> PointResult:
-    wall = [one for one in measurement.samples if one.metric == LATENCY_WALL and one.phase == "measure"]
-    values = [value for one in wall for value in one.values]
-    use = measurement.extra.get("usage")
-    return PointResult(
-        cell=cell_name(track.plan.cell),
-        point=measurement.point.label,
-        launch=measurement.launch + 1,
-        status=measurement.status,
-        at_s=time.time(),
-        calls=len(values),
-        median_ms=statistics.median(values) if values else None,
-        error=None if measurement.error is None else measurement.error[:MAX_TEXT],
-        doubts=tuple(dict.fromkeys(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")),
-        use={name: float(value) for name, value in use.items() if isinstance(value, int | float)}
-        if isinstance(use, dict)
-        else {},
-    )

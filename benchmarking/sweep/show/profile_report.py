@@ -24,7 +24,6 @@ from benchmarking.core.profiles import (
     MEMORY,
     OTHER,
     OUTSIDE,
-    Breakdown,
     ModuleTime,
     OperatorTime,
     Profile,
@@ -76,10 +75,20 @@ class Advice:
 
 def profile_text(profile: Profile, page: Page = PLAIN) -> str:
     """The summary of a profile."""
-    tips = [f"{one.what}: {one.text}" for one in advice(profile)] or ["nothing stands out in this profile"]
-    doubts = doubt_notes((one.kind, profile.point.label) for one in profile.call.doubts)
+    cell, call = profile.run.cell, profile.call
+    plain, profiled = median(call.latency_ms), median(call.profiled_ms)
+    overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"
+    head = [
+        visible(f"{cell.subject} on {cell.device.selector}, {cell.runtime} {cell.precision}, {profile.point.label}"),
+        f"profiler {call.profiler}: a call takes {number(profiled, 3)} ms with it and {number(plain, 3)} ms "
+        f"without ({overhead}), {len(call.latency_ms)} alternating calls each",
+    ]
+    if kinds := ", ".join(doubt.kind for doubt in call.doubts if doubt.severity != "info"):
+        head.append(f"doubts: {kinds}")
+    tips = [f"{tip.what}: {tip.text}" for tip in advice(profile)] or ["nothing stands out in this profile"]
+    doubts = doubt_notes((doubt.kind, profile.point.label) for doubt in call.doubts)
     parts = [
-        "\n".join(_header(profile)),
+        "\n".join(head),
         table_text(_times(profile), page),
         table_text(_kinds(profile), page),
         table_text(_layers(profile), page) if _by_layer(profile) else "",
@@ -94,8 +103,8 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
 def advice(profile: Profile) -> tuple[Advice, ...]:
     """What to try, as far as the profile has evidence for it and the advised command can run; an outlier among the
     parts of the model comes first."""
-    found = (one for adviser in ADVISERS for one in adviser(profile))
-    return tuple(one for one in found if not one.changes or why_not_run(profile, one.changes) is None)
+    tips = (tip for adviser in ADVISERS for tip in adviser(profile))
+    return tuple(tip for tip in tips if not tip.changes or why_not_run(profile, tip.changes) is None)
 
 
 def why_not_run(profile: Profile, changes: Mapping[str, str]) -> str | None:
@@ -120,36 +129,18 @@ def why_not_run(profile: Profile, changes: Mapping[str, str]) -> str | None:
     return None
 
 
-def _header(profile: Profile) -> list[str]:
-    cell, call = profile.run.cell, profile.call
-    plain, profiled = median(call.latency_ms), median(call.profiled_ms)
-    overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"
-    lines = [
-        visible(f"{cell.subject} on {cell.device.selector}, {cell.runtime} {cell.precision}, {profile.point.label}"),
-        f"profiler {call.profiler}: a call takes {number(profiled, 3)} ms with it and {number(plain, 3)} ms "
-        f"without ({overhead}), {len(call.latency_ms)} alternating calls each",
-    ]
-    kinds = ", ".join(one.kind for one in call.doubts if one.severity != "info")
-    return [*lines, f"doubts: {kinds}"] if kinds else lines
-
-
 def _times(profile: Profile) -> Table:
     """Tokenizing and everything together, without the profiler."""
-    call = profile.call
-    rows = [("tokenize", call.tokenize_ms), ("inference", call.latency_ms), ("total", call.total_ms)]
+    call, rows = profile.call, []
+    for name, times in (("tokenize", call.tokenize_ms), ("inference", call.latency_ms), ("total", call.total_ms)):
+        if times:
+            spread = number(stdev(times), 3) if len(times) > 1 else "-"
+            low, high, middle = (number(time, 4) for time in (min(times), max(times), median(times)))
+            rows.append((name, number(fmean(times), 4), spread, low, high, middle))
     return Table(
         headings=("ms", "mean", "std", "min", "max", "median"),
-        rows=tuple((name, *_statistics(values)) for name, values in rows if values),
+        rows=tuple(rows),
         numbers=(1, 2, 3, 4, 5),
-    )
-
-
-def _statistics(values: Sequence[float]) -> tuple[str, ...]:
-    spread = number(stdev(values), 3) if len(values) > 1 else "-"
-    return (
-        number(fmean(values), 4),
-        spread,
-        *(number(each, 4) for each in (min(values), max(values), median(values))),
     )
 
 
@@ -168,27 +159,30 @@ def _total_ms(profile: Profile) -> float:
 
 
 def _kinds(profile: Profile) -> Table:
-    modules = profile.call.breakdown.modules
+    """The parts of the model, each with its outermost modules and the limit on most of its operators' time."""
+    breakdown, total = profile.call.breakdown, _total_ms(profile)
     grouped: dict[str, list[ModuleTime]] = defaultdict(list)
-    for module in modules:
+    for module in breakdown.modules:
         grouped[module.kind].append(module)
-    total = _total_ms(profile)
+    bounds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for operator in breakdown.operators:
+        if operator.bound is not None:
+            bounds[operator.kind][operator.bound] += operator.work_ms
     rows = []
     for kind, group in sorted(grouped.items(), key=lambda item: -sum(map(exclusive_time_ms, item[1]))):
-        spent, outermost = (
-            sum(map(exclusive_time_ms, group)),
-            sum(inclusive_time_ms(one) for one in group if _is_outermost(one, group)),
-        )
-        flops = sum(one.flops or 0 for one in group)
+        spent, names = sum(map(exclusive_time_ms, group)), [module.module for module in group if module.module]
+        outermost = [module for module in group if not any(module.module.startswith(f"{name}.") for name in names)]
+        flops = sum(module.flops or 0 for module in group)
+        limits = bounds[kind]
         rows.append(
             (
                 KIND_NAMES.get(kind, kind),
                 number(spent, 3),
                 f"{spent / total:.1%}" if total else "-",
-                number(outermost, 3) if kind != OTHER else "-",
-                f"{sum(one.calls for one in group):.0f}",
+                number(sum(map(inclusive_time_ms, outermost)), 3) if kind != OTHER else "-",
+                f"{sum(module.calls for module in group):.0f}",
                 number(flops / 1e9, 3) if flops else "-",
-                _main_bound(profile, kind),
+                max(limits, key=lambda name: limits[name]) if limits else "-",
             )
         )
     return Table(
@@ -206,32 +200,19 @@ def kind_shares(profile: Profile) -> dict[str, float]:
     return dict(sorted(kinds.items(), key=lambda item: -item[1]))
 
 
-def _is_outermost(module: ModuleTime, group: Sequence[ModuleTime]) -> bool:
-    return not any(module.module.startswith(f"{one.module}.") for one in group if one.module)
-
-
-def _main_bound(profile: Profile, kind: str) -> str:
-    """The limit that applies to most of the operators' time in a part."""
-    spent: dict[str, float] = defaultdict(float)
-    for operator in profile.call.breakdown.operators:
-        if operator.kind == kind and operator.bound is not None:
-            spent[operator.bound] += operator.work_ms
-    return max(spent, key=lambda name: spent[name]) if spent else "-"
-
-
 def _by_layer(profile: Profile) -> dict[str, float]:
     """Exclusive time by layer, in the model's order."""
-    found: dict[str, float] = defaultdict(float)
+    layers: dict[str, float] = defaultdict(float)
     for module in profile.call.breakdown.modules:
         if module.layer is not None:
-            found[module.layer] += exclusive_time_ms(module)
-    return dict(found)
+            layers[module.layer] += exclusive_time_ms(module)
+    return dict(layers)
 
 
 def _layers(profile: Profile) -> Table:
     layers, total = _by_layer(profile), _total_ms(profile)
     longest = sorted(layers, key=lambda name: -layers[name])[:MAX_LAYERS]
-    inclusive = {one.module: inclusive_time_ms(one) for one in profile.call.breakdown.modules}
+    inclusive = {module.module: inclusive_time_ms(module) for module in profile.call.breakdown.modules}
     return Table(
         headings=(f"layer ({len(layers)})", "exclusive ms", "share", "inclusive ms"),
         rows=tuple(
@@ -250,14 +231,26 @@ def _layers(profile: Profile) -> Table:
 
 def _operators(profile: Profile) -> Table:
     """The slowest operators, over all modules."""
-    spent: dict[str, list[OperatorTime]] = defaultdict(list)
+    by_name: dict[str, list[OperatorTime]] = defaultdict(list)
     for operator in profile.call.breakdown.operators:
-        spent[operator.operator].append(operator)
-    longest = sorted(spent.values(), key=lambda group: -sum(map(_operator_ms, group)))[:MAX_OPERATORS]
-    total = _total_ms(profile)
+        by_name[operator.operator].append(operator)
+    total, rows = _total_ms(profile), []
+    for name, group in sorted(by_name.items(), key=lambda item: -sum(map(_operator_ms, item[1])))[:MAX_OPERATORS]:
+        spent = sum(map(_operator_ms, group))
+        rows.append(
+            (
+                name,
+                number(spent, 3),
+                f"{spent / total:.1%}" if total else "-",
+                f"{sum(operator.calls for operator in group):.0f}",
+                _rate([(operator.flops, operator.work_ms) for operator in group]),
+                _rate([(operator.bytes_accessed, operator.work_ms) for operator in group]),
+                " and ".join(sorted({operator.bound for operator in group if operator.bound is not None})) or "-",
+            )
+        )
     return Table(
         headings=("operator", "exclusive ms", "share", "calls", "GFLOP/s", "GB/s", "limited by"),
-        rows=tuple(_operator_row(group, total) for group in longest),
+        rows=tuple(rows),
         numbers=(1, 2, 3, 4, 5),
     )
 
@@ -266,23 +259,10 @@ def _operator_ms(operator: OperatorTime) -> float:
     return operator.exclusive_ms if operator.device_ms is None else operator.device_ms
 
 
-def _operator_row(group: Sequence[OperatorTime], total: float) -> tuple[str, ...]:
-    spent = sum(map(_operator_ms, group))
-    bounds = {one.bound for one in group if one.bound is not None}
-    return (
-        group[0].operator,
-        number(spent, 3),
-        f"{spent / total:.1%}" if total else "-",
-        f"{sum(one.calls for one in group):.0f}",
-        _rate([(one.flops, one.work_ms) for one in group]),
-        _rate([(one.bytes_accessed, one.work_ms) for one in group]),
-        " and ".join(sorted(bounds)) or "-",
-    )
-
-
 def _rate(done: Sequence[tuple[float | None, float]]) -> str:
     """Giga-units per second, over what was counted."""
-    amount, spent_ms = sum(one or 0 for one, _ in done), sum(ms for one, ms in done if one)
+    amount = sum(count or 0 for count, _ in done)
+    spent_ms = sum(ms for count, ms in done if count)
     return number(amount / spent_ms / 1e6, 3) if amount and spent_ms else "-"
 
 
@@ -291,7 +271,20 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
     breakdown = profile.call.breakdown
     shares = [f"{KIND_NAMES.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
     yield f"{listed(shares, 4)} of a call."
-    yield from _hidden_modules(breakdown)
+    graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
+    if graphs is not None:
+        breaks = breaks or 0
+        yield (
+            f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model, with {breaks:.0f} "
+            f"break{'' if breaks == 1 else 's'} between them; inside a graph there are no modules, only operators."
+        )
+    if isinstance(took_s := breakdown.details.get(COMPILE_S), float):
+        yield f"Compilation took {number(took_s, 2)} s beforehand and is not part of the profile."
+    matched = breakdown.details.get("matched_share")
+    if matched == 0:
+        yield "No operator could be matched with a module: use --rebuild always to export the model again with modules."
+    elif isinstance(matched, float) and matched < MIN_MATCHED_SHARE:
+        yield f"Only {matched:.0%} of the time in operators could be matched with modules; the rest counts as other."
     layers = _by_layer(profile)
     if len(layers) > 1:
         slowest = max(layers, key=lambda name: layers[name])
@@ -317,29 +310,13 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
         yield f"Whether operators are compute-bound or memory-bound is unknown: {breakdown.missing['bound']}."
 
 
-def _hidden_modules(breakdown: Breakdown) -> Iterator[str]:
-    """Why some parts of the model are not visible: a compiler's graphs, or nodes without modules."""
-    graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
-    if graphs is not None:
-        breaks = breaks or 0
-        yield (
-            f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model, with {breaks:.0f} "
-            f"break{'' if breaks == 1 else 's'} between them; inside a graph there are no modules, only operators."
-        )
-    if isinstance(took_s := breakdown.details.get(COMPILE_S), float):
-        yield f"Compilation took {number(took_s, 2)} s beforehand and is not part of the profile."
-    matched = breakdown.details.get("matched_share")
-    if matched == 0:
-        yield "No operator could be matched with a module: use --rebuild always to export the model again with modules."
-    elif isinstance(matched, float) and matched < MIN_MATCHED_SHARE:
-        yield f"Only {matched:.0%} of the time in operators could be matched with modules; the rest counts as other."
-
-
 def _at_peak(modules: Sequence[ModuleTime]) -> str:
-    inner = [one for one in modules if one.module != OUTSIDE and one.layer is not None and one.peak_bytes]
+    inner = [
+        module for module in modules if module.module != OUTSIDE and module.layer is not None and module.peak_bytes
+    ]
     if not inner:
         return ""
-    most = max(inner, key=lambda one: one.peak_bytes or 0)
+    most = max(inner, key=lambda module: module.peak_bytes or 0)
     return visible(f", {number((most.peak_bytes or 0) / BYTES_PER_MB, 2)} MB of it in {most.module}")
 
 
@@ -348,11 +325,6 @@ def _outside_ms(profile: Profile) -> float | None:
     breakdown, call = profile.call.breakdown, profile.call
     outside = breakdown.metrics.get("outside_operators_ms")
     return None if outside is None else max(0.0, outside - max(0.0, median(call.profiled_ms) - median(call.latency_ms)))
-
-
-def _is_eager(profile: Profile) -> bool:
-    """Whether torch runs the model operator by operator."""
-    return profile.run.cell.runtime == default_runtime()
 
 
 def _outlier(profile: Profile) -> Iterator[Advice]:
@@ -370,14 +342,19 @@ def _outlier(profile: Profile) -> Iterator[Advice]:
         ordered = sorted(group, key=_typical_ms)
         usual, slowest = ordered[len(ordered) // 2], ordered[-1]
         over = _typical_ms(slowest) - _typical_ms(usual)
-        is_slower = all(time(slowest) >= OUTLIER_FACTOR * time(usual) for time in (_typical_ms, _shortest_ms))
+        # Other programs disturbed the fastest call least.
+        shortest_ms = [
+            min(module.inclusive_samples_ms, default=inclusive_time_ms(module)) for module in (usual, slowest)
+        ]
+        is_slower = _typical_ms(slowest) >= OUTLIER_FACTOR * _typical_ms(usual)
+        is_slower = is_slower and shortest_ms[1] >= OUTLIER_FACTOR * shortest_ms[0]
         if is_slower and over >= MIN_OUTLIER_SHARE * total:
             found[slowest.module], excess[slowest.module] = (over, slowest, usual), over
     if not found:
         return
     most = max(excess.values())
     responsible = [path for path, over in excess.items() if over >= SAME_EXCESS * most]
-    path = max(responsible, key=lambda one: one.count("."))
+    path = max(responsible, key=lambda path: path.count("."))
     over, slowest, usual = found[path]
     factor = _typical_ms(slowest) / _typical_ms(usual) if _typical_ms(usual) else math.inf
     is_same = slowest.class_name == usual.class_name
@@ -392,11 +369,6 @@ def _outlier(profile: Profile) -> Iterator[Advice]:
 def _typical_ms(module: ModuleTime) -> float:
     """The time of a module in a typical call: a single disturbed call makes no outlier."""
     return median(module.inclusive_samples_ms) if module.inclusive_samples_ms else inclusive_time_ms(module)
-
-
-def _shortest_ms(module: ModuleTime) -> float:
-    """The time of a module in its fastest call, which other programs disturbed least."""
-    return min(module.inclusive_samples_ms, default=inclusive_time_ms(module))
 
 
 def _batch(profile: Profile) -> Iterator[Advice]:
@@ -417,9 +389,9 @@ def _compile(profile: Profile) -> Iterator[Advice]:
         reasons = breakdown.details.get("graph_break_reasons")
         first = f", the first: {reasons[0]}" if isinstance(reasons, list) and reasons else ""
         yield Advice(what="graph breaks", text=f"remove graph breaks: the compiler found {breaks:.0f}{first}")
-    if not _is_eager(profile):
+    if profile.run.cell.runtime != default_runtime():
         return
-    small = sum(one.work_ms for one in breakdown.operators if one.bound == MEMORY and not one.flops)
+    small = sum(operator.work_ms for operator in breakdown.operators if operator.bound == MEMORY and not operator.flops)
     outside, total = _outside_ms(profile) or 0.0, _total_ms(profile)
     calls = breakdown.metrics.get("operator_calls", 0.0)
     if small >= MIN_SHARE * total:
@@ -436,11 +408,11 @@ def _compile(profile: Profile) -> Iterator[Advice]:
 def _precision(profile: Profile) -> Iterator[Advice]:
     precision, peaks, total = profile.run.cell.precision, profile.peaks, _total_ms(profile)
     peak = peaks.get(precision)
-    products = sum(one.work_ms for one in profile.call.breakdown.operators if one.bound == COMPUTE)
+    products = sum(operator.work_ms for operator in profile.call.breakdown.operators if operator.bound == COMPUTE)
     better = {name: peaks[name] / peak for name in HALF_PRECISIONS if peak and name in peaks and name != precision}
     if precision in HALF_PRECISIONS or not better or products < MIN_SHARE * total:
         return
-    name = max(better, key=lambda one: better[one])
+    name = max(better, key=lambda operator: better[operator])
     if better[name] >= FASTER_PEAK:
         text = (
             f"--precision {name}: {products / total:.0%} of a call is compute-bound, and the measured peak rate of "
@@ -451,10 +423,12 @@ def _precision(profile: Profile) -> Iterator[Advice]:
 
 def _quantise(profile: Profile) -> Iterator[Advice]:
     total, rate = _total_ms(profile), profile.peaks.get(COPY_RATE)
-    products = [one for one in profile.call.breakdown.operators if one.flops and one.bound == MEMORY]
-    spent = sum(one.work_ms for one in products)
+    products = [
+        operator for operator in profile.call.breakdown.operators if operator.flops and operator.bound == MEMORY
+    ]
+    spent = sum(operator.work_ms for operator in products)
     if rate and spent >= MIN_SHARE * total and profile.run.cell.precision not in ("int8", "int4"):
-        moved = sum(one.bytes_accessed or 0 for one in products)
+        moved = sum(operator.bytes_accessed or 0 for operator in products)
         text = (
             f"--precision int8: memory-bound matrix products take {spent / total:.0%} of a call; they move "
             f"{moved / BYTES_PER_MB:.0f} MB, {1e3 * moved / rate:.3g} ms at the measured {rate / 1e9:.3g} GB/s, and "
@@ -464,9 +438,11 @@ def _quantise(profile: Profile) -> Iterator[Advice]:
 
 
 def _attention(profile: Profile) -> Iterator[Advice]:
-    operators = [one for one in profile.call.breakdown.operators if one.kind == ATTENTION]
-    is_fused = any(word in one.operator.lower() for one in operators for word in FUSED_ATTENTION)
-    unfused = sum(_operator_ms(one) for one in operators if any(word in one.operator.lower() for word in SOFTMAX))
+    operators = [operator for operator in profile.call.breakdown.operators if operator.kind == ATTENTION]
+    is_fused = any(word in operator.operator.lower() for operator in operators for word in FUSED_ATTENTION)
+    unfused = sum(
+        _operator_ms(operator) for operator in operators if any(word in operator.operator.lower() for word in SOFTMAX)
+    )
     if not is_fused and unfused >= MIN_ATTENTION_SHARE * _total_ms(profile):
         share = unfused / _total_ms(profile)
         text = f"--attention sdpa: unfused softmax and score products take {share:.0%} of a call"

@@ -115,10 +115,13 @@ class Progress(Observer):
         seconds = time.monotonic() - self._point_began_s
         if (timed := _timed(track, measurement, seconds)) is not None:
             self._timed.append(timed)
-            self._measured_s += min(timed.calls_s, _seconds(measurement, "measure"))
+            wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
+            self._measured_s += min(timed.calls_s, sum(sum(row.values) * row.inner_loops for row in wall) / 1e3)
         began_s = time.monotonic()
         if began_s >= self._next_estimate_s or self._finished() == self._total():
-            self._left_s = self._estimate_left_s()
+            load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
+            left_s = (load_s * other.launches_left + self._points_left_s(other) for other in self._tracks)
+            self._left_s = sum(left_s) if self._timed else None
             self._next_estimate_s = next_scan_s(began_s, len(self._tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
@@ -189,44 +192,31 @@ class Progress(Observer):
         return sum(track.points_total for track in self._tracks)
 
     def _measured_text(self, track: Track, measurement: Measurement) -> str:
-        name = self._cell(track) or [track.plan.cell.workload.model_id]
+        name = cell_name(track.plan.cell) if len(self._tracks) > 1 else track.plan.cell.workload.model_id
         head = f"point {self._finished()}/{self._total()}"
-        parts = [head, *name, measurement.point.label, _launch(track, measurement.launch)]
+        parts = [head, name, measurement.point.label, _launch(track, measurement.launch)]
         if measurement.status != "ok":
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
-        values = [v for s in measurement.samples if _is_latency(s.metric, s.phase) for v in s.values]
+        wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
+        values = [value for row in wall for value in row.values]
         calls = f"{len(values)} call{'s' * (len(values) != 1)}"
         parts.append(f"{calls}  median {number(statistics.median(values))} ms" if values else "no samples")
         doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
         parts += [f"[{doubts}]"] if doubts else []
-        return "  ".join(parts + self._left())
-
-    def _cell(self, track: Track) -> list[str]:
-        """The name of the cell, if there are several."""
-        return [cell_name(track.plan.cell)] if len(self._tracks) > 1 else []
-
-    def _left(self) -> list[str]:
-        return [f"about {duration(self._left_s)} left"] if self._left_s else []
-
-    def _estimate_left_s(self) -> float | None:
-        """The estimated time of the remaining launches and points."""
-        if not self._timed:
-            return None
-        load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
-        return sum(load_s * track.launches_left + self._points_left_s(track) for track in self._tracks)
+        return "  ".join([*parts, *([f"about {duration(self._left_s)} left"] if self._left_s else [])])
 
     def _points_left_s(self, track: Track) -> float:
         """The estimated time of a track's open points, from earlier launches or scaled from the point of its model with
         the nearest work. The work of another model says nothing: without a point of its own, each takes the mean time.
         """
-        similar = [one for one in self._timed if one.track == track.plan.run_id]
-        similar = similar or [one for one in self._timed if one.model == track.plan.cell.workload.model_id]
+        similar = [timed for timed in self._timed if timed.track == track.plan.run_id]
+        similar = similar or [timed for timed in self._timed if timed.model == track.plan.cell.workload.model_id]
         settings, left_s, call_s, overhead_s = track.plan.settings, 0.0, 0.0, 0.0
         if not similar:
-            return statistics.fmean(one.seconds for one in self._timed) * len(track.open_points())
+            return statistics.fmean(timed.seconds for timed in self._timed) * len(track.open_points())
         for point in track.open_points():
-            same = [one.seconds for one in similar if one.label == point.label]
-            nearest = min(similar, key=lambda one: abs(math.log(one.work / work(point))))
+            same = [timed.seconds for timed in similar if timed.label == point.label]
+            nearest = min(similar, key=lambda timed: abs(math.log(timed.work / work(point))))
             left_s += statistics.fmean(same) if same else nearest.scaled_s(point, settings)
             call_s += nearest.call_s(point)
             overhead_s += nearest.overhead_s(point)
@@ -258,25 +248,19 @@ def machines_text(machines: Sequence[MachineProgress], page: Page = PLAIN) -> st
     if not machines:
         return ""
     columns: list[Column[MachineProgress]] = [
-        Column(heading="worker", text=lambda one: one.worker, is_key=True),
-        Column(heading="host", text=lambda one: one.host, spare=1),
-        Column(heading="device", text=lambda one: one.device, is_key=True),
-        Column(heading="state", text=lambda one: one.state),
-        Column(heading="points", text=lambda one: str(one.done), is_number=True),
-        Column(heading="failed", text=lambda one: str(one.failed), is_number=True),
-        Column(heading="measures", text=lambda one: one.activity or None),
+        Column(heading="worker", text=lambda row: row.worker, is_key=True),
+        Column(heading="host", text=lambda row: row.host, spare=1),
+        Column(heading="device", text=lambda row: row.device, is_key=True),
+        Column(heading="state", text=lambda row: row.state),
+        Column(heading="points", text=lambda row: str(row.done), is_number=True),
+        Column(heading="failed", text=lambda row: str(row.failed), is_number=True),
+        Column(heading="measures", text=lambda row: row.activity or None),
     ]
     return table_text(table_of(columns, machines, page), page)
 
 
 def _points(count: int) -> str:
     return f"{count} point{'s' * (count != 1)}"
-
-
-def _seconds(measurement: Measurement, phase: str) -> float:
-    """Seconds of the calls of a phase."""
-    wall = [one for one in measurement.samples if one.metric == LATENCY_WALL and one.phase == phase]
-    return sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
 
 
 def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime | None:
@@ -296,10 +280,6 @@ def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime 
     )
 
 
-def _is_latency(metric: str, phase: str) -> bool:
-    return metric == "latency_wall" and phase == "measure"
-
-
 def _launch(track: Track, launch: int) -> str:
     return f"launch {launch + 1}/{track.plan.settings.launches}"
 
@@ -309,12 +289,10 @@ def _live_text(track: Track, launch: int, point: Point, live: Live | None) -> st
     where = "  ".join([cell_name(track.plan.cell), point.label, _launch(track, launch)])
     if live is None:
         return where
-    median = "" if live.median_ms is None else f"  {_interval(live.median_ms, live.low_ms, live.high_ms)}"
-    return f"{where}\n{live.phase} {live.calls} calls{median}"
-
-
-def _interval(median_ms: float, low_ms: float | None, high_ms: float | None) -> str:
-    """The median, with its interval if there is one."""
-    if low_ms is None or high_ms is None:
-        return f"median {number(median_ms)} ms"
-    return f"median {number(median_ms)} ms [{number(low_ms)}, {number(high_ms)}]"
+    text = f"{where}\n{live.phase} {live.calls} calls"
+    if live.median_ms is None:
+        return text
+    text += f"  median {number(live.median_ms)} ms"
+    if live.low_ms is None or live.high_ms is None:
+        return text
+    return f"{text} [{number(live.low_ms)}, {number(live.high_ms)}]"

@@ -24,27 +24,27 @@ WHERE = frozenset({"launch", "launches"})
 
 def table(run: Run, page: Page = PLAIN) -> str:
     """The results of a run, one row per point, followed by its failures and the meaning of its doubts."""
-    workload = run.cell.workload
-    weights = f"weights: {workload.weights}"
-    if workload.weights_reason:
-        weights += f" ({workload.weights_reason})"
+    cell, workload = run.cell, run.cell.workload
     table = table_of(_columns(run), run.results, page)
-    below = [weights, *_load(run), *_pooled(run), *_remarks(run), *left_out(table), *_profile(run)]
-    above, *notes = (wrapped(text, page.text_width) for text in (_title(run, table), *below))
+    threads = () if cell.num_threads is None else (f"{cell.num_threads} thread{'s' * (cell.num_threads > 1)}",)
+    words = (cell.runtime, cell.precision, *threads, *table.shared)
+    title = f"{cell.subject} ({workload.task}) on {cell.device.name}, {', '.join(words)}"
+    reason = f" ({workload.weights_reason})" if workload.weights_reason else ""
+    below = [f"weights: {workload.weights}{reason}"]
+    if run.load_time_s:
+        processes = f" (median of {len(run.loads)} processes)" if len(run.loads) > 1 else ""
+        below.append(f"load: {number(run.load_time_s)} s{processes}")
+    column = METRICS["latency_p90_ms"]
+    if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
+        below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
+    below += [*_remarks(run), *left_out(table), *_profile(run)]
+    above, *notes = (wrapped(text, page.text_width) for text in (title, *below))
     return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])
 
 
 def left_out(table: Table) -> list[str]:
     """The remark about columns that did not fit."""
     return [f"not shown: {', '.join(table.left_out)} (--json prints every metric)"] if table.left_out else []
-
-
-def _title(run: Run, table: Table) -> str:
-    cell = run.cell
-    count = cell.num_threads
-    threads = () if count is None else (f"{count} thread{'s' * (count > 1)}",)
-    words = (cell.runtime, cell.precision, *threads, *table.shared)
-    return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {', '.join(words)}"
 
 
 def items_unit(family: Family | None) -> str:
@@ -58,6 +58,12 @@ def _columns(run: Run) -> list[Column[Result]]:
     items = "calls/s" if run.cell.workload.counts_calls else items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
     has_tokens = any("throughput_tokens_per_sec" in result.metrics for result in run.results)
+    custom: dict[str, str] = {}
+    for result in run.results:
+        stated = result.extra.get(CUSTOM_METRICS)
+        for name, item in stated.items() if isinstance(stated, dict) else ():
+            unit = str(item.get("unit") or "") if isinstance(item, dict) else ""
+            custom[name] = " ".join(filter(None, (name.replace("_", " "), unit)))
     return [
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("latency_median_ms"),
@@ -74,33 +80,33 @@ def _columns(run: Run) -> list[Column[Result]]:
         _metric("time_to_first_token_ms"),
         _metric("time_per_output_token_ms"),
         _metric("step_ms"),
-        Column(heading="peak MB", text=_peak_memory, is_number=True),
-        Column(heading="error", text=_output_error, is_number=True, spare=1),
+        Column(
+            heading="peak MB",
+            text=lambda result: next(
+                (f"{result.metrics[name]:.0f}" for name in PEAK_MEMORY if name in result.metrics), None
+            ),
+            is_number=True,
+        ),
+        Column(
+            heading="error",
+            text=lambda result: (
+                relative_error(value) if (value := result.metrics.get("output_error")) is not None else None
+            ),
+            is_number=True,
+            spare=1,
+        ),
         Column(heading="compile s", text=_compile_time, is_number=True, spare=3),
-        *(_custom(name, unit) for name, unit in _custom_units(run).items()),
+        *(_metric(name, heading) for name, heading in custom.items()),
         Column(heading="doubts", text=_verdict, is_state=True),
     ]
 
 
-def _custom_units(run: Run) -> dict[str, str]:
-    """Name -> unit of the custom metrics that results of the run have."""
-    stated = (result.extra.get(CUSTOM_METRICS) for result in run.results)
-    found = (pair for custom in stated if isinstance(custom, dict) for pair in custom.items())
-    return {name: str(item.get("unit") or "") if isinstance(item, dict) else "" for name, item in found}
-
-
-def _custom(name: str, unit: str) -> Column[Result]:
-    heading = " ".join(filter(None, (name.replace("_", " "), unit)))
-    return Column(heading=heading, text=lambda result: _number(result.metrics, name), is_number=True)
-
-
 def _axis(axis: Axis) -> Column[Result]:
-    return Column(
-        heading=axis.heading,
-        text=lambda result: _count(result.point.value(axis.name)),
-        is_number=True,
-        is_key=True,
-    )
+    def text(result: Result) -> str | None:
+        value = result.point.value(axis.name)
+        return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+    return Column(heading=axis.heading, text=text, is_number=True, is_key=True)
 
 
 def _metric(name: str, heading: str | None = None, *, spare: int = 0) -> Column[Result]:
@@ -110,14 +116,6 @@ def _metric(name: str, heading: str | None = None, *, spare: int = 0) -> Column[
         is_number=True,
         spare=spare,
     )
-
-
-def _peak_memory(result: Result) -> str | None:
-    return next((f"{result.metrics[name]:.0f}" for name in PEAK_MEMORY if name in result.metrics), None)
-
-
-def _output_error(result: Result) -> str | None:
-    return relative_error(result.metrics["output_error"]) if "output_error" in result.metrics else None
 
 
 def _compile_time(result: Result) -> str | None:
@@ -136,41 +134,26 @@ def _verdict(result: Result) -> str:
     return str(result.validity) if any(doubt.severity != "info" for doubt in result.doubts) else ""
 
 
-def _load(run: Run) -> list[str]:
-    """The load time of a process, which all points share."""
-    if not run.load_time_s:
-        return []
-    processes = f" (median of {len(run.loads)} processes)" if len(run.loads) > 1 else ""
-    return [f"load: {number(run.load_time_s)} s{processes}"]
-
-
-def _pooled(run: Run) -> list[str]:
-    """A remark for each shown percentile that is pooled over all launches."""
-    column = METRICS["latency_p90_ms"]
-    pooled = [result.point.label for result in run.results if column.column in result.pooled_quantiles]
-    return [f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}"] if pooled else []
-
-
 def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and each kind of doubt with its points, meaning and advice."""
+    """Each failure with its reason, and each kind of doubt with its points, meaning and advice, and with the evidence
+    if it makes a result invalid."""
     remarks = [
         f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
         for result in run.results
         if result.status != "ok"
     ]
-    found: dict[str, list[tuple[str, Doubt]]] = {}
+    cases: dict[str, list[tuple[str, Doubt]]] = {}
     for result in run.results:
         for doubt in result.doubts:
             if doubt.severity != "info":
-                found.setdefault(doubt.kind, []).append((result.point.label, doubt))
-    return remarks + [_doubt(kind, cases) for kind, cases in found.items()]
-
-
-def _doubt(kind: str, cases: Sequence[tuple[str, Doubt]]) -> str:
-    """A sentence about a kind of doubt, with the evidence if the doubt makes a result invalid."""
-    _, first = cases[0]
-    evidence = _evidence(first) if first.severity == "invalid" or kind not in KINDS else ""
-    return f"{kind} ({_listed([label for label, _ in cases])}): {sentence(kind)}{evidence}"
+                cases.setdefault(doubt.kind, []).append((result.point.label, doubt))
+    for kind, of_kind in cases.items():
+        first, evidence = of_kind[0][1], ""
+        items = [f"{name} = {evidence_value(value)}" for name, value in first.evidence.items() if name not in WHERE]
+        if items and (first.severity == "invalid" or kind not in KINDS):
+            evidence = f" Found: {', '.join(items)}."
+        remarks.append(f"{kind} ({_listed([label for label, _ in of_kind])}): {sentence(kind)}{evidence}")
+    return remarks
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -178,32 +161,26 @@ def _listed(labels: Sequence[str]) -> str:
     return ", ".join(labels[:MAX_POINTS]) + more
 
 
-def _evidence(doubt: Doubt) -> str:
-    found = [f"{name} = {evidence_value(value)}" for name, value in doubt.evidence.items() if name not in WHERE]
-    return f" Found: {', '.join(found)}." if found else ""
-
-
 def _profile(run: Run) -> list[str]:
     """What a longer profile would add to a run of the default one, and which points its budget cut short."""
     chosen, longer = run.settings, PROFILES["standard"]
     if chosen.get("profile") != DEFAULT_PROFILE or not any(result.status == "ok" for result in run.results):
         return []
-    shortened_points = [result.point.label for result in run.results if _is_cut(result)]
-    lines = (
-        [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(shortened_points)}"]
-        if shortened_points
-        else []
-    )
-    launches = max(result.launches or 0 for result in run.results)
-    processes = f"{launches} process{'es' * (launches > 1)} per point"
-    more = f"{longer.launches} processes per point, " if launches < longer.launches else ""
+    shortened = []
+    for result in run.results:
+        of_launches = result.extra.get("launches")
+        if any(
+            "budget" in item
+            for item in (of_launches if isinstance(of_launches, list) else ())
+            if isinstance(item, dict)
+        ):
+            shortened.append(result.point.label)
+    lines = [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(shortened)}"] if shortened else []
+    most = max(result.launches or 0 for result in run.results)
+    processes = f"{most} process{'es' * (most > 1)} per point"
+    more = f"{longer.launches} processes per point, " if most < longer.launches else ""
     more += f"calls until the interval is within {longer.target_relative_half_width:.0%}"
     return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {processes}; --profile standard: {more}"]
-
-
-def _is_cut(result: Result) -> bool:
-    launches = result.extra.get("launches")
-    return isinstance(launches, list) and any(isinstance(one, dict) and "budget" in one for one in launches)
 
 
 def evidence_value(value: object) -> str:
@@ -219,7 +196,3 @@ def _interval(result: Result) -> str | None:
     """The interval between launches; None with too few launches, where it would only cover the calls within them."""
     low, high = (_number(result.metrics, name) for name in ("latency_ci_low_ms", "latency_ci_high_ms"))
     return None if low is None or high is None or result.ci_scope != "between" else f"{low} .. {high}"
-
-
-def _count(value: float | None) -> str | None:
-    return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -47,9 +47,26 @@ def scalings(runs: Sequence[Run]) -> tuple[Scaling, ...]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if run.cell.num_threads is not None:
-            groups.setdefault(_setup(run), []).append(run)
-    several = (group for group in groups.values() if len({run.cell.num_threads for run in group}) > 1)
-    return tuple(_scaling(sorted(group, key=_threads)) for group in several)
+            setup = canonical_hash([run.hardware.hardware_id, to_json(replace(run.cell, num_threads=None))])
+            groups.setdefault(setup, []).append(run)
+    scaled = []
+    for group in groups.values():
+        if len({run.cell.num_threads for run in group}) == 1:
+            continue
+        ordered = sorted(group, key=_threads)
+        labels = dict.fromkeys(result.point.label for run in ordered for result in run.results)
+        cell = ordered[0].cell
+        scaled.append(
+            Scaling(
+                model_id=cell.subject,
+                device=cell.device.selector,
+                device_name=cell.device.name,
+                runtime=cell.runtime,
+                precision=cell.precision,
+                points=tuple(point for label in labels for point in _points(label, ordered)),
+            )
+        )
+    return tuple(scaled)
 
 
 def scaling_text(scaling: Scaling, page: Page = PLAIN) -> str:
@@ -72,39 +89,37 @@ def scaling_table(scaling: Scaling, page: Page = PLAIN) -> Table:
 def remarks(scaling: Scaling) -> list[str]:
     """Explanations of the terms in the table."""
     notes = ["efficiency: speedup as a share of perfect scaling, where twice the threads take half the time"]
-    if any(one.speedup is not None and one.speedup.scope == "within" for one in scaling.points):
+    if any(point.speedup is not None and point.speedup.scope == "within" for point in scaling.points):
         notes.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
     return notes
-
-
-def _setup(run: Run) -> str:
-    """The key shared by runs that differ only in their threads."""
-    cell = replace(run.cell, num_threads=None)
-    return canonical_hash([run.hardware.hardware_id, to_json(cell)])
 
 
 def _threads(run: Run) -> int:
     return run.cell.num_threads or 0
 
 
-def _scaling(runs: Sequence[Run]) -> Scaling:
-    """`runs` by their numbers of threads, ascending."""
-    labels = dict.fromkeys(result.point.label for run in runs for result in run.results)
-    cell = runs[0].cell
-    return Scaling(
-        model_id=cell.subject,
-        device=cell.device.selector,
-        device_name=cell.device.name,
-        runtime=cell.runtime,
-        precision=cell.precision,
-        points=tuple(one for label in labels for one in _point(label, runs)),
-    )
-
-
-def _point(label: str, runs: Sequence[Run]) -> list[ScaledPoint]:
-    found = [(run, result) for run in runs for result in run.results if result.point.label == label]
-    base = next(((run, result) for run, result in found if _is_ranked(run, result)), None)
-    return [_scaled(run, result, base) for run, result in found]
+def _points(label: str, runs: Sequence[Run]) -> list[ScaledPoint]:
+    """A point in each run; `runs` by their numbers of threads, ascending."""
+    measured = [(run, result) for run in runs for result in run.results if result.point.label == label]
+    base = next(((run, result) for run, result in measured if _is_ranked(run, result)), None)
+    points = []
+    for run, result in measured:
+        speedup, efficiency = None, None
+        if base is not None and base[1] is not result and _is_ranked(run, result):
+            (speedup,) = speedups([(base[1], result)])
+        if speedup is not None and base is not None:
+            efficiency = speedup.ratio / (_threads(run) / _threads(base[0]))
+        points.append(
+            ScaledPoint(
+                point=label,
+                threads=_threads(run),
+                status=result.status,
+                median_ms=result.metrics.get("latency_median_ms"),
+                speedup=speedup,
+                efficiency=efficiency,
+            )
+        )
+    return points
 
 
 def _is_ranked(run: Run, result: Result) -> bool:
@@ -112,42 +127,27 @@ def _is_ranked(run: Run, result: Result) -> bool:
     return result.status == "ok" and result.validity != "invalid" and not run.is_simulated
 
 
-def _scaled(run: Run, result: Result, base: tuple[Run, Result] | None) -> ScaledPoint:
-    ratio = None
-    if base is not None and base[1] is not result and _is_ranked(run, result):
-        (ratio,) = speedups([(base[1], result)])
-    thread_ratio = _threads(run) / _threads(base[0]) if base is not None else 1.0
-    return ScaledPoint(
-        point=result.point.label,
-        threads=_threads(run),
-        status=result.status,
-        median_ms=result.metrics.get("latency_median_ms"),
-        speedup=ratio,
-        efficiency=None if ratio is None else ratio.ratio / thread_ratio,
-    )
-
-
-def _interval(one: ScaledPoint) -> str | None:
-    ratio = one.speedup
+def _interval(point: ScaledPoint) -> str | None:
+    ratio = point.speedup
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return f"{ratio.low:#.3g} .. {ratio.high:#.3g}" + (" (calls)" if ratio.scope == "within" else "")
 
 
-def _state(one: ScaledPoint) -> str:
-    return "" if one.status == "ok" else one.status.replace("_", " ")
-
-
 _number = partial(Column[ScaledPoint], is_number=True)
 _COLUMNS: tuple[Column[ScaledPoint], ...] = (
-    Column(heading="point", text=lambda one: one.point, is_key=True),
-    _number(heading="threads", text=lambda one: str(one.threads), is_key=True),
+    Column(heading="point", text=lambda point: point.point, is_key=True),
+    _number(heading="threads", text=lambda point: str(point.threads), is_key=True),
     _number(
         heading=METRICS["latency_median_ms"].heading,
-        text=lambda one: None if one.median_ms is None else number(one.median_ms),
+        text=lambda point: None if point.median_ms is None else number(point.median_ms),
     ),
-    _number(heading="speedup", text=lambda one: None if one.speedup is None else f"{one.speedup.ratio:#.3g}"),
+    _number(heading="speedup", text=lambda point: None if point.speedup is None else f"{point.speedup.ratio:#.3g}"),
     _number(heading="95 % interval", text=_interval),
-    _number(heading="efficiency", text=lambda one: None if one.efficiency is None else f"{one.efficiency:.0%}"),
-    Column(heading="state", text=_state, is_state=True),
+    _number(heading="efficiency", text=lambda point: None if point.efficiency is None else f"{point.efficiency:.0%}"),
+    Column(
+        heading="state",
+        text=lambda point: "" if point.status == "ok" else point.status.replace("_", " "),
+        is_state=True,
+    ),
 )

@@ -15,7 +15,7 @@ from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import budget
 from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget, Overhead, fewest_calls
 from benchmarking.sweep.run.process import Job
-from benchmarking.sweep.run.worker import _skipped
+from benchmarking.sweep.run.worker import skipped
 from tests.helpers.records import make_run
 
 POINTS = tuple(Point(batch_size=batch, sequence_length=length) for length in (128, 512) for batch in (1, 2, 4, 8))
@@ -136,10 +136,10 @@ def test_points_beyond_the_budget_get_one_call_while_that_fits_twice_the_budget(
 
 def test_a_skipped_point_is_stored_with_the_command_that_measures_it():
     job = Job(cell=make_run().cell, launch=0, points=POINTS, settings=QUICK, spawned_at_ns=0)
-    skipped = _skipped(job, POINTS[1], "the budget is spent")
-    assert (skipped.status, skipped.missing) == ("skipped", {"latency_median_ms": "not_run: the budget is spent"})
-    assert "run_hardware_benchmark --model-id bert-base-uncased --device cpu --runtime eager" in skipped.error
-    assert skipped.error.endswith("--batch-sizes 2 --sequence-lengths 128 --iterations 1 --save")
+    measurement = skipped(job, POINTS[1], "the budget is spent")
+    assert (measurement.status, measurement.missing) == ("skipped", {"latency_median_ms": "not_run: the budget is spent"})
+    assert "run_hardware_benchmark --model-id bert-base-uncased --device cpu --runtime eager" in measurement.error
+    assert measurement.error.endswith("--batch-sizes 2 --sequence-lengths 128 --iterations 1 --save")
 
 
 def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
