@@ -137,7 +137,10 @@ def test_points_beyond_the_budget_get_one_call_while_that_fits_twice_the_budget(
 def test_a_skipped_point_is_stored_with_the_command_that_measures_it():
     job = Job(cell=make_run().cell, launch=0, points=POINTS, settings=QUICK, spawned_at_ns=0)
     measurement = skipped(job, POINTS[1], "the budget is spent")
-    assert (measurement.status, measurement.missing) == ("skipped", {"latency_median_ms": "not_run: the budget is spent"})
+    assert (measurement.status, measurement.missing) == (
+        "skipped",
+        {"latency_median_ms": "not_run: the budget is spent"},
+    )
     assert "run_hardware_benchmark --model-id bert-base-uncased --device cpu --runtime eager" in measurement.error
     assert measurement.error.endswith("--batch-sizes 2 --sequence-lengths 128 --iterations 1 --save")
 
