@@ -115,13 +115,14 @@ def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray
     if (problem := _problem(output, reference)) is not None:
         return Comparison(problem=problem)
     errors = {name: _errors(output[name], array) for name, array in reference.items() if name in set(output) - {TOKENS}}
-    share = _equal_share(output[TOKENS], reference[TOKENS]) if TOKENS in reference else None
+    tokens = reference.get(TOKENS)
+    share = None if tokens is None or not tokens.size else float((output[TOKENS] == tokens).mean())
     if not errors:
         return Comparison(equal_token_share=share)
     return Comparison(
-        max_abs_error=max(one["max_abs_error"] for one in errors.values()),
-        relative_l2=max(one["relative_l2"] for one in errors.values()),
-        cosine=min(one["cosine"] for one in errors.values()),
+        max_abs_error=max(of["max_abs_error"] for of in errors.values()),
+        relative_l2=max(of["relative_l2"] for of in errors.values()),
+        cosine=min(of["cosine"] for of in errors.values()),
         equal_token_share=share,
         by_array=errors,
     )
@@ -139,10 +140,6 @@ def _problem(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
         if not np.isfinite(output[name]).all():
             return f"{name} has NaN or Inf"
     return None
-
-
-def _equal_share(output: np.ndarray, reference: np.ndarray) -> float | None:
-    return float((output == reference).mean()) if reference.size else None
 
 
 def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-from benchmarking.core.device_contracts import KernelTracer, Span
+from benchmarking.core.device_contracts import Span
 from benchmarking.core.errors import first_line
 from benchmarking.core.metrics import NS_PER_S, ns_to_ms, ns_to_s
 from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED
@@ -37,15 +37,23 @@ def host_gap_pass(context: MeasureContext, launch: int, call_ns: float) -> PassR
     """`host_gap_ms`: the wall time of a call (`call_ns`) minus the time in which any kernel or copy ran. Measured in
     the first launch only, since a tracer stays attached to its process."""
     tracer = context.handle.tracer()
-    why_not = _inapplicable_reason(context) or _untraced_reason(context, tracer)
+    why_not = _inapplicable_reason(context)
+    if why_not is None and not context.handle.is_accelerator:
+        why_not = f"{NOT_APPLICABLE}: the host is the device"
     if why_not is not None or tracer is None:
-        return PassResult(missing={HOST_GAP: why_not or NOT_SUPPORTED})
+        return PassResult(missing={HOST_GAP: why_not or f"{NOT_SUPPORTED}: no kernel tracer for this device"})
     if launch > 0:
         return PassResult()
     context.live("trace")
     calls = 1 if call_ns > LONG_CALL_NS else TRACED_CALLS
+
+    def traced_calls() -> None:
+        for _ in range(calls):
+            run_untimed(context, 1)
+            context.handle.synchronize()
+
     try:
-        spans = tracer.spans(lambda: _traced_calls(context, calls))
+        spans = tracer.spans(traced_calls)
     except Exception as error:  # noqa: BLE001 - a profiler may raise anything; only this metric is lost
         return PassResult(missing={HOST_GAP: f"{FAILED}: {first_line(error)}"})
     busy_ns = covered_ns(spans) / calls
@@ -70,7 +78,11 @@ def covered_ns(spans: Iterable[Span]) -> float:
 def pipelined_pass(context: MeasureContext, call_ns: float) -> PassResult:
     """`throughput_pipelined`: items per second when calls are queued one after another with a single wait at the end.
     `call_ns` is the wall time of a synchronized call."""
-    why_not = _inapplicable_reason(context) or _unqueued_reason(context)
+    why_not = _inapplicable_reason(context)
+    if why_not is None and not context.handle.has_queue:
+        why_not = f"{NOT_APPLICABLE}: calls are synchronous, so there is no queue"
+    if why_not is None and context.operation.new_tokens is not None:
+        why_not = f"{NOT_APPLICABLE}: each generated token waits for the device"
     if why_not is not None:
         return PassResult(missing={PIPELINED: why_not})
     context.live("pipeline")
@@ -96,12 +108,6 @@ def _queued(context: MeasureContext, calls: int) -> int:
     return stopped - started
 
 
-def _traced_calls(context: MeasureContext, calls: int) -> None:
-    for _ in range(calls):
-        run_untimed(context, 1)
-        context.handle.synchronize()
-
-
 def _inapplicable_reason(context: MeasureContext) -> str | None:
     """Why neither pass applies to these calls."""
     if context.operation.times_itself:
@@ -110,18 +116,4 @@ def _inapplicable_reason(context: MeasureContext) -> str | None:
         return f"{NOT_APPLICABLE}: {context.operation.requests_in_flight} requests are already in flight"
     if context.settings.cold_cache:
         return f"{NOT_APPLICABLE}: with a cold cache the device also works on the flush between calls"
-    return None
-
-
-def _untraced_reason(context: MeasureContext, tracer: KernelTracer | None) -> str | None:
-    if not context.handle.is_accelerator:
-        return f"{NOT_APPLICABLE}: the host is the device"
-    return None if tracer is not None else f"{NOT_SUPPORTED}: no kernel tracer for this device"
-
-
-def _unqueued_reason(context: MeasureContext) -> str | None:
-    if not context.handle.has_queue:
-        return f"{NOT_APPLICABLE}: calls are synchronous, so there is no queue"
-    if context.operation.new_tokens is not None:
-        return f"{NOT_APPLICABLE}: each generated token waits for the device"
     return None

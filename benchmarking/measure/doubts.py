@@ -16,7 +16,6 @@ from benchmarking.core.doubts import SEVERITIES, doubt
 from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
-    Drift,
     Statistics,
     binomial_tail,
     clock_step,
@@ -99,54 +98,31 @@ Doubts = tuple[Doubt, ...]
 
 
 def about_samples(values_ms: Sequence[float]) -> Doubts:
-    """Doubts about one launch's wall times, given in measured order."""
+    """Doubts about one launch's wall times, given in measured order. Thresholds allow for chance."""
     statistics = describe(values_ms)
-    few = doubt("few_samples", n=statistics.n, threshold=FEW_SAMPLES) if statistics.n < FEW_SAMPLES else None
-    if statistics.n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
-        zero = doubt("zero_spread", n=statistics.n, every_sample_ms=statistics.median)
-        return _present(zero, few)
-    return _present(
-        _spread(statistics),
-        _correlated(statistics),
-        _severe_outliers(statistics),
-        _drift(drift(values_ms)),
-        _coarse_clock(statistics, clock_step(values_ms)),
-        few,
-    )
-
-
-def _iqr(statistics: Statistics) -> float | None:
-    return (statistics.p75 - statistics.p25) / statistics.median if statistics.median > 0 else None
-
-
-def _spread(statistics: Statistics) -> Doubt | None:
-    chance = math.exp(Z_LEVEL * IQR_ERROR * math.sqrt(statistics.tau / statistics.n))
-    iqr = _iqr(statistics)
-    very = _above("very_noisy", VERY_NOISY_IQR * chance, iqr_over_median=iqr)
-    return very or _above("noisy", NOISY_IQR * chance, iqr_over_median=iqr)
-
-
-def _correlated(statistics: Statistics) -> Doubt | None:
-    """`correlated` for phases with a relevant spread that are longer than chance explains."""
-    iqr, limit = _iqr(statistics), CORRELATED_TAU * math.exp(Z_LEVEL / math.sqrt(statistics.n))
-    return _above("correlated", limit, tau_samples=statistics.tau) if iqr and iqr > MATERIAL_IQR else None
-
-
-def _severe_outliers(statistics: Statistics) -> Doubt | None:
-    count, n = statistics.outliers.severe_low + statistics.outliers.severe_high, statistics.n
-    found = _above("severe_outliers", SEVERE_OUTLIERS, severe_share=count / n)
-    return found if found and binomial_tail(count, n, SEVERE_OUTLIERS) < LEVEL else None
-
-
-def _drift(found: Drift | None) -> Doubt | None:
-    if found is None or abs(found.relative_change) <= DRIFT or abs(found.z) <= DRIFT_Z:
-        return None
-    return doubt("drift", relative_change=found.relative_change, threshold=DRIFT, z=found.z)
-
-
-def _coarse_clock(statistics: Statistics, step_ms: float | None) -> Doubt | None:
-    share = step_ms / statistics.median if step_ms and statistics.median > 0 else None
-    return _above("coarse_clock", COARSE_CLOCK, clock_step_over_median=share)
+    n, middle = statistics.n, statistics.median
+    few = doubt("few_samples", n=n, threshold=FEW_SAMPLES) if n < FEW_SAMPLES else None
+    if n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
+        return _present(doubt("zero_spread", n=n, every_sample_ms=middle), few)
+    iqr = (statistics.p75 - statistics.p25) / middle if middle > 0 else None
+    chance = math.exp(Z_LEVEL * IQR_ERROR * math.sqrt(statistics.tau / n))
+    noisy = _above("very_noisy", VERY_NOISY_IQR * chance, iqr_over_median=iqr)
+    noisy = noisy or _above("noisy", NOISY_IQR * chance, iqr_over_median=iqr)
+    correlated = None
+    if iqr and iqr > MATERIAL_IQR:  # else the phases are too similar to matter
+        limit = CORRELATED_TAU * math.exp(Z_LEVEL / math.sqrt(n))
+        correlated = _above("correlated", limit, tau_samples=statistics.tau)
+    severe = statistics.outliers.severe_low + statistics.outliers.severe_high
+    outliers = _above("severe_outliers", SEVERE_OUTLIERS, severe_share=severe / n)
+    if outliers and binomial_tail(severe, n, SEVERE_OUTLIERS) >= LEVEL:
+        outliers = None
+    change, drifts = drift(values_ms), None
+    if change is not None and abs(change.relative_change) > DRIFT and abs(change.z) > DRIFT_Z:
+        drifts = doubt("drift", relative_change=change.relative_change, threshold=DRIFT, z=change.z)
+    step_ms = clock_step(values_ms)
+    step = step_ms / middle if step_ms and middle > 0 else None
+    coarse = _above("coarse_clock", COARSE_CLOCK, clock_step_over_median=step)
+    return _present(noisy, correlated, outliers, drifts, coarse, few)
 
 
 def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:
@@ -174,7 +150,7 @@ def about_output(problem: str | None) -> Doubts:
 def about_claims(calls_ms: Mapping[str, Sequence[tuple[float, float]]]) -> Doubts:
     """Doubts about times that a benchmark reports, from pairs of reported and wall milliseconds by method: impossible
     ones or a thousandth (`claimed_time`), or a small part of the call (`partly_timed`), which may also prepare it."""
-    found: list[Doubt] = []
+    raised: list[Doubt] = []
     for method, pairs in calls_ms.items():
         claimed_ms, wall_ms = (median(values) for values in zip(*pairs, strict=True))
         ratio = claimed_ms / wall_ms if wall_ms > 0 else math.inf
@@ -186,10 +162,10 @@ def about_claims(calls_ms: Mapping[str, Sequence[tuple[float, float]]]) -> Doubt
             f"{wall_ms:.4g} ms ({wall_ms / MS_PER_S:.4g} s)",
         }
         if ratio > CLAIM_OFF or (ratio < 1 / WRONG_UNIT and wall_ms >= SHORT_CALL_MS):
-            found.append(doubt("claimed_time", **evidence))
+            raised.append(doubt("claimed_time", **evidence))
         elif ratio < 1 / CLAIM_OFF:
-            found.append(doubt("partly_timed", **evidence))
-    return tuple(found)
+            raised.append(doubt("partly_timed", **evidence))
+    return tuple(raised)
 
 
 def about_clock(*, timed_by_itself: bool) -> Doubts:
@@ -206,43 +182,39 @@ def about_profiler(plain_ms: Sequence[float], profiled_ms: Sequence[float]) -> D
 
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     """Doubts about the machine and the device during the latency pass. The names are those of `noise.Window`."""
+    foreign = None
+    if pids := window.get("foreign_pids"):  # other processes that used the device
+        use = window.get("foreign_use")
+        foreign = doubt("foreign_process", foreign_pids=pids, **({"foreign_use": use} if use else {}))
+    escaped = window.get("escaped_threads")  # threads outside the processors that the process was bound to
+    elapsed_s, waited, threads = (window.get(name) for name in ("elapsed_s", "run_queue_wait_share", "busy_threads"))
+    # The threshold of the total wait is per thread; a single time slice does not count.
+    limit = RUN_QUEUE_WAIT_EACH * threads if threads is not None and threads > 1 else RUN_QUEUE_WAIT_SINGLE
+    wait = _above("run_queue_wait", limit, run_queue_wait_share=waited)
+    if wait is not None and waited is not None:
+        is_slice = elapsed_s is not None and waited * elapsed_s < RUN_QUEUE_WAIT_MIN_S
+        wait = None if is_slice else replace(wait, evidence={**wait.evidence, "busy_threads": threads})
+    # The few ticks of a short window may reach the threshold by chance.
+    share, ticks = window.get("steal_share"), window.get("cpu_ticks")
+    steal = _above("steal", STEAL, steal_share=share)
+    if steal and share is not None and ticks and binomial_tail(round(share * ticks), ticks, STEAL) >= LEVEL:
+        steal = None
     return _present(
-        _foreign(window),
-        _escaped(window.get("escaped_threads")),
+        foreign,
+        doubt("affinity_escaped", threads=dict(escaped)) if escaped else None,
         _above("compiled_in_window", 0, compiles=window.get("compiles")),
         _pages("swapped_in", "swapped_in_pages", window, PAGES_SWAPPED_PER_S),
         _pages("major_faults", "major_faults", window, PAGES_READ_PER_S),
         *_throttling(window, is_accelerator),
         _above("cpu_pressure", CPU_PRESSURE, cpu_pressure_before=window.get("cpu_pressure_before")),
-        _run_queue_wait(window),
-        _steal(window),
+        wait,
+        steal,
     )
-
-
-def _foreign(window: Mapping[str, Any]) -> Doubt | None:
-    """`foreign_process` for other processes that used the device, with evidence of their use if known."""
-    pids, use = window.get("foreign_pids"), window.get("foreign_use")
-    evidence = {"foreign_pids": pids, "foreign_use": use} if use else {"foreign_pids": pids}
-    return doubt("foreign_process", **evidence) if pids else None
 
 
 def _pages(kind: str, name: str, window: Mapping[str, Any], per_s: float) -> Doubt | None:
     """A doubt if there are more pages than `per_s` per second; shorter windows count as one second."""
     return _above(kind, per_s * max(1.0, window.get("elapsed_s", 0.0)), **{name: window.get(name)})
-
-
-def _steal(window: Mapping[str, Any]) -> Doubt | None:
-    """`steal` for a share above the threshold that the few ticks of a short window cannot reach by chance."""
-    share, ticks = window.get("steal_share"), window.get("cpu_ticks")
-    found = _above("steal", STEAL, steal_share=share)
-    if found and share is not None and ticks and binomial_tail(round(share * ticks), ticks, STEAL) >= LEVEL:
-        return None
-    return found
-
-
-def _escaped(threads: Mapping[str, Json] | None) -> Doubt | None:
-    """`affinity_escaped` for threads outside the processors that the process was bound to."""
-    return doubt("affinity_escaped", threads=dict(threads)) if threads else None
 
 
 def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt | None]:
@@ -253,24 +225,13 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
     clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
     is_low = is_accelerator and not capped and clock is not None and default and clock < LOW_CLOCK * default
     return [
-        _any("throttle_reason", throttle_reasons=thermal),
+        doubt("throttle_reason", throttle_reasons=thermal) if thermal else None,
         _above("violation_time", 0, violation_ns=window.get("violation_ns")),
         doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
         _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
         doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
         doubt("application_clock", throttle_reasons=[CLOCKS_SETTING]) if CLOCKS_SETTING in reasons else None,
     ]
-
-
-def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
-    """`run_queue_wait` for the total wait, with a threshold per thread; a single time slice does not count."""
-    threads, share = window.get("busy_threads", 1), window.get("run_queue_wait_share")
-    limit = RUN_QUEUE_WAIT_EACH * threads if threads > 1 else RUN_QUEUE_WAIT_SINGLE
-    found = _above("run_queue_wait", limit, run_queue_wait_share=share)
-    elapsed_s = window.get("elapsed_s")
-    if found is None or share is None or (elapsed_s is not None and share * elapsed_s < RUN_QUEUE_WAIT_MIN_S):
-        return None
-    return replace(found, evidence={**found.evidence, "busy_threads": window.get("busy_threads")})
 
 
 def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:
@@ -325,7 +286,7 @@ def about_threads(verified: Mapping[str, Json]) -> Doubts:
     threads, allowed, quota = (
         _count(verified.get(name)) for name in ("num_threads", "cpus_allowed", "cpu_quota_cores")
     )
-    limit = min((each for each in (allowed, quota) if each is not None), default=None)
+    limit = min((count for count in (allowed, quota) if count is not None), default=None)
     if threads is None or limit is None or threads <= limit:
         return ()
     return (doubt("oversubscribed", num_threads=threads, cpus_allowed=allowed, cpu_quota_cores=quota),)
@@ -353,7 +314,7 @@ def about_emulation(verified: Mapping[str, Json]) -> Doubts:
 def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) -> Doubts:
     """Doubts across launches: medians that differ too much and by more than their own errors, or failed launches
     (errors by number)."""
-    medians = [each.median for each in launches]
+    medians = [launch.median for launch in launches]
     centre = sorted(medians)[len(medians) // 2] if medians else 0.0
     spread = (max(medians) - min(medians)) / centre if len(medians) > 1 and centre > 0 else None
     error = mean(map(median_error, launches)) if launches else 0.0
@@ -372,25 +333,23 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
     clock, default_clock = facts.get("clock_application_hz"), facts.get("clock_default_hz")
     changed_cap = cap is not None and default_cap is not None and cap != default_cap
     changed_clock = clock is not None and default_clock is not None and clock != default_clock
+    emulates = False  # whether an emulator replaces the hardware; the null device has none to emulate
+    if device is not None and device.simulated:
+        kind = kind_of(device.type)
+        emulates = kind is None or kind.is_hardware
     return _present(
         doubt("on_battery") if on_battery else None,
         doubt("governor", cpu_governor=governor) if governor not in (None, "performance") else None,
         doubt("vm", virtual_machine=values.get("virtual_machine")) if values.get("is_virtual_machine") else None,
         doubt("container", container=values.get("container")) if values.get("is_container") else None,
         doubt("mig") if facts.get("is_mig_enabled") else None,
-        doubt("simulator", device_name=device.name) if device is not None and _emulates(device) else None,
+        doubt("simulator", device_name=device.name) if device is not None and emulates else None,
         doubt("power_cap", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
         doubt("application_clock", clock_application_hz=clock, clock_default_hz=default_clock)
         if changed_clock
         else None,
         doubt("display") if facts.get("is_display_active") else None,
     )
-
-
-def _emulates(device: Device) -> bool:
-    """Whether an emulator replaces the hardware. A kind without hardware (the null device) emulates nothing."""
-    kind = kind_of(device.type)
-    return device.simulated and (kind is None or kind.is_hardware)
 
 
 def about_end(*times: tuple[str, str]) -> tuple[Doubt, ...]:
@@ -417,17 +376,16 @@ def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]], launches: int) -> Do
     """
     kinds: dict[str, list[tuple[int, Doubt]]] = {}
     for launch, doubts in by_launch:
-        for one in doubts:
-            kinds.setdefault(one.kind, []).append((launch, one))
-    return tuple(_worst(found, launches) for found in kinds.values())
-
-
-def _worst(found: Sequence[tuple[int, Doubt]], launches: int) -> Doubt:
-    launch, worst = max(found, key=lambda one: SEVERITIES.index(one[1].severity))
-    numbers = sorted({number for number, _ in found})
-    is_minor = worst.severity in BY_MAJORITY and 2 * len(numbers) < launches
-    evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": list(numbers), "of": launches}
-    return replace(worst, severity="info" if is_minor else worst.severity, evidence=evidence)
+        for raised in doubts:
+            kinds.setdefault(raised.kind, []).append((launch, raised))
+    merged = []
+    for of_kind in kinds.values():
+        launch, worst = max(of_kind, key=lambda item: SEVERITIES.index(item[1].severity))
+        numbers = sorted({number for number, _ in of_kind})
+        is_minor = worst.severity in BY_MAJORITY and 2 * len(numbers) < launches
+        evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": list(numbers), "of": launches}
+        merged.append(replace(worst, severity="info" if is_minor else worst.severity, evidence=evidence))
+    return tuple(merged)
 
 
 def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
@@ -436,12 +394,6 @@ def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
     if value is None or value <= threshold:
         return None
     return doubt(kind, **{name: value, "threshold": threshold})
-
-
-def _any(kind: str, **listed: Any) -> Doubt | None:
-    """A doubt if the list is not empty."""
-    ((name, values),) = listed.items()
-    return doubt(kind, **{name: list(values)}) if values else None
 
 
 def _count(value: Json) -> float | None:

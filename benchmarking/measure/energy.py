@@ -86,7 +86,13 @@ def energy_pass(context: MeasureContext) -> PassResult:
         return PassResult(missing=_reasons(context.handle.energy_j(), why_not))
     context.live("energy")
     idle = _idle_window(context.handle, context.settings)
-    windows = _busy_windows(context)
+    windows: list[EnergyWindow] = []  # at least one, and no more than slow calls fit into the time limit
+    while not windows or (
+        len(windows) < context.settings.energy_windows
+        and sum(window.seconds for window in windows) < context.settings.max_time_s
+    ):
+        windows.append(_busy_window(context))
+        context.live("energy")
     foreign = context.handle.state().values.get("foreign_pids")
     if foreign:
         return PassResult(missing=_reasons(context.handle.energy_j(), _foreign(foreign)))
@@ -109,18 +115,6 @@ def _has_energy(handle: DeviceHandle) -> bool:
 def _power_w(window: EnergyWindow) -> dict[str, float]:
     """The mean power by domain, without domains whose counter did not advance."""
     return {domain: joules / window.seconds for domain, joules in window.joules.items() if window.seconds > 0 < joules}
-
-
-def _busy_windows(context: MeasureContext) -> list[EnergyWindow]:
-    """The number of windows in the settings, or fewer (at least one) if slow calls exceed the time limit."""
-    windows: list[EnergyWindow] = []
-    while not windows or (
-        len(windows) < context.settings.energy_windows
-        and sum(window.seconds for window in windows) < context.settings.max_time_s
-    ):
-        windows.append(_busy_window(context))
-        context.live("energy")
-    return windows
 
 
 def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], reading: Readings) -> PassResult:
@@ -169,6 +163,11 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
     else:
         metrics["energy_idle_w"] = idle_w[idle_domain]
     missing = {name: why for name, why in missing.items() if name not in metrics}
+    of_devices: dict[str, Json] = {  # shares of the devices, if several run one model
+        name: mean(window.gpu_joules[name] / window.calls for window in windows)
+        for name in windows[0].gpu_joules
+        if dropped is None and all(name in window.gpu_joules for window in windows)
+    }
     extra: dict[str, Json] = {
         "energy_method": methods.get("gpu", reading.values.get("method")),
         "energy_method_by_domain": methods,
@@ -178,7 +177,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         "power_mean_w_by_domain": dict(mean_w),
         "energy_calls": [window.calls for window in windows],
         "energy_calls_per_s": [window.calls / window.seconds for window in windows],
-        **({} if dropped is not None else _by_device(windows)),
+        **({"energy_gpu_j_per_call_by_device": of_devices} if of_devices else {}),
         **({} if dropped is None else {"energy_counter_dropped": dropped}),
     }
     return PassResult(metrics=metrics, missing=missing, extra=extra)
@@ -194,16 +193,6 @@ def _why_dropped(windows: Sequence[EnergyWindow]) -> str | None:
     return f"the energy counter differs by {worst:+.0%} from the mean power over a window: power was integrated instead"
 
 
-def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
-    """Each device's share of `energy_gpu_j_per_call`, if several run one model."""
-    shares: dict[str, Json] = {
-        name: mean(window.gpu_joules[name] / window.calls for window in windows)
-        for name in windows[0].gpu_joules
-        if all(name in window.gpu_joules for window in windows)
-    }
-    return {"energy_gpu_j_per_call_by_device": shares} if shares else {}
-
-
 def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
     """A window without calls, after a pause."""
     handle.sleep(SETTLE_S)
@@ -217,7 +206,9 @@ def _busy_window(context: MeasureContext) -> EnergyWindow:
     handle, target_ns, calls = context.handle, context.settings.energy_window_s * NS_PER_S, 0
     reading = WindowReading(handle)
     if context.operation.requests_in_flight > 1:
-        calls = _calls_in_flight(context, reading.start_ns + target_ns)
+        least, until_ns = max(MIN_CALLS, context.operation.requests_in_flight), reading.start_ns + target_ns
+        calls = len(context.operation.keep_in_flight(MAX_CALLS, handle.now_ns, until_ns, least))
+        handle.synchronize()
     limit_ns = max(target_ns, context.settings.max_time_s * NS_PER_S)
     while (
         calls == 0
@@ -247,7 +238,14 @@ class WindowReading:
         self._power.stop()  # first: counters that wrap around must not be read by two threads at once
         before, after = self._before, self._handle.energy_j()
         seconds = ns_to_s(self._handle.now_ns() - self.start_ns)
-        joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _combined(before, after)}
+        domains = [domain for domain in ENERGY_DOMAINS if domain in before.values and domain in after.values]
+        joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in domains}
+        first, last = by_device(before), by_device(after)
+        gpu_joules = {
+            name: last[name]["gpu"] - start["gpu"]
+            for name, start in first.items()
+            if "gpu" in start and "gpu" in last[name]
+        }
         mean_w = self._power.mean_w
         sampled_j = None if mean_w is None else mean_w * seconds
         is_integrated = "gpu" not in joules and sampled_j is not None
@@ -255,7 +253,7 @@ class WindowReading:
             calls=calls,
             seconds=seconds,
             joules=joules | ({"gpu": sampled_j} if is_integrated and sampled_j is not None else {}),
-            gpu_joules=_differences(before, after),
+            gpu_joules=gpu_joules,
             peak_w=self._power.peak_w,
             is_integrated=is_integrated,
             sampled_j=sampled_j,
@@ -339,28 +337,6 @@ class CounterSamples(PowerSamples):
         if joules is not None and end_ns - start_ns <= COUNTER_READ_NS:
             self._samples.append(((start_ns + end_ns) // 2, joules))
         return True
-
-
-def _calls_in_flight(context: MeasureContext, until_ns: float) -> int:
-    """Number of requests completed with several in flight, until the clock reaches `until_ns` and all have ended."""
-    least = max(MIN_CALLS, context.operation.requests_in_flight)
-    done = context.operation.keep_in_flight(MAX_CALLS, context.handle.now_ns, until_ns, least)
-    context.handle.synchronize()
-    return len(done)
-
-
-def _combined(before: Readings, after: Readings) -> list[str]:
-    return [domain for domain in ENERGY_DOMAINS if domain in before.values and domain in after.values]
-
-
-def _differences(before: Readings, after: Readings) -> dict[str, float]:
-    """Joules by device, if several run one model."""
-    first, last = by_device(before), by_device(after)
-    return {
-        name: last[name]["gpu"] - start["gpu"]
-        for name, start in first.items()
-        if "gpu" in start and "gpu" in last[name]
-    }
 
 
 def _joules(reading: Readings, domain: str) -> float:

@@ -68,31 +68,24 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
         }
     )
     chosen: Json = dict(relevant_variables(os.environ if variables is None else variables))
-    return _host_facts() | from_files | Readings(values={"environment_variables": chosen})
+    facts = host_facts()
+    of_host = Readings(
+        values={name: facts.values[name] for name in HOST_FACTS if name in facts.values},
+        missing={name: facts.missing[name] for name in HOST_FACTS if name in facts.missing},
+    )
+    return of_host | from_files | Readings(values={"environment_variables": chosen})
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables that affect the speed of libraries, sorted, without secrets and without logins or parameters in
     URLs."""
-    return {
-        name: _harmless(name, value)
-        for name, value in sorted(variables.items())
-        if (name in VARIABLE_NAMES or name.startswith(VARIABLE_PREFIXES)) and not SECRET.search(name)
-    }
-
-
-def _harmless(name: str, value: str) -> str:
-    if name in PRELOADS:
-        return ":".join(re.split(r"[/\\]", path)[-1] for path in re.split(r"[:\s]+", value) if path)
-    return without_secrets(value)
-
-
-def _host_facts() -> Readings:
-    facts = host_facts()
-    return Readings(
-        values={name: facts.values[name] for name in HOST_FACTS if name in facts.values},
-        missing={name: facts.missing[name] for name in HOST_FACTS if name in facts.missing},
-    )
+    relevant = {}
+    for name, value in sorted(variables.items()):
+        if (name in VARIABLE_NAMES or name.startswith(VARIABLE_PREFIXES)) and not SECRET.search(name):
+            relevant[name] = without_secrets(value)
+            if name in PRELOADS:
+                relevant[name] = ":".join(re.split(r"[/\\]", path)[-1] for path in re.split(r"[:\s]+", value) if path)
+    return relevant
 
 
 def _cpufreq(root: Path, name: str) -> str:
@@ -125,34 +118,26 @@ def _pressure_percent(root: Path) -> float:
 
 
 def _power_source(root: Path) -> str:
-    """ "mains" or "battery"."""
+    """ "mains" or "battery". On Linux an online mains supply wins, else a discharging battery (sysfs-class-power)."""
     supplies = root / "sys/class/power_supply"
-    if supplies.is_dir():
-        return _linux_power_source(supplies)
-    import psutil
+    if not supplies.is_dir():
+        import psutil
 
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    if battery is None or battery.power_plugged is None:
-        raise UnreadableError(f"{NOT_APPLICABLE}: no battery")
-    return "mains" if battery.power_plugged else "battery"
-
-
-def _linux_power_source(supplies: Path) -> str:
-    """An online mains supply wins; else a discharging battery (sysfs-class-power)."""
+        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        if battery is None or battery.power_plugged is None:
+            raise UnreadableError(f"{NOT_APPLICABLE}: no battery")
+        return "mains" if battery.power_plugged else "battery"
     online = [read_int(path) for path in supplies.glob("*/online") if read_text(path.with_name("type")) != "Battery"]
     if any(online):
         return "mains"
-    states = [
-        read_text(path) for path in supplies.glob("*/status") if _scope(path.parent) != "Device"
-    ]  # a mouse's battery has the scope "Device"
+    states = []
+    for path in supplies.glob("*/status"):
+        scope = path.with_name("scope")
+        if not scope.exists() or read_text(scope) != "Device":  # a mouse's battery
+            states.append(read_text(path))
     if not states and not online:
         raise UnreadableError(f"{NOT_APPLICABLE}: no power supply is listed in {supplies}")
     return "battery" if "Discharging" in states or (online and states) else "mains"
-
-
-def _scope(supply: Path) -> str:
-    path = supply / "scope"
-    return read_text(path) if path.exists() else "System"
 
 
 def _transparent_hugepages(root: Path) -> str:

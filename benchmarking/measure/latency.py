@@ -137,24 +137,17 @@ class StoppingRule:
         if settings.is_over and len(values):
             return "budget"
         on_target = width is not None and width <= settings.target_relative_half_width
-        may_end = measured_s >= self._min_time_s and self._is_settled(values)
-        at_limit = self._limit(len(values), measured_s, may_end)
+        change = drift(values) if self._is_accelerator else None
+        is_settled = change is None or abs(change.relative_change) <= SETTLED_CHANGE or abs(change.z) <= SETTLED_Z
+        may_end = measured_s >= self._min_time_s and is_settled
+        at_limit = "max_time" if measured_s >= settings.max_time_s else None
+        if len(values) >= settings.max_samples and (may_end or not self._is_accelerator):
+            at_limit = "max_samples"
         if on_target and (at_limit is not None or may_end):
             return "target"
-        return "plateau" if at_limit is None and may_end and self._is_plateau() else at_limit
-
-    def _limit(self, count: int, measured_s: float, may_end: bool) -> str | None:
-        if count >= self._settings.max_samples and (may_end or not self._is_accelerator):
-            return "max_samples"
-        return "max_time" if measured_s >= self._settings.max_time_s else None
-
-    def _is_settled(self, values: Sequence[float]) -> bool:
-        found = drift(values) if self._is_accelerator else None
-        return found is None or abs(found.relative_change) <= SETTLED_CHANGE or abs(found.z) <= SETTLED_Z
-
-    def _is_plateau(self) -> bool:
         recent = self._half_widths[-PLATEAU_LOOKS:]
-        return len(recent) == PLATEAU_LOOKS and recent[-1] >= PLATEAU_SHRINKAGE * recent[0]
+        is_plateau = len(recent) == PLATEAU_LOOKS and recent[-1] >= PLATEAU_SHRINKAGE * recent[0]
+        return "plateau" if at_limit is None and may_end and is_plateau else at_limit
 
 
 WINDOW_CALLS = 10
@@ -197,9 +190,20 @@ class WarmUp:
 def warm_up(context: MeasureContext, *, may_block: bool, first_call_ns: int) -> WarmUp:
     """Run calls until steady, or until the settings' limit. `may_block`: the calls may be timed in blocks."""
     fixed = context.settings.fixed_warmup_iterations
-    if fixed is not None:
-        return _fixed(context, fixed, may_block, first_call_ns)
     started_at = utc_now()
+    if fixed is not None:
+        watch = stopwatch(context)
+        watch.run(fixed)
+        calls_ms = watch.calls_ms
+        return WarmUp(
+            calls=fixed,
+            steady=None,
+            started_at=started_at,
+            values_ms=tuple(calls_ms),
+            inner_loops=1,
+            next_inner_loops=_next_inner_loops(calls_ms or [first_call_ns / NS_PER_MS], may_block),
+            extra={},
+        )
     context.live("warmup")
     search = SteadySearch(context)
     call_ns = search.first_calls_ns()
@@ -237,21 +241,6 @@ def warmed_up(calls: int, started_at: str) -> WarmUp:
     """A warm-up that consists of untimed calls made for another pass."""
     return WarmUp(
         calls=calls, steady=None, started_at=started_at, values_ms=(), inner_loops=1, next_inner_loops=1, extra={}
-    )
-
-
-def _fixed(context: MeasureContext, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
-    started_at = utc_now()
-    watch = stopwatch(context)
-    watch.run(calls)
-    return WarmUp(
-        calls=calls,
-        steady=None,
-        started_at=started_at,
-        values_ms=tuple(watch.calls_ms),
-        inner_loops=1,
-        next_inner_loops=_next_inner_loops(watch.calls_ms or [first_call_ns / NS_PER_MS], may_block),
-        extra={},
     )
 
 
@@ -317,7 +306,7 @@ class SteadySearch:
         """The last two windows, or as many calls as a fixed number allows, moved out of the warm-up."""
         fixed = self._context.settings.fixed_iterations
         least = 0 if fixed is None else len(self.watch) - fixed
-        start = next((one for one in self._starts[-2:] if one.count >= least), None)
+        start = next((window for window in self._starts[-2:] if window.count >= least), None)
         if start is None:
             return None
         return PassStart(

@@ -114,11 +114,11 @@ def _serve(
                 arrived.append(waiting.get_nowait())
         except Empty:
             pass
-        for one in arrived:
-            if isinstance(one, Exception):
-                raise BenchhouseError(f"loadgen ended the test: {one}") from one
-            is_over |= one is ENDED
-            pending.extend(one or ())
+        for query in arrived:
+            if isinstance(query, Exception):
+                raise BenchhouseError(f"loadgen ended the test: {query}") from query
+            is_over |= query is ENDED
+            pending.extend(query or ())
         if not pending:
             continue
         batch = [pending.popleft() for _ in range(min(batch_size, len(pending)))]
@@ -126,12 +126,12 @@ def _serve(
 
         def report_first_token(ids: Sequence[int] = ids) -> None:
             if settings.counts_tokens:
-                loadgen.FirstTokenComplete([loadgen.QuerySampleResponse(one, 0, 0) for one in ids])
+                loadgen.FirstTokenComplete([loadgen.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids])
 
         tokens_ns, end_ns = timed_call(operation, synchronize, report_first_token)
         count = len(tokens_ns) if operation.streams else operation.new_tokens
         tokens = (count,) if settings.counts_tokens else ()
-        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(one, 0, 0, *tokens) for one in ids])
+        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(sample_id, 0, 0, *tokens) for sample_id in ids])
         for request, _ in batch:
             request.tokens_ns, request.end_ns = tokens_ns, end_ns
 
@@ -144,16 +144,18 @@ def _test(settings: ScenarioSettings, issued: list[QueuedRequest], waiting: Simp
         at_ns = time.perf_counter_ns()
         requests = [QueuedRequest(at_ns, at_ns) for _ in samples]
         issued.extend(requests)
-        waiting.put([(request, one.id) for request, one in zip(requests, samples, strict=True)])
+        waiting.put([(request, sample.id) for request, sample in zip(requests, samples, strict=True)])
 
     try:
         system = loadgen.ConstructSUT(issue, lambda: None)
         library = loadgen.ConstructQSL(1, 1, lambda samples: None, lambda samples: None)
-        unread = str(
-            Path(settings.folder) / "no-audit.config"
-        )  # else a file in the working directory could change the test
+        # A file of this name in the working directory could change the test.
+        unread = str(Path(settings.folder) / "no-audit.config")
+        output, log = loadgen.LogOutputSettings(), loadgen.LogSettings()
+        output.outdir, output.prefix, output.copy_summary_to_stdout = settings.folder, PREFIX, False
+        log.log_output, log.enable_trace = output, settings.scenario == "server"  # the trace holds its schedule
         try:
-            loadgen.StartTestWithLogSettings(system, library, _test_settings(settings), _log_settings(settings), unread)
+            loadgen.StartTestWithLogSettings(system, library, _test_settings(settings), log, unread)
         finally:
             loadgen.DestroyQSL(library)
             loadgen.DestroySUT(system)
@@ -166,53 +168,40 @@ def _test(settings: ScenarioSettings, issued: list[QueuedRequest], waiting: Simp
 def _test_settings(settings: ScenarioSettings) -> Any:
     import mlperf_loadgen as loadgen
 
-    made = loadgen.TestSettings()
-    made.scenario = getattr(loadgen.TestScenario, NAMES[settings.scenario])
-    made.mode = loadgen.TestMode.PerformanceOnly
+    test = loadgen.TestSettings()
+    test.scenario = getattr(loadgen.TestScenario, NAMES[settings.scenario])
+    test.mode = loadgen.TestMode.PerformanceOnly
     by_number = settings.number is not None
-    made.min_duration_ms = 0 if by_number else round(settings.duration_s * 1000)
-    made.min_query_count = settings.number or 1
+    test.min_duration_ms = 0 if by_number else round(settings.duration_s * 1000)
+    test.min_query_count = settings.number or 1
     if not by_number:
-        made.max_query_count = MAX_REQUESTS // _samples(settings)
-    made.qsl_rng_seed = made.sample_index_rng_seed = made.schedule_rng_seed = settings.seed
-    made.multi_stream_samples_per_query = settings.samples_per_query
-    made.use_token_latencies = settings.counts_tokens
+        test.max_query_count = MAX_REQUESTS // (
+            settings.samples_per_query if settings.scenario == "multi-stream" else 1
+        )
+    test.qsl_rng_seed = test.sample_index_rng_seed = test.schedule_rng_seed = settings.seed
+    test.multi_stream_samples_per_query = settings.samples_per_query
+    test.use_token_latencies = settings.counts_tokens
     if settings.scenario == "server":
-        made.server_target_qps = settings.rate
-        made.server_target_latency_ns = round((settings.latency_ms or 0) * NS_PER_MS)
+        test.server_target_qps = settings.rate
+        test.server_target_latency_ns = round((settings.latency_ms or 0) * NS_PER_MS)
     if settings.counts_tokens:
-        made.ttft_latency = round((settings.first_token_ms or 0) * NS_PER_MS)
-        made.tpot_latency = round((settings.per_token_ms or 0) * NS_PER_MS)
-    return made
-
-
-def _samples(settings: ScenarioSettings) -> int:
-    return settings.samples_per_query if settings.scenario == "multi-stream" else 1
-
-
-def _log_settings(settings: ScenarioSettings) -> Any:
-    """Log settings. Only the server scenario needs the trace, which holds its schedule."""
-    import mlperf_loadgen as loadgen
-
-    output = loadgen.LogOutputSettings()
-    output.outdir, output.prefix, output.copy_summary_to_stdout = settings.folder, PREFIX, False
-    made = loadgen.LogSettings()
-    made.log_output, made.enable_trace = output, settings.scenario == "server"
-    return made
+        test.ttft_latency = round((settings.first_token_ms or 0) * NS_PER_MS)
+        test.tpot_latency = round((settings.per_token_ms or 0) * NS_PER_MS)
+    return test
 
 
 def issue_delays_ns(trace: str) -> dict[int, int]:
     """Delay in ns from a sample's scheduled start to its issue, by its position in the order of issue; from loadgen's
     trace."""
-    found = {}
+    delays_ns = {}
     for line in trace.splitlines():
         if '"issue_start_ns"' in line:
             about = json.loads(line.rstrip().rstrip(","))["args"]
-            found[about["sample_seq"]] = about["issue_start_ns"]
-    return found
+            delays_ns[about["sample_seq"]] = about["issue_start_ns"]
+    return delays_ns
 
 
 def figures(detail: str) -> dict[str, Json]:
     """loadgen's own figures from its detailed log; the last value of each key."""
     events = (json.loads(line[len(MARK) :]) for line in detail.splitlines() if line.startswith(MARK))
-    return {one["key"]: one["value"] for one in events if one["key"].startswith(KEPT)}
+    return {event["key"]: event["value"] for event in events if event["key"].startswith(KEPT)}

@@ -209,6 +209,8 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
     If no peak is sampled, one call is enough, or as many as fit into 25 ms: earlier passes have run the same call, and
     a high-water mark has no gaps. If `run` is given, it runs at least that many calls and returns their number.
     """
+    import psutil
+
     context.live("memory")
     handle, operation = context.handle, context.operation
     handle.synchronize()
@@ -219,80 +221,58 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
         elsewhere = SampledPeak(lambda: operation.resident_bytes() or 0)
     method = reset_peak_rss(elsewhere)
     peak = elsewhere or _PEAK
-    present = None if isinstance(peak, SampledPeak) else PeakSampler(_resident_reading(), RESIDENT_INTERVAL_S)
-    sampler = PeakSampler(lambda: _in_use(context), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
+    process = psutil.Process()  # looked up once, as that takes ten times as long as a reading
+    present = None
+    if not isinstance(peak, SampledPeak):
+        present = PeakSampler(lambda: {PEAK: process.memory_info().rss}, RESIDENT_INTERVAL_S)
+
+    def in_use() -> Reading:
+        values = handle.memory_in_use().values
+        return {name: value for name in IN_USE_NAMES if isinstance(value := values.get(name), int)}
+
+    is_counted = any(name in at_rest.values for name in IN_USE_NAMES)
+    sampler = PeakSampler(in_use, DEVICE_INTERVAL_S) if is_counted else None
     is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
     least = context.settings.memory_calls if is_sampled else min(1, context.settings.memory_calls)
     calls = _call(context, least) if run is None else run(least)
     resident = peak_rss_bytes(elsewhere)
-    mean = _mean(peak, present)
-    in_use = sampler.stop() if sampler else {}
+    mean_bytes = peak.mean_bytes if isinstance(peak, SampledPeak) else None  # that of the same samples
+    if present is not None:
+        present.stop()
+        mean_bytes = present.means[PEAK]
+    used = sampler.stop() if sampler else {}
     peaks = handle.peak_memory()
-    parts = (_resident(resident, mean), _of_device(peaks), _sampled(at_rest, in_use, handle.state()))
+    why_not = resident.missing.get(PEAK, NOT_SUPPORTED)
+    together = (
+        _value("peak_rss_infer_bytes", resident.values.get(PEAK), why_not)
+        | _value("rss_mean_bytes", mean_bytes, why_not)
+        | Readings(  # the allocator's peaks; without a value or a reason they count as not supported
+            values={name: peaks.values[name] for name in PEAK_NAMES if name in peaks.values},
+            missing={name: peaks.missing.get(name, NOT_SUPPORTED) for name in PEAK_NAMES if name not in peaks.values},
+        )
+        | _sampled(at_rest, used, handle.state())
+    )
     extra: dict[str, Json] = {"memory_calls": calls, **method.values}
     if of_each := by_device(peaks):
         extra["device_memory_peaks_by_device"] = dict(of_each)
     if sampler is not None:
         extra |= {"device_memory_interval_s": DEVICE_INTERVAL_S, "device_memory_readings": sampler.readings}
-    together = parts[0] | parts[1] | parts[2]
     metrics = {name: float(value) for name, value in together.values.items() if isinstance(value, int | float)}
     return PassResult(metrics=metrics, missing=dict(together.missing), extra=extra)
 
 
 def _call(context: MeasureContext, calls: int) -> int:
     """Run the calls, and more if the memory mean needs them. Returns their number."""
-    begun_s, done = time.monotonic(), 0
-    while done < calls or (calls and not _is_long_enough(context, begun_s)):
+    end_s = time.monotonic() + (0.0 if context.handle.has_scripted_clock else MEAN_TIME_S)
+    done = 0
+    while done < calls or (calls and time.monotonic() < end_s):
         done += run_untimed(context, max(1, calls - done))
         context.handle.synchronize()
     return done
 
 
-def _is_long_enough(context: MeasureContext, begun_s: float) -> bool:
-    return context.handle.has_scripted_clock or time.monotonic() - begun_s >= MEAN_TIME_S
-
-
-def _resident_reading() -> Callable[[], Reading]:
-    """Reads resident memory. The process is looked up once, as that takes ten times as long as a reading."""
-    import psutil
-
-    process = psutil.Process()
-    return lambda: {PEAK: process.memory_info().rss}
-
-
-def _mean(peak: LinuxPeak | SampledPeak | LifetimePeak, present: PeakSampler | None) -> float | None:
-    """Mean resident memory since the reset; with a sampled peak, the mean of the same samples."""
-    if present is not None:
-        present.stop()
-        return present.means[PEAK]
-    return peak.mean_bytes if isinstance(peak, SampledPeak) else None
-
-
 def no_mark(name: str) -> None:
     """Ignores marks; for passes that time nothing."""
-
-
-def _in_use(context: MeasureContext) -> Reading:
-    values = context.handle.memory_in_use().values
-    return {name: value for name in IN_USE_NAMES if isinstance(value := values.get(name), int)}
-
-
-def _is_counted(at_rest: Readings) -> bool:
-    return any(name in at_rest.values for name in IN_USE_NAMES)
-
-
-def _resident(peak: Readings, mean_bytes: float | None) -> Readings:
-    why_not = peak.missing.get(PEAK, NOT_SUPPORTED)
-    return _value("peak_rss_infer_bytes", peak.values.get(PEAK), why_not) | _value(
-        "rss_mean_bytes", mean_bytes, why_not
-    )
-
-
-def _of_device(peaks: Readings) -> Readings:
-    """The allocator's peaks; without a value or a reason they count as not supported."""
-    values = {name: peaks.values[name] for name in PEAK_NAMES if name in peaks.values}
-    missing = {name: peaks.missing.get(name, NOT_SUPPORTED) for name in PEAK_NAMES if name not in values}
-    return Readings(values=values, missing=missing)
 
 
 def _sampled(at_rest: Readings, peaks: Reading, state: Readings) -> Readings:

@@ -71,6 +71,12 @@ SERIES = {
 """Readings, and the raw metric and unit under which each is stored."""
 TIMES = "monitor_time"
 """The raw metric with the times of those samples, in ms since the first."""
+USAGE_METRICS = {
+    "utilization_mean_percent": UTILIZATION,
+    "utilization_max_percent": UTILIZATION,
+    "device_used_mean_bytes": USED,
+}
+"""The metrics of a usage pass, and the reading that each summarises."""
 READINGS = (*SERIES, *CONDITION_NAMES, *MACHINE_NAMES)
 """The readings that a sample may hold."""
 
@@ -98,12 +104,12 @@ class Usage:
 
     def series(self, name: str) -> tuple[float, ...]:
         """The values of a reading (`READINGS`) in order; empty if the device does not report it."""
-        return tuple(one.values[name] for one in self.samples if name in one.values)
+        return tuple(sample.values[name] for sample in self.samples if name in sample.values)
 
     @property
     def times_s(self) -> tuple[float, ...]:
         """Time of each sample, in seconds since the first."""
-        return tuple(ns_to_s(one.at_ns - self.samples[0].at_ns) for one in self.samples)
+        return tuple(ns_to_s(sample.at_ns - self.samples[0].at_ns) for sample in self.samples)
 
     def summary(self) -> dict[str, float]:
         """Mean and maximum of each reading that the device reports: utilization_mean_percent, power_max_w, ..."""
@@ -117,7 +123,8 @@ class Usage:
 
     def why_missing(self, name: str) -> str:
         """Why a reading has no value in any sample."""
-        return next((one.missing[name] for one in reversed(self.samples) if name in one.missing), TOO_FEW_SAMPLES)
+        reasons = [sample.missing[name] for sample in self.samples if name in sample.missing]
+        return reasons[-1] if reasons else TOO_FEW_SAMPLES
 
 
 class DeviceMonitor:
@@ -212,7 +219,7 @@ class DeviceMonitor:
     def between(self, begin_ns: int, end_ns: int) -> Usage:
         """The samples of a period, by `time.monotonic_ns`. Utilization covers the time since the previous sample, so
         the first sample inside the period is left out."""
-        inside = [one for one in self._samples if begin_ns <= one.at_ns <= end_ns]
+        inside = [sample for sample in self._samples if begin_ns <= sample.at_ns <= end_ns]
         return Usage(samples=tuple(inside[1:]))
 
     def __enter__(self) -> DeviceMonitor:
@@ -228,7 +235,8 @@ class DeviceMonitor:
         the end of stdout."""
         has_begun = False
         for line in stdout:
-            self._samples.append(_sample(line))
+            data: dict[str, Any] = json.loads(line)
+            self._samples.append(Sample(at_ns=data["at_ns"], values=data["values"], missing=data["missing"]))
             if self._keep is not None and len(self._samples) > self._keep:
                 del self._samples[0]
             if not has_begun:
@@ -267,7 +275,14 @@ class GPUMonitor(DeviceMonitor):
 
     def device(self) -> Device:
         if self._requested == FIRST_GPU:
-            self._requested = _first_gpu()
+            from benchmarking.devices.support.select import probe_all
+
+            probed = probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
+            gpus = [device for devices in probed.values() for device in devices if device.found and _is_gpu(device)]
+            if not gpus:
+                reasons = "; ".join(f"{name}: {devices[0].why_not or 'no GPU'}" for name, devices in probed.items())
+                raise MonitorError(f"no GPU to monitor: {reasons}")
+            self._requested = gpus[0]
         return super().device()
 
 
@@ -292,24 +307,8 @@ class CPUMonitor(DeviceMonitor):
         )
 
 
-def _first_gpu() -> Device:
-    from benchmarking.devices.support.select import probe_all
-
-    probed = probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
-    found = [one for devices in probed.values() for one in devices if one.found and _is_gpu(one)]
-    if not found:
-        reasons = "; ".join(f"{name}: {devices[0].why_not or 'no GPU'}" for name, devices in probed.items())
-        raise MonitorError(f"no GPU to monitor: {reasons}")
-    return found[0]
-
-
 def _is_gpu(device: Device) -> bool:
     return has(device.type, lambda kind: kind.is_gpu(device))
-
-
-def _sample(line: str) -> Sample:
-    data: dict[str, Any] = json.loads(line)
-    return Sample(at_ns=data["at_ns"], values=data["values"], missing=data["missing"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,9 +370,19 @@ def usage_pass(
     usage = monitor.between(begin_ns, end_ns)
     if len(usage.samples) < MIN_SAMPLES:
         return _without(TOO_FEW_SAMPLES)
-    return UsagePass(
-        result=_result(usage, calls, ns_to_s(end_ns - begin_ns)), samples=_series(usage, launch, started_at)
+    summary = usage.summary()
+    extra: dict[str, Json] = {
+        "monitored_calls": calls,
+        "monitored_s": ns_to_s(end_ns - begin_ns),
+        "monitor_interval_s": INTERVAL_S,
+        "usage": dict(summary),
+    }
+    result = PassResult(
+        metrics={name: summary[name] for name in USAGE_METRICS if name in summary},
+        missing={name: usage.why_missing(of) for name, of in USAGE_METRICS.items() if name not in summary},
+        extra=extra,
     )
+    return UsagePass(result=result, samples=_series(usage, launch, started_at))
 
 
 def _missing_reason(context: MeasureContext, device: Device | None, timed_ns: float) -> str | None:
@@ -401,27 +410,8 @@ def _call_for(context: MeasureContext, duration_s: float, least: int = 1) -> int
     return calls
 
 
-def _result(usage: Usage, calls: int, seconds: float) -> PassResult:
-    summary = usage.summary()
-    names = {
-        "utilization_mean_percent": UTILIZATION,
-        "utilization_max_percent": UTILIZATION,
-        "device_used_mean_bytes": USED,
-    }
-    metrics = {name: summary[name] for name in names if name in summary}
-    missing = {name: usage.why_missing(reading) for name, reading in names.items() if name not in summary}
-    extra: dict[str, Json] = {
-        "monitored_calls": calls,
-        "monitored_s": seconds,
-        "monitor_interval_s": INTERVAL_S,
-        "usage": dict(summary),
-    }
-    return PassResult(metrics=metrics, missing=missing, extra=extra)
-
-
 def _without(why: str) -> UsagePass:
-    names = ("utilization_mean_percent", "utilization_max_percent", "device_used_mean_bytes")
-    return UsagePass(result=PassResult(missing=dict.fromkeys(names, why)))
+    return UsagePass(result=PassResult(missing=dict.fromkeys(USAGE_METRICS, why)))
 
 
 def _series(usage: Usage, launch: int, started_at: str) -> tuple[Samples, ...]:
@@ -442,7 +432,12 @@ def main() -> int:
     """Sample the device named on stdin until stdin ends."""
     question = json.loads(sys.stdin.readline())
     ended = threading.Event()
-    threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
     try:
         process_ids = question["process_ids"]
         watched = ProcessTree(process_ids[0]) if question["with_children"] else process_ids
@@ -462,11 +457,6 @@ def main() -> int:
         next_ns = max(next_ns + interval_ns, now_ns)
     gauge.close()
     return 0
-
-
-def _wait_for_end(ended: threading.Event) -> None:
-    sys.stdin.read()
-    ended.set()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -81,66 +82,37 @@ def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings
     """The changes over `elapsed_s` seconds. Shares are 0..1; the run-queue wait is the sum over threads, per wall
     time."""
     values: dict[str, Json] = {}
-    for name, change in _CHANGES.items():
-        if name in before.values and name in after.values and elapsed_s > 0:
-            values |= change(before.values[name], after.values[name], elapsed_s)
+    for name, start in before.values.items() if elapsed_s > 0 else ():
+        if name not in after.values:
+            continue
+        old: Any = start
+        new: Any = after.values[name]
+        if name == "steal":
+            ticks = new["total"] - old["total"]
+            values |= {"steal_share": (new["steal"] - old["steal"]) / ticks, "cpu_ticks": ticks} if ticks > 0 else {}
+        elif name == "cpu_pressure":
+            share = (new["total_us"] - old["total_us"]) / 1e6 / elapsed_s
+            values |= {"cpu_pressure_before": old["avg10_percent"] / 100, "cpu_pressure_share": share}
+        elif name == "run_queue":
+            # A thread that starts inside the window counts from 0; the wait of one that ends inside it is lost.
+            total_wait_ns, busy = 0, 0
+            for thread, (run_ns, wait_ns) in new.items():
+                old_run_ns, old_wait_ns = old.get(thread, (0, 0))
+                total_wait_ns += wait_ns - old_wait_ns
+                busy += (run_ns - old_run_ns + wait_ns - old_wait_ns) / 1e9 > BUSY_SHARE * elapsed_s
+            values |= {"run_queue_wait_share": total_wait_ns / 1e9 / elapsed_s, "busy_threads": busy}
+        elif name == "throttling":
+            lost_s = (new["ns"] - old["ns"]) / 1e9
+            values |= {"throttled_periods": new["periods"] - old["periods"], "throttled_s": lost_s}
+        elif name == "usage":
+            values |= {counter: new[counter] - old[counter] for counter in new}
+        elif name == "swapped_in_pages":
+            values["swapped_in_pages"] = new - old
+        elif name == "cpu_frequency_hz":
+            values |= {"cpu_frequency_before_hz": old, "cpu_frequency_after_hz": new}
+        elif name == "temperatures_c":
+            values |= {"temperatures_before_c": old, "temperatures_after_c": new}
     return Readings(values=values, missing={**before.missing, **after.missing})
-
-
-def _steal(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    total = after["total"] - before["total"]
-    stolen = after["steal"] - before["steal"]
-    return {"steal_share": stolen / total, "cpu_ticks": total} if total > 0 else {}
-
-
-def _cpu_pressure(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    share = (after["total_us"] - before["total_us"]) / 1e6 / elapsed_s
-    return {"cpu_pressure_before": before["avg10_percent"] / 100, "cpu_pressure_share": share}
-
-
-def _run_queue_wait(before: Mapping[str, Any], after: Mapping[str, Any], elapsed_s: float) -> dict[str, Json]:
-    """A thread that starts inside the window counts from 0; the wait of a thread that ends inside it is lost."""
-    ran_and_waited = [
-        (run_ns - old_ran, waited - old_waited)
-        for thread, (run_ns, waited) in after.items()
-        for old_ran, old_waited in (before.get(thread, (0, 0)),)
-    ]
-    busy = sum((ran_ns + waited_ns) / 1e9 > BUSY_SHARE * elapsed_s for ran_ns, waited_ns in ran_and_waited)
-    wait_s = sum(waited_ns for _, waited_ns in ran_and_waited) / 1e9
-    return {"run_queue_wait_share": wait_s / elapsed_s, "busy_threads": busy}
-
-
-def _throttled(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    periods, lost_ns = after["periods"] - before["periods"], after["ns"] - before["ns"]
-    return {"throttled_periods": periods, "throttled_s": lost_ns / 1e9}
-
-
-def _used(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    return {name: after[name] - before[name] for name in after}
-
-
-def _swapped_in(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    return {"swapped_in_pages": after - before}
-
-
-def _frequencies(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    return {"cpu_frequency_before_hz": before, "cpu_frequency_after_hz": after}
-
-
-def _temperatures(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
-    return {"temperatures_before_c": before, "temperatures_after_c": after}
-
-
-_CHANGES = {
-    "steal": _steal,
-    "cpu_pressure": _cpu_pressure,
-    "run_queue": _run_queue_wait,
-    "throttling": _throttled,
-    "usage": _used,
-    "swapped_in_pages": _swapped_in,
-    "cpu_frequency_hz": _frequencies,
-    "temperatures_c": _temperatures,
-}
 
 
 def _cpu_ticks(root: Path) -> tuple[int, int]:
@@ -163,7 +135,7 @@ def _pressure(root: Path) -> dict[str, Json]:
 def _run_queue(root: Path, processes: Sequence[int]) -> dict[str, Json]:
     """Nanoseconds run and waited for a CPU, by thread."""
     threads: dict[str, Json] = {}
-    for path in (path for one in ("self", *processes) for path in root.glob(f"proc/{one}/task/*/schedstat")):
+    for path in (path for process in ("self", *processes) for path in root.glob(f"proc/{process}/task/*/schedstat")):
         try:
             run_ns, waited = read_text(path).split()[:2]
         except UnreadableError:
@@ -182,20 +154,16 @@ def _usage(root: Path, processes: Sequence[int]) -> dict[str, Json]:
     except ImportError as error:
         raise UnreadableError(f"{NOT_SUPPORTED}: {sys.platform} has no getrusage") from error
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    major_faults = usage.ru_majflt
+    for process in processes:
+        with suppress(UnreadableError):  # it has ended
+            stat = read_text(root / f"proc/{process}/stat")
+            major_faults += int(stat[stat.rindex(")") + 2 :].split()[9])  # proc(5): stat 12
     return {
-        "major_faults": usage.ru_majflt + sum(_major_faults(root, process) for process in processes),
+        "major_faults": major_faults,
         "voluntary_switches": usage.ru_nvcsw,
         "involuntary_switches": usage.ru_nivcsw,
     }
-
-
-def _major_faults(root: Path, process: int) -> int:
-    """Major faults of another process so far (proc(5): stat 12); 0 once it has ended."""
-    try:
-        stat = read_text(root / f"proc/{process}/stat")
-    except UnreadableError:
-        return 0
-    return int(stat[stat.rindex(")") + 2 :].split()[9])
 
 
 def _swapped_in_pages(root: Path) -> int:
@@ -256,10 +224,14 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
             values[name] = last[name]
     for name in ("throttle_reasons", "foreign_pids"):
         if listed := _column(states[1:] or states, name):
-            values[name] = sorted({one for state in listed for one in state})
-    if grown := _grown_counters(first, last):
+            values[name] = sorted({entry for state in listed for entry in state})
+    before, after = first.get("throttle_counters"), last.get("throttle_counters")
+    grown: dict[str, Any] = {}
+    if isinstance(before, dict) and isinstance(after, dict):
+        grown = {reason: after[reason] - before[reason] for reason in after if reason in before}
+    if grown:
         values["throttle_counters"] = dict[str, Json](grown)
-        seen = {one for state in _column(states[1:] or states, "throttle_reasons") for one in state}
+        seen = {reason for state in _column(states[1:] or states, "throttle_reasons") for reason in state}
         uncounted = seen - set(grown) - {GPU_IDLE}  # states are read between calls, when the device may be idle
         values["throttle_reasons"] = sorted({*uncounted, *(reason for reason, by in grown.items() if by > 0)})
     if use := [entry for state in _column(states[1:] or states, "foreign_use") for entry in state]:
@@ -268,14 +240,6 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
         if name in first and name in last:
             values[name] = _total(last[name]) - _total(first[name])
     return Readings(values=values, missing=dict(states[-1].missing))
-
-
-def _grown_counters(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, float]:
-    """Growth of each throttling counter over a window, by reason; empty without counters."""
-    before, after = first.get("throttle_counters"), last.get("throttle_counters")
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return {}
-    return {reason: after[reason] - before[reason] for reason in after if reason in before}
 
 
 def _column(states: Sequence[Readings], name: str) -> list[Any]:

@@ -84,12 +84,6 @@ def _row(run: Run, result: Result) -> tuple[str, str, str, str, str, str]:
     mark = "peak" if _peak_name(result) in result.metrics else ""
     doubts = "" if result.validity == "valid" else f"({result.validity})"
     median = number(result.metrics["latency_median_ms"])
-    unit = "B/s" if is_copy else "FLOP/s"
-    return (what, precision, size, median, f"{_short(rate)}{unit}", " ".join(filter(None, (mark, doubts))))
-
-
-def _short(value: float) -> str:
-    for factor, prefix in UNITS:
-        if value >= factor:
-            return f"{number(value / factor)} {prefix}"
-    return f"{number(value)} "
+    factor, prefix = next(((factor, prefix) for factor, prefix in UNITS if rate >= factor), (1.0, ""))
+    text = f"{number(rate / factor)} {prefix}{'B/s' if is_copy else 'FLOP/s'}"
+    return (what, precision, size, median, text, " ".join(filter(None, (mark, doubts))))

@@ -112,7 +112,10 @@ def measure_point(
     first = _first_call(context, check)
     slow = _slow_calls(context, device, launch, first)
     with _cold_caches(context) as (timed, cold), quiet_gc():
-        may_block = _may_block(timed, first)
+        # Calls that mark phases, time themselves, have a fixed number or need a flush before each have no blocks.
+        has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
+        has_parts = has_parts or operation.requests_in_flight > 1 or timed.flush is not None
+        may_block = not has_parts and settings.fixed_iterations is None
         warm = slow.warm if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)
         passes = _latency_passes(timed, warm)
     latency = passes[-1]
@@ -120,7 +123,10 @@ def measure_point(
     pipelined = pipelined_pass(context, call_ns)
     energy = energy_pass(context)
     memory, usage = slow.passes if slow else memory_and_usage(context, device, launch, latency.watch.spent_ns)
-    counted = _count_pass(context, launch)
+    counted = PassResult()
+    if launch == 0:  # counting is slow, and its result constant
+        context.live("count")
+        counted = _numbers(operation.count())
     passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(context, launch, call_ns))
     verified, ends = _read_back(operation)
     result = _merge(
@@ -130,7 +136,12 @@ def measure_point(
         compile_pass(context, first.wall_ns, first.compiles, latency, verified),
     )
     result = _merge(result, _custom_metrics(operation, result))
-    missing = {**result.missing, **_missing_series(context, latency.watch)}
+    times = latency.watch
+    absent = token_reasons(operation.new_tokens, streams=operation.streams)
+    if not times.device_ns:
+        absent["latency_device"] = f"{NOT_SUPPORTED}: {handle.why_no_timer}"
+    if operation.times_itself and not operation.marks_itself:
+        absent = self_timed_reasons(times)
     return Measurement(
         point=point,
         launch=launch,
@@ -138,8 +149,7 @@ def measure_point(
         started_at=started_at,
         finished_at=utc_now(),
         samples=(
-            *_warm_up_samples(warm, launch),
-            *_samples(latency, launch, operation),
+            *_samples(warm, latency, launch, operation),
             *(_sample_series(name, values, launch, "measure", started_at, 1) for name, values in first.series.items()),
             *usage.samples,
         ),
@@ -149,7 +159,7 @@ def measure_point(
         stop_reason=latency.stop_reason,
         relative_half_width=latency.relative_half_width,
         metrics=result.metrics,
-        missing=missing,
+        missing={**result.missing, **absent, **phase_reasons(phase_series(times))},
         window=latency.window,
         doubts=(
             *doubts.about_output(first.problem),
@@ -159,15 +169,7 @@ def measure_point(
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(context, latency),
         ),
-        extra={
-            **_work(operation),
-            **_flight(operation, latency.watch),
-            **cold,
-            **warm.extra,
-            **result.extra,
-            **_throttled_pass(context, passes),
-            **ends,
-        },
+        extra={**_facts(context, passes), **cold, **warm.extra, **result.extra, **ends},
     )
 
 
@@ -196,7 +198,7 @@ def _first_call(context: MeasureContext, check: OutputCheck | None) -> FirstCall
         readings=_numbers(readings),
         series={name: tuple(map(float, value)) for name, value in readings.values.items() if isinstance(value, list)},
         has_marks=bool(watch.marks),
-        correctness=_check_output(context, check, output),
+        correctness=CheckedOutput() if check is None else check(context.operation.arrays(output)),
     )
 
 
@@ -223,46 +225,27 @@ def _slow_calls(context: MeasureContext, device: Device | None, launch: int, fir
     return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
 
 
-def _check_output(context: MeasureContext, check: OutputCheck | None, output: Any) -> CheckedOutput:
-    return CheckedOutput() if check is None else check(context.operation.arrays(output))
-
-
-def _count_pass(context: MeasureContext, launch: int) -> PassResult:
-    """FLOPs and bytes of a call, counted in the first launch only: counting is slow and the result constant."""
-    if launch > 0:
-        return PassResult()
-    context.live("count")
-    return _numbers(context.operation.count())
-
-
 def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
     """The operation's own numbers, with units and directions in the details. Raises UsageError for duplicate names and
     for names of built-in readings."""
-    found = operation.metrics()
-    names = [one.name for one in found]
+    given = operation.metrics()
+    names = [metric.name for metric in given]
     for name in names:
         if name in measured.metrics or names.count(name) > 1:
             why = "is a built-in reading" if name in measured.metrics else "is used twice"
             raise UsageError(f"metrics(): {name} {why}: choose another name")
-    if not found:
+    if not given:
         return PassResult()
-    definitions: dict[str, Json] = {one.name: {"unit": one.unit, "better": one.better} for one in found}
-    return PassResult(metrics={one.name: float(one.value) for one in found}, extra={CUSTOM_METRICS: definitions})
+    definitions: dict[str, Json] = {metric.name: {"unit": metric.unit, "better": metric.better} for metric in given}
+    return PassResult(
+        metrics={metric.name: float(metric.value) for metric in given}, extra={CUSTOM_METRICS: definitions}
+    )
 
 
 def _numbers(readings: Readings) -> PassResult:
     """Readings as the result of a pass: the numbers, and reasons for missing ones."""
     values = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
     return PassResult(metrics=values, missing=dict(readings.missing))
-
-
-def _may_block(context: MeasureContext, first: FirstCall) -> bool:
-    """Whether short calls may be timed in blocks: not if they mark phases, time themselves, have a fixed number, or
-    need a flush before each."""
-    operation = context.operation
-    has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
-    has_parts = has_parts or operation.requests_in_flight > 1 or context.flush is not None
-    return not has_parts and context.settings.fixed_iterations is None
 
 
 def _latency_passes(context: MeasureContext, warm: WarmUp) -> list[LatencyPass]:
@@ -285,14 +268,14 @@ def _doubts(context: MeasureContext, latency: LatencyPass) -> tuple[Doubt, ...]:
     )
 
 
-def _warm_up_samples(warm: WarmUp, launch: int) -> tuple[Samples, ...]:
-    if not warm.values_ms:
-        return ()
-    return (_sample_series(LATENCY_WALL, warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
-
-
-def _samples(latency: LatencyPass, launch: int, operation: Operation) -> tuple[Samples, ...]:
+def _samples(warm: WarmUp, latency: LatencyPass, launch: int, operation: Operation) -> tuple[Samples, ...]:
+    """The raw samples of the warm-up and the latency pass."""
     watch = latency.watch
+    samples: list[Samples] = []
+    if warm.values_ms:
+        samples.append(
+            _sample_series(LATENCY_WALL, warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops)
+        )
     series: dict[str, tuple[float, ...]] = {LATENCY_WALL: tuple(watch.calls_ms)}
     if watch.device_ns:
         series["latency_device"] = tuple(watch.device_ms)
@@ -301,10 +284,9 @@ def _samples(latency: LatencyPass, launch: int, operation: Operation) -> tuple[S
         **phase_series(watch),
         **self_timed_series(watch),
     }
-    return tuple(
-        _sample_series(metric, values, launch, "measure", latency.started_at, watch.inner_loops)
-        for metric, values in series.items()
-    )
+    started_at, loops = latency.started_at, watch.inner_loops
+    samples += [_sample_series(name, values, launch, "measure", started_at, loops) for name, values in series.items()]
+    return tuple(samples)
 
 
 def _sample_series(
@@ -321,45 +303,27 @@ def _sample_series(
     )
 
 
-def _missing_series(context: MeasureContext, watch: Stopwatch) -> dict[str, str]:
-    if context.operation.times_itself and not context.operation.marks_itself:
-        return {**self_timed_reasons(watch), **phase_reasons(phase_series(watch))}
-    device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: {context.handle.why_no_timer}"}
-    tokens = token_reasons(context.operation.new_tokens, streams=context.operation.streams)
-    return {**device, **tokens, **phase_reasons(phase_series(watch))}
-
-
-def _work(operation: Operation) -> dict[str, Json]:
-    """The amount of work in a call, from which rates are computed."""
-    return {
+def _facts(context: MeasureContext, passes: list[LatencyPass]) -> dict[str, Json]:
+    """The amount of work in a call, from which rates are computed; with several requests in flight, the wall time of
+    all timed ones, the denominator of the throughput; and a throttled pass that was repeated."""
+    operation, latency = context.operation, passes[-1]
+    facts: dict[str, Json] = {
         "items_per_call": operation.items_per_call,
         "tokens_per_call": operation.tokens_per_call,
         "prompt_tokens_per_call": operation.prompt_tokens_per_call,
         "new_tokens": operation.new_tokens,
     }
-
-
-def _flight(operation: Operation, watch: Stopwatch) -> dict[str, Json]:
-    """The wall time of all timed requests if several are in flight: the denominator of the throughput."""
-    if operation.requests_in_flight == 1:
-        return {}
-    return {WALL_OF_REQUESTS: ns_to_ms(watch.spent_ns), "requests_in_flight": operation.requests_in_flight}
-
-
-def _throttled_pass(context: MeasureContext, passes: list[LatencyPass]) -> dict[str, Json]:
-    """The throttled pass, if it was repeated."""
-    if len(passes) == 1:
-        return {}
-    first = passes[0]
-    kinds: list[Json] = [doubt.kind for doubt in _doubts(context, first)]
-    return {
-        "throttled_try": {
-            "latency_wall_ms": list(first.watch.calls_ms),
-            "window": dict(first.window),
-            "doubts": kinds,
+    if operation.requests_in_flight > 1:
+        facts[WALL_OF_REQUESTS] = ns_to_ms(latency.watch.spent_ns)
+        facts["requests_in_flight"] = operation.requests_in_flight
+    for throttled in passes[:-1]:
+        facts["throttled_try"] = {
+            "latency_wall_ms": list(throttled.watch.calls_ms),
+            "window": dict(throttled.window),
+            "doubts": [doubt.kind for doubt in _doubts(context, throttled)],
             "cooldown_s": context.settings.cooldown_s,
         }
-    }
+    return facts
 
 
 def _merge(*results: PassResult) -> PassResult:

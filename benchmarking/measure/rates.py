@@ -27,7 +27,7 @@ ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
 
 def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
     """All rates, device times and phases of the launches, by column."""
-    by_launch = [_of_launch(one) for one in measured]
+    by_launch = [_of_launch(launch) for launch in measured]
     names = {name for values in by_launch for name in values}
     return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
 
@@ -38,10 +38,10 @@ def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
     `energy_<domain>_j_per_item` and `_j_per_token`; net of the idle power `energy_<domain>_net_j_per_call`, `_item` and
     `_token`; and the standard deviation between windows, `energy_<domain>_sd_j_per_call`.
     """
-    names = sorted({name for one in measured for name in one.metrics if name.endswith(PER_CALL)})
+    names = sorted({name for launch in measured for name in launch.metrics if name.endswith(PER_CALL)})
     shares: dict[str, float] = {}
     for name in names:
-        per_call = median(one.metrics[name] for one in measured if name in one.metrics)
+        per_call = median(launch.metrics[name] for launch in measured if name in launch.metrics)
         if "_net_" in name or "_sd_" in name:
             shares[name] = per_call
         if "_sd_" not in name:
@@ -62,19 +62,23 @@ def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]
     """
     latency_s = values["latency_median_ms"] / MS_PER_S
     audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     if audio_s:
-        found["real_time_factor"] = latency_s / audio_s
+        numbers["real_time_factor"] = latency_s / audio_s
     if flops is not None and latency_s > 0:
-        found["achieved_flops_per_sec"] = flops * in_flight / latency_s
+        numbers["achieved_flops_per_sec"] = flops * in_flight / latency_s
     if "tokenize_ms" in values:
-        found["total_ms"] = values["tokenize_ms"] + values["latency_median_ms"]
-    return found
+        numbers["total_ms"] = values["tokenize_ms"] + values["latency_median_ms"]
+    return numbers
 
 
 def measured_series(measurement: Measurement) -> Series:
     """The timed samples of a launch by raw metric, in milliseconds, without metrics that have no value."""
-    return {one.metric: one.values for one in measurement.samples if one.phase == "measure" and one.values}
+    return {
+        samples.metric: samples.values
+        for samples in measurement.samples
+        if samples.phase == "measure" and samples.values
+    }
 
 
 def _count(measurement: Measurement, key: str) -> int | None:
@@ -84,64 +88,35 @@ def _count(measurement: Measurement, key: str) -> int | None:
 
 
 def _of_launch(measurement: Measurement) -> dict[str, float]:
+    """The rates, device times and phases of a launch. A phase's median is over all its occurrences in all calls."""
     series = measured_series(measurement)
-    return {
-        **_throughput(measurement, series),
-        **_device(series),
-        **_request(series),
-        **_tokens(measurement, series),
-        **_phases(series),
-        **_inputs(series),
-    }
-
-
-def _throughput(measurement: Measurement, series: Series) -> dict[str, float]:
-    """Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time from
-    the first start to the last end of requests in flight. It is thus a mean, not the rate at the median latency."""
-    calls, together_ms = series[LATENCY_WALL], measurement.extra.get(WALL_OF_REQUESTS)
-    wall_ms = float(together_ms) if isinstance(together_ms, int | float) else sum(calls)
-    if wall_ms <= 0:
-        return {}
-    calls_per_s = len(calls) * MS_PER_S / wall_ms
-    keys = {"throughput_samples_per_sec": "items_per_call", "throughput_tokens_per_sec": "tokens_per_call"}
-    counts = {name: _count(measurement, key) for name, key in keys.items()}
-    return {name: count * calls_per_s for name, count in counts.items() if count is not None}
-
-
-def _device(series: Series) -> dict[str, float]:
-    """Device time, from a pair of events around the call."""
-    device_ms = series.get("latency_device")
-    return {} if device_ms is None else {"latency_device_median_ms": median(device_ms)}
-
-
-def _request(series: Series) -> dict[str, float]:
-    """The latency of one request by the runtime's own clock; a call may run several requests at once."""
-    request_ms = series.get(LATENCY_REQUEST)
-    return {} if request_ms is None else {"latency_request_median_ms": median(request_ms)}
-
-
-def _phases(series: Series) -> dict[str, float]:
-    """The median of each phase, over all its occurrences in all calls."""
-    return {
-        f"{name.removeprefix('phase_')}_ms": median(values)
-        for name, values in series.items()
-        if name.startswith("phase_")
-    }
-
-
-def _inputs(series: Series) -> dict[str, float]:
-    """The median time to make the inputs of a call."""
-    return {"tokenize_ms": median(series[TOKENIZE])} if TOKENIZE in series else {}
-
-
-def _tokens(measurement: Measurement, series: Series) -> dict[str, float]:
-    """Medians of prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot."""
     values: dict[str, float] = {}
+    # Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time from
+    # the first start to the last end of requests in flight. It is thus a mean, not the rate at the median latency.
+    together_ms = measurement.extra.get(WALL_OF_REQUESTS)
+    wall_ms = float(together_ms) if isinstance(together_ms, int | float) else sum(series[LATENCY_WALL])
+    items, tokens, prompt_tokens, new_tokens = (
+        _count(measurement, key)
+        for key in ("items_per_call", "tokens_per_call", "prompt_tokens_per_call", "new_tokens")
+    )
+    calls_per_s = len(series[LATENCY_WALL]) * MS_PER_S / wall_ms if wall_ms > 0 else None
+    if items is not None and calls_per_s is not None:
+        values["throughput_samples_per_sec"] = items * calls_per_s
+    if tokens is not None and calls_per_s is not None:
+        values["throughput_tokens_per_sec"] = tokens * calls_per_s
+    medians = {
+        "latency_device": "latency_device_median_ms",  # from a pair of events around the call
+        LATENCY_REQUEST: "latency_request_median_ms",  # by the runtime's own clock; a call may run several at once
+        TOKENIZE: "tokenize_ms",  # to make the inputs of a call
+    }
+    for name, times_ms in series.items():
+        column = f"{name.removeprefix('phase_')}_ms" if name.startswith("phase_") else medians.get(name)
+        if column is not None:
+            values[column] = median(times_ms)
+    # Prefill = prompt tokens / ttft; decode = B (N - 1) / (e2e - ttft) = B / tpot.
     first_ms, per_token_ms = series.get(TIME_TO_FIRST_TOKEN), series.get(TIME_PER_OUTPUT_TOKEN)
-    prompt_tokens = _count(measurement, "prompt_tokens_per_call")
     if first_ms and prompt_tokens is not None and min(first_ms) > 0:
-        values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / each for each in first_ms)
-    tokens, new_tokens = _count(measurement, "tokens_per_call"), _count(measurement, "new_tokens")
+        values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / time_ms for time_ms in first_ms)
     if per_token_ms and tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
-        values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / each for each in per_token_ms)
+        values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / time_ms for time_ms in per_token_ms)
     return values

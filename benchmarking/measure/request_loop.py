@@ -208,7 +208,12 @@ def _serve(
         _drop_expired(waiting, arrivals, timeout_ns)
         if not waiting:
             continue
-        batch = _batch(waiting, batch_size)
+        # The oldest request, and others of its size up to a batch.
+        batch, others = [waiting.popleft()], list[QueuedRequest]()
+        while waiting and len(batch) < batch_size:
+            request = waiting.popleft()
+            (batch if request.size == batch[0].size else others).append(request)
+        waiting.extendleft(reversed(others))
         tokens_ns, end_ns = timed_call(operations[batch[0].size], synchronize, lambda: None)
         for request in batch:
             _finish(request, tokens_ns, end_ns, timeout_ns)
@@ -263,7 +268,7 @@ def _finish(request: QueuedRequest, tokens_ns: Sequence[int], end_ns: int, timeo
     """Record the end of a request, which fails if it took too long."""
     request.tokens_ns, request.end_ns = tokens_ns, end_ns
     if end_ns - request.sent_ns > timeout_ns:
-        request.error, request.detail = TIMED_OUT, _limit(timeout_ns)
+        request.error, request.detail = TIMED_OUT, f"not finished within {timeout_ns / NS_PER_S:g} s"
 
 
 def _drop_expired(waiting: deque[QueuedRequest], arrivals: _Schedule | _Users, timeout_ns: int) -> None:
@@ -273,20 +278,6 @@ def _drop_expired(waiting: deque[QueuedRequest], arrivals: _Schedule | _Users, t
         request = waiting.popleft()
         _finish(request, (), now_ns, timeout_ns)
         arrivals.ended(request)
-
-
-def _batch(waiting: deque[QueuedRequest], batch_size: int) -> list[QueuedRequest]:
-    """Remove the oldest request and others of its size, up to a batch."""
-    batch, others = [waiting.popleft()], list[QueuedRequest]()
-    while waiting and len(batch) < batch_size:
-        request = waiting.popleft()
-        (batch if request.size == batch[0].size else others).append(request)
-    waiting.extendleft(reversed(others))
-    return batch
-
-
-def _limit(timeout_ns: int) -> str:
-    return f"not finished within {timeout_ns / NS_PER_S:g} s"
 
 
 def requests_of(

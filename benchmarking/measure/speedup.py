@@ -47,18 +47,15 @@ class Speedup:
 def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
     """The speedup of each second result over the first, judged as one comparison; None if either has no median above
     0."""
-    rounds = [_rounds(baseline, other) for baseline, other in pairs]
-    judgements = judge([Pair(rounds=one) for one in rounds], METRICS[DEFAULT_METRIC])
+    rounds = []
+    for baseline, other in pairs:
+        base_medians, other_medians = launch_medians_ms(baseline), launch_medians_ms(other)
+        common = sorted(base_medians.keys() & other_medians.keys())
+        rounds.append(Pair(rounds=tuple((base_medians[number], other_medians[number]) for number in common)))
+    judgements = judge(rounds, METRICS[DEFAULT_METRIC])
     return [
         _speedup(baseline, other, judgement) for (baseline, other), judgement in zip(pairs, judgements, strict=True)
     ]
-
-
-def _rounds(baseline: Result, other: Result) -> tuple[tuple[float, float], ...]:
-    """The medians of launches with the same number."""
-    base_medians, other_medians = launch_medians_ms(baseline), launch_medians_ms(other)
-    common = sorted(base_medians.keys() & other_medians.keys())
-    return tuple((base_medians[number], other_medians[number]) for number in common)
 
 
 def _speedup(baseline: Result, other: Result, judgement: Judgement) -> Speedup | None:
@@ -71,7 +68,12 @@ def _speedup(baseline: Result, other: Result, judgement: Judgement) -> Speedup |
         return Speedup(ratio=ratio, low=low, high=high, scope="between", judgement=judgement)
     change = 1 / ratio - 1
     unjudged = Judgement(verdict="not judged", reason=FEW_LAUNCHES, before=base_ms, after=other_ms, change=change)
-    return _from_intervals(baseline, other, ratio, unjudged)
+    base, other_ends = _distances(baseline), _distances(other)
+    if base is None or other_ends is None:
+        return Speedup(ratio=ratio, judgement=unjudged)
+    down, up = hypot(base[0], other_ends[1]), hypot(base[1], other_ends[0])
+    low, high = ratio * exp(-down), ratio * exp(up)
+    return Speedup(ratio=ratio, low=low, high=high, scope="within", judgement=unjudged)
 
 
 def launch_medians_ms(result: Result) -> dict[int, float]:
@@ -89,16 +91,6 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     if not ratios:
         raise ValueError("no ratios to take the mean of")
     return exp(fsum(map(log, ratios)) / len(ratios))
-
-
-def _from_intervals(baseline: Result, other: Result, ratio: float, judgement: Judgement) -> Speedup:
-    """The ratio, with an interval from the two medians' own intervals."""
-    base, other_ends = _distances(baseline), _distances(other)
-    if base is None or other_ends is None:
-        return Speedup(ratio=ratio, judgement=judgement)
-    down, up = hypot(base[0], other_ends[1]), hypot(base[1], other_ends[0])
-    ends = {"low": ratio * exp(-down), "high": ratio * exp(up)}
-    return Speedup(ratio=ratio, scope="within", judgement=judgement, **ends)
 
 
 def _distances(result: Result) -> tuple[float, float] | None:

@@ -148,7 +148,10 @@ class Stopwatch:
             output = None
             reset()
             if flush is not None:
-                self.spent_ns += _timed_ns(flush, sync, now)
+                started = now()
+                flush()
+                sync()
+                self.spent_ns += now() - started
             sync()
             started = now()
             for timer in timers:
@@ -194,14 +197,6 @@ class Stopwatch:
                 self.own_ns.setdefault(name, []).append(value)
         if self._timers:
             self.device_ns.append(sum(timer.elapsed_ns() for timer in self._timers))
-
-
-def _timed_ns(flush: Callable[[], None], sync: Callable[[], None], now: Callable[[], int]) -> int:
-    """Nanoseconds of a completed flush."""
-    started = now()
-    flush()
-    sync()
-    return now() - started
 
 
 def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:

@@ -60,13 +60,17 @@ class TimingResult:
     def of(cls, result: Result, metric: str = LATENCY_WALL) -> TimingResult:
         """The timed calls of a result over all launches, from a raw metric in ms. Raises UsageError if there are none,
         or if calls were timed in blocks, where only means are known."""
-        found = [one for one in result.samples if (one.metric, one.unit, one.phase) == (metric, "ms", "measure")]
-        if not found:
-            known = ", ".join(sorted({one.metric for one in result.samples})) or "none"
+        of_metric = [
+            samples
+            for samples in result.samples
+            if (samples.metric, samples.unit, samples.phase) == (metric, "ms", "measure")
+        ]
+        if not of_metric:
+            known = ", ".join(sorted({samples.metric for samples in result.samples})) or "none"
             raise UsageError(f"{result.point.label}: no samples of {metric}. Found: {known}")
-        if any(one.inner_loops > 1 for one in found):
+        if any(samples.inner_loops > 1 for samples in of_metric):
             raise UsageError(f"{result.point.label}: the calls were timed in blocks, so only means are known")
-        return cls(value / MS_PER_S for one in found for value in one.values)
+        return cls(value / MS_PER_S for samples in of_metric for value in samples.values)
 
     @property
     def statistics(self) -> Statistics:
