@@ -388,7 +388,7 @@ class ClusterSweep:
             return
         slot.work.received += 1
         if isinstance(record, Measurement):
-            known = {(measured.launch, measured.point) for measured in track.measurements}
+            known = [(measured.launch, measured.point) for measured in track.measurements]
             if (record.launch, record.point) not in known:
                 track.keep(record)
                 failed = slot.state.failed + (record.status != "ok")
