@@ -267,7 +267,7 @@ def test_preparations_in_a_file_are_not_loaded(monkeypatch, tmp_path):
     """A digest may be any path."""
     track = Track(null_plan(), tmp_path, preparation=Preparation(references={"b1 s32": "../../../secret"}))
     jobs = []
-    monkeypatch.setattr(supervisor, "WorkerSession", lambda track, job, observer: jobs.append(job) or 1 / 0)
+    monkeypatch.setattr(supervisor, "WorkerSession", lambda track, job, *others: jobs.append(job) or 1 / 0)
     monkeypatch.setattr(supervisor, "needs_preparation", lambda cell: False)
     with pytest.raises(ZeroDivisionError):
         sweep([track], Observer())
