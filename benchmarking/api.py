@@ -78,8 +78,8 @@ def benchmark_model(
     A torch module is measured in this process, on its current device, with `inputs`: a tensor, a tuple of positional
     arguments, or a mapping of keyword arguments. With `device`, `runtime` or `precision`, a copy is measured instead,
     also in this process and exported first if the runtime needs it (`rebuild`, `options` and `num_threads` are as the
-    flags of the same names). This is a single launch, so the interval covers this process only. `name` is the model's
-    name in the run, by default its class.
+    flags of the same names). This is a single launch, so the interval covers its calls, not other launches. `name` is
+    the model's name in the run, by default its class.
 
     A model id (hub name, folder, or catalog name) is measured in fresh processes, like by the command. `request` takes
     the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes, sequence_lengths,

@@ -18,7 +18,7 @@ COMMENT ON COLUMN benchmark_results.series_id IS 'The series: series.series_id.'
 COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight. Latency is that of one request, throughput that of all of them.';
 COMMENT ON COLUMN benchmark_results.validity IS 'valid, noisy, throttled or invalid; NULL unless status is ok.';
 COMMENT ON COLUMN benchmark_results.doubts IS 'Kinds of doubt about the numbers; the evidence is in extra.';
-COMMENT ON COLUMN benchmark_results.ci_scope IS 'Variation that the confidence interval covers: between launches (3 or more), or within the calls of these launches only.';
+COMMENT ON COLUMN benchmark_results.ci_scope IS 'What the 95 % intervals cover: between = the typical launch (3 or more launches); within = the calls of the measured launches, not other launches.';
 COMMENT ON COLUMN benchmark_results.pooled_quantiles IS 'Columns with a percentile over the samples of all launches together, because one launch has too few; other percentiles are medians over launches.';
 COMMENT ON COLUMN benchmark_results.host_gap_ms IS 'Host time per call in ms during which the device idles: wall time of a call minus the kernel times of a profiled call; NULL if no profiler reports them.';
 COMMENT ON COLUMN benchmark_results.memory_device_process_peak_mb IS 'Peak of device memory held by the process, according to the driver, in MB.';

@@ -63,6 +63,13 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "use the median rather than the mean, and look for programs that run periodically",
     ),
     (
+        "slow_calls",
+        "noisy",
+        "a few extremely slow calls take more than 5% of the time, so the throughput is lower than the median latency "
+        "suggests",
+        "see throughput_at_median for the throughput without them, and look for what stops the process periodically",
+    ),
+    (
         "drift",
         "noisy",
         "calls became faster or slower during the measurement",

@@ -366,6 +366,9 @@ def from_source(source: Source) -> dict[str, Metric]:
 LOAD_RATES = {"throughput_samples_per_sec": "requests_per_sec", "throughput_tokens_per_sec": "output_tokens_per_sec"}
 """Column of a rate -> the reading that a repetition of a load has for it. Requests overlap, so their rate does not
 follow from their latency."""
+THROUGHPUT_AT_MEDIAN = "throughput_at_median"
+"""Items per second if every call took as long as the median one, in other_metrics. The throughput is the mean over all
+calls, so the two differ if few calls are slow."""
 CUSTOM_METRICS = "custom_metrics"
 """The key, in a measurement's and a result's details, of units and directions: name -> {"unit", "better"}."""
 CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -38,7 +38,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics, Statistics, describe, over_launches
 from benchmarking.measure import doubts
-from benchmarking.measure.rates import derived, energy_shares, measured_series, rate_metrics
+from benchmarking.measure.rates import derived, energy_shares, items_per_call, measured_series, rate_metrics
 from benchmarking.measure.timing import LATENCY_WALL
 
 OVER_LAUNCHES: Mapping[OverLaunches, Callable[[Sequence[float]], float]] = {"median": median, "most": max}
@@ -84,7 +84,8 @@ def summarise(
     custom, unlike = _custom(measured)
     metrics |= {name: median(launch.metrics[name] for launch in measured if name in launch.metrics) for name in custom}
     reasons = _reasons(measured, own_loads, described) | unlike
-    metrics |= {name: value for name, value in derived(metrics, point.concurrency).items() if name not in reasons}
+    others = derived(metrics, point.concurrency, items_per_call(measured[0]))
+    metrics |= {name: value for name, value in others.items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     stop_reasons = {launch.stop_reason for launch in measured}
     percentiles = {name: metric for name, metric in METRICS.items() if name in metrics and metric.is_percentile}

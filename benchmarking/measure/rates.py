@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from benchmarking.core.metrics import THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import Measurement
 from benchmarking.measure.timing import (
     LATENCY_REQUEST,
@@ -53,9 +54,11 @@ def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
     return shares
 
 
-def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]:
+def derived(values: Mapping[str, float], in_flight: int = 1, items_per_call: int | None = None) -> dict[str, float]:
     """Numbers derived from a point's median latency and its other numbers.
 
+    throughput at median = items of a call x requests in flight / median latency: what the throughput would be without
+    slow calls.
     real-time factor = median latency / seconds of audio in a call: below 1 is faster than real time.
     achieved FLOP/s = FLOPs of a call x requests in flight / median latency.
     total = time to tokenize + median latency.
@@ -63,6 +66,8 @@ def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]
     latency_s = values["latency_median_ms"] / MS_PER_S
     audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
     numbers: dict[str, float] = {}
+    if items_per_call is not None and latency_s > 0:
+        numbers[THROUGHPUT_AT_MEDIAN] = items_per_call * in_flight / latency_s
     if audio_s:
         numbers["real_time_factor"] = latency_s / audio_s
     if flops is not None and latency_s > 0:
@@ -85,6 +90,11 @@ def _count(measurement: Measurement, key: str) -> int | None:
     """Number of items, tokens, ... in a call; None if it has none."""
     value = measurement.extra.get(key)
     return value if isinstance(value, int) and value > 0 else None
+
+
+def items_per_call(measurement: Measurement) -> int | None:
+    """Number of items in a call of a launch; None if it has none."""
+    return _count(measurement, "items_per_call")
 
 
 def _of_launch(measurement: Measurement) -> dict[str, float]:

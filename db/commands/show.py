@@ -18,10 +18,11 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for, number, sparkline, wrapped
+from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch, next_launch_text, throughput_note
 from db.commands.arguments import (
     add_database,
     add_rows,
@@ -71,7 +72,7 @@ def _run(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         rows, count = newest_results(warehouse, selection, metric, limit=arguments.rows)
     if arguments.json:
-        print_json([plain_values(row) for row in rows])
+        print_json([{**plain_values(row), "next_launch": next_launch(row["launch_values"])} for row in rows])
     elif rows:
         print(_text(rows, metric))
     if not rows:
@@ -100,9 +101,19 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
     table = table_of(_columns(rows, metric), rows, page)
     failures = [f"{_label(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
     doubts = doubt_notes((kind, _label(row)) for row in rows for kind in _kinds(row))
-    texts = (", ".join(table.shared), "\n".join([*failures, *doubts]))
+    texts = (", ".join(table.shared), "\n".join([*_number_notes(rows), *failures, *doubts]))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
+
+
+def _number_notes(rows: Sequence[Row]) -> list[str]:
+    """What the launches say about the next one, and where the throughput does not follow from the median latency."""
+    rates = [
+        throughput_note(_label(row), row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
+        for row in rows
+    ]
+    launches = launch_notes({_label(row): row["launch_values"] for row in rows})
+    return [*launches, *(note for note in rates if note is not None)]
 
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
@@ -113,7 +124,7 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
     bars = bars_for(sys.stdout.encoding)
     key, value = partial(Column[Row], is_key=True), partial(Column[Row], is_number=True)
     rate = next((name for name in RATES if any(row[name] is not None for row in rows)), RATES[-1])
-    numbers = dict.fromkeys((DEFAULT_METRIC, metric.column, rate))
+    names = [name for name in dict.fromkeys((metric.column, rate)) if name != DEFAULT_METRIC]
     return (
         *(
             key(heading=heading(name), text=partial(_subject, name=name), spare=2 * (name == "device_name"))
@@ -121,7 +132,11 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
         ),
         key(heading=SETTINGS, text=lambda row: row[SETTINGS]),
         key(heading="point", text=_point),
-        *(value(heading=_heading(name), text=partial(_number, name=name)) for name in numbers),
+        value(heading=_heading(DEFAULT_METRIC), text=partial(_number, name=DEFAULT_METRIC)),
+        value(heading="95 % interval", text=_interval, spare=3),
+        *(value(heading=_heading(name), text=partial(_number, name=name)) for name in names[:-1]),
+        value(heading=NEXT, text=lambda row: next_launch_text(row["launch_values"]), spare=4),
+        *(value(heading=_heading(name), text=partial(_number, name=name)) for name in names[-1:]),
         value(heading="peak MB", text=_peak_memory, spare=1),
         Column(heading="trend", text=lambda row: sparkline(row["trend"], TREND_WIDTH, bars) or None),
         Column(heading="age", text=lambda row: age((now - row["started_at"]).total_seconds())),
@@ -146,6 +161,12 @@ def _point(row: Row) -> str:
 
 def _number(row: Row, name: str) -> str | None:
     return None if row[name] is None else number(row[name])
+
+
+def _interval(row: Row) -> str | None:
+    """The interval of the typical launch; None where it would only cover the calls of the measured launches."""
+    low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
+    return None if low is None or high is None or row["ci_scope"] != "between" else f"{number(low)} .. {number(high)}"
 
 
 def _peak_memory(row: Row) -> str | None:

@@ -85,7 +85,7 @@ def _text(value: Any) -> str:
 
 
 def _interval(row: Row) -> str:
-    """The interval between launches. An interval of fewer launches covers only their own calls and is left out."""
+    """The interval of the typical launch; that of fewer than three would only cover their calls."""
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
     return NOTHING if low is None or high is None or row["ci_scope"] != "between" else f"{_text(low)} .. {_text(high)}"
 

@@ -120,7 +120,7 @@ def _figure(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline:
     skipped = [size for size in sorted(baseline.at) if size not in batches]
     reading = (
         f"Baseline: {baseline.line.label}, the best configuration of its device.",
-        words.interval(shown, "Whisker").replace("median", "speedup"),
+        words.interval(shown, "Whisker", "the speedup of "),
         cut_note([ratio.high for ratio in ratios.values()], x.high),
         result.note if result else None,
     )

@@ -255,7 +255,7 @@ def _notes(
     unsure = {row["baseline_validity"] for row in drawn} - {"valid"}
     reading = (
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes, *setup))}.",
-        words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "speedup"),
+        words.interval([row for row in ranked if not row["is_baseline"]], "Whisker", "the speedup of "),
         cut,
         "Error: relative L2 distance from the baseline's output.",
         result.note if result else None,

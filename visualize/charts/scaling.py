@@ -43,7 +43,7 @@ ORDER BY {order}
 POINT = ("batch_size", *FURTHER)
 PLACEMENT = "placement"
 """The setting for how a model is distributed over several GPUs; absent on one GPU."""
-INTERVAL = "Band or whisker: 95 % confidence interval of the speedup over launches."
+INTERVAL = "Band or whisker: 95 % interval of the speedup of the typical launch."
 WIDTH_IN, HEIGHT_IN = 6.4, 3.8
 
 

@@ -13,6 +13,7 @@ from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from benchmarking.core.records import REQUEST_RATE, SERVER, Point
+from benchmarking.core.verdicts.launches import COVERS
 from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.scales import number
 
@@ -127,13 +128,13 @@ def provenance(drawn: Sequence[Row]) -> str:
     return SEPARATOR.join(part for part in parts if part)
 
 
-def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
-    """What the intervals mean, or that there are none."""
+def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") -> str:
+    """What the intervals mean, or that there are none. `of` is a ratio that they are of ("the speedup of ")."""
     with_interval = [row for row in drawn if row["low"] is not None]
     if not with_interval:
         return "No intervals: they need at least 3 launches per point."
     some = "" if len(with_interval) == len(drawn) else "; points with fewer than 3 launches have none"
-    return f"{what}: 95 % confidence interval of the median over launches{some}."
+    return f"{what}: 95 % interval of {of}{COVERS['between']}{some}."
 
 
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed")) -> str | None:

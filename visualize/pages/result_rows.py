@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
 from benchmarking.core.text import number, relative_error, visible
+from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
 from visualize.pages.elements import Cell, Heading, Tone, number_cell, point_text, state_cell, text_cell
@@ -88,11 +89,10 @@ def _number(name: str) -> Callable[[Row], Cell]:
 
 
 ITEMS, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
-APART = 1.2
-"""Ratio from which the mean and the median call differ so much that the row says so."""
 RATE_NOTE = (
     "Throughput counts all calls: it is the work of a call over the mean latency, while p50 is the median call. A star "
-    "marks rates whose mean call differs from the median by more than 20 %, because some calls were much slower."
+    f"marks rates whose mean call differs from the median by more than {THROUGHPUT_APART - 1:.0%}, because some calls "
+    "were much slower."
 )
 
 
@@ -101,7 +101,7 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
 
     def cell(row: Row) -> Cell:
         mean_ms = _mean_call_ms(row)
-        if mean_ms is None or row[name] is None or 1 / APART <= mean_ms / row[FIRST] <= APART:
+        if mean_ms is None or row[name] is None or 1 / THROUGHPUT_APART <= mean_ms / row[FIRST] <= THROUGHPUT_APART:
             return number_cell(row[name])
         hint = f"the mean call took {number(mean_ms)} ms, the median call {number(row[FIRST])} ms"
         return Cell(text=f"{number(row[name])}*", hint=hint)
@@ -129,8 +129,7 @@ def interval_of(row: Row) -> Cell:
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
     if low is None or high is None:
         return number_cell(None)
-    hint = "between launches" if row["ci_scope"] == "between" else "within launches only: too few launches"
-    return Cell(text=f"{number(low)} .. {number(high)}", hint=hint)
+    return Cell(text=f"{number(low)} .. {number(high)}", hint=f"covers {COVERS[row['ci_scope']]}")
 
 
 def peak_of(row: Row) -> Cell:

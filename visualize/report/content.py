@@ -54,9 +54,9 @@ MOST_PROFILES = 4
 STATES = get_args(State)
 METHOD = (
     "Each point is measured in several fresh processes (launches), after a warm-up. Latency is the median over "
-    "launches of each launch's median. Its 95 % interval covers the variation between launches and needs at least "
-    "three of them; without an interval, ignore small differences. Peak memory and energy are readings without an "
-    "interval. In a database, session=ID selects everything that one command measured."
+    "launches of each launch's median. Its 95 % interval covers the typical launch, not the next one, and needs at "
+    "least three launches; without an interval, ignore small differences. Peak memory and energy are readings "
+    "without an interval. In a database, session=ID selects everything that one command measured."
 )
 
 

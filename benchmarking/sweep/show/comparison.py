@@ -15,6 +15,7 @@ from benchmarking.core.records import Result, Run, Samples, Status, Validity, ca
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
+from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.core.verdicts.words import verdict_sentence
 from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedups
 from benchmarking.runtimes.support.lookup import default_runtime
@@ -294,7 +295,7 @@ def remarks(comparison: Comparison) -> list[str]:
     if any(entry.is_fastest for entry in entries):
         lines.append("* fastest, or not shown to be slower; invalid results and emulators are never ranked")
     if any(entry.speedup is not None and entry.speedup.scope == "within" for entry in entries):
-        lines.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
+        lines.append(CALLS_NOTE)
     return lines
 
 

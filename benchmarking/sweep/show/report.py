@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.doubts import KINDS, sentence
-from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
+from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
+from benchmarking.measure.speedup import launch_medians_ms
 from benchmarking.workloads.support.families import family_named
 
 MAX_POINTS = 3
@@ -37,7 +39,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
     column = METRICS["latency_p90_ms"]
     if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
         below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
-    below += [*_remarks(run), *left_out(table), *_profile(run)]
+    below += [*_numbers(run), *_remarks(run), *left_out(table), *_profile(run)]
     above, *notes = (wrapped(text, page.text_width) for text in (title, *below))
     return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])
 
@@ -53,9 +55,14 @@ def items_unit(family: Family | None) -> str:
     return "samples/s" if plugin is None else f"{plugin.unit}/s"
 
 
+def _items(run: Run) -> str:
+    """The unit of the run's throughput."""
+    return "calls/s" if run.cell.workload.counts_calls else items_unit(run.cell.workload.family)
+
+
 def _columns(run: Run) -> list[Column[Result]]:
     """All possible columns in reading order: point, latency and throughput, phases, memory."""
-    items = "calls/s" if run.cell.workload.counts_calls else items_unit(run.cell.workload.family)
+    items = _items(run)
     several = any(result.point.concurrency > 1 for result in run.results)
     has_tokens = any("throughput_tokens_per_sec" in result.metrics for result in run.results)
     custom: dict[str, str] = {}
@@ -68,6 +75,7 @@ def _columns(run: Run) -> list[Column[Result]]:
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("latency_median_ms"),
         Column(heading="95 % interval", text=_interval, is_number=True),
+        Column(heading=NEXT, text=lambda result: next_launch_text(_launches(result)), is_number=True, spare=2),
         _metric("latency_p90_ms", spare=4),
         _metric("total_ms", spare=3),
         *([_metric("latency_request_median_ms", "request ms")] if several else []),
@@ -134,6 +142,21 @@ def _verdict(result: Result) -> str:
     return str(result.validity) if any(doubt.severity != "info" for doubt in result.doubts) else ""
 
 
+def _launches(result: Result) -> list[float]:
+    """The median latency of each launch."""
+    return list(launch_medians_ms(result).values())
+
+
+def _numbers(run: Run) -> list[str]:
+    """What the launches say about the next one, and where the throughput does not follow from the median latency."""
+    notes = launch_notes({result.point.label: _launches(result) for result in run.results})
+    for result in run.results:
+        rates = (result.metrics.get(name) for name in ("throughput_samples_per_sec", THROUGHPUT_AT_MEDIAN))
+        if (note := throughput_note(result.point.label, *rates, _items(run))) is not None:
+            notes.append(note)
+    return notes
+
+
 def _remarks(run: Run) -> list[str]:
     """Each failure with its reason, and each kind of doubt with its points, meaning and advice, and with the evidence
     if it makes a result invalid."""
@@ -193,6 +216,6 @@ def _number(metrics: Mapping[str, float], name: str) -> str | None:
 
 
 def _interval(result: Result) -> str | None:
-    """The interval between launches; None with too few launches, where it would only cover the calls within them."""
+    """The interval of the typical launch; None with fewer than three, where it would only cover their calls."""
     low, high = (_number(result.metrics, name) for name in ("latency_ci_low_ms", "latency_ci_high_ms"))
     return None if low is None or high is None or result.ci_scope != "between" else f"{low} .. {high}"

@@ -11,6 +11,7 @@ from benchmarking.core.records import Result, Run, Status, canonical_hash, to_js
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, wrapped
+from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.measure.speedup import Speedup, speedups
 
 
@@ -90,7 +91,7 @@ def remarks(scaling: Scaling) -> list[str]:
     """Explanations of the terms in the table."""
     notes = ["efficiency: speedup as a share of perfect scaling, where twice the threads take half the time"]
     if any(point.speedup is not None and point.speedup.scope == "within" for point in scaling.points):
-        notes.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
+        notes.append(CALLS_NOTE)
     return notes
 
 

@@ -55,6 +55,8 @@ class Side:
     """Number of comparable results of the point; this is the newest."""
     launches: int
     """Launches with a value, in all these results."""
+    launch_values: tuple[float, ...] = ()
+    """Value of each launch of this result."""
     value: float | None
     """Value of the result, in the metric's unit."""
     validity: str | None
@@ -351,6 +353,7 @@ def _side(representative: Representative, details: Details) -> Side:
         value=result.value,
         validity=result.validity,
         doubts=result.doubts,
+        launch_values=tuple(details.values.get(result.result_id, {}).values()),
     )
 
 

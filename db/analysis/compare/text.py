@@ -12,6 +12,7 @@ from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_tex
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
+from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.differing import INSTEAD, in_words
@@ -96,6 +97,8 @@ def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) ->
         *(Column[Finding](heading=heading(name), text=partial(_subject, name), is_key=True) for name in several),
         number_column(heading=f"A {unit}", text=lambda one: optional_number(one.judgement.before)),
         number_column(heading=f"B {unit}", text=lambda one: optional_number(one.judgement.after)),
+        number_column(heading=f"A {NEXT}", text=lambda one: next_launch_text(one.before.launch_values), spare=3),
+        number_column(heading=f"B {NEXT}", text=lambda one: next_launch_text(one.after.launch_values), spare=3),
         number_column(heading="change", text=lambda one: _percent(one.judgement.change)),
         number_column(heading=f"{100 * CONFIDENCE:.0f} % interval", text=_interval),
         number_column(heading="detectable", text=_detectable, spare=1),
@@ -170,6 +173,14 @@ def _notes(comparison: Comparison) -> list[str]:
             "detectable: the smallest change that would be found with a probability of 80%"
         )
     lines += _reasons(findings)
+    lines += launch_notes(
+        {
+            f"{name} {_label(one)}": side.launch_values
+            for one in findings
+            if one.judgement.change is not None
+            for name, side in (("A", one.before), ("B", one.after))
+        }
+    )
     lines += _doubt_notes(findings)
     lines += _result_counts("A", [one.before for one in findings]) + _result_counts(
         "B", [one.after for one in findings]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, PEAK_MEMORY, Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.records import Json, Point
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
+from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import Selection, judged_value
@@ -258,6 +259,7 @@ def _canonical_id(warehouse: Warehouse, series_id: str) -> str | None:
 
 NEWEST_SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", "num_threads")
 STATE_COLUMNS = ("started_at", "run_id", "status", "error", "validity", "doubts")
+INTERVAL_COLUMNS = ("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope")
 RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
 NEWEST_SETTINGS = ("weights", "cpu_list")
 """Further columns that distinguish rows of the same subject."""
@@ -289,7 +291,8 @@ def newest_results(
     """The newest selected result of at most `limit` series, newest first, and the total number of such series.
 
     In each row, `trend` has the values of the series' valid and noisy results up to the newest selected one, oldest
-    first, and `settings` has what distinguishes it from other rows of its model, device, runtime and precision.
+    first, `launch_values` the metric's value in each launch of the result, and `settings` what distinguishes the row
+    from others of its model, device, runtime and precision.
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
@@ -299,18 +302,26 @@ def newest_results(
         *POINT_COLUMNS,
         *STATE_COLUMNS,
         DEFAULT_METRIC,
+        *INTERVAL_COLUMNS,
         *RATES,
         *PEAK_MEMORY,
+        f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
     )
     columns = [*names, f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column]
     sql = NEWEST_RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in newest]]).dicts()
     trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()
     values = {row["series_id"]: row["trend"] for row in trends}
+    launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0
     settings = settings_words(rows, NEWEST_SETTINGS)
     with_trends = [
-        {**row, SETTINGS: words, "trend": values.get(row["series_id"], [])}
+        {
+            **row,
+            SETTINGS: words,
+            "trend": values.get(row["series_id"], []),
+            "launch_values": list(launches.get(row["result_id"], {}).values()),
+        }
         for row, words in zip(rows, settings, strict=True)
     ]
     return with_trends, count

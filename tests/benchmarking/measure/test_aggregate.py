@@ -123,6 +123,12 @@ def test_throughput_is_work_per_wall_time_of_a_launch():
     assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(16 * 40.0)
 
 
+def test_slow_calls_lower_the_throughput_but_not_that_at_the_median_latency():
+    result = summarise("id", POINT, [measured(number, ([10.0] * 49 + [500.0]) * 2) for number in range(3)], [])
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(2 * 1000 / 19.8)
+    assert result.metrics["throughput_at_median"] == pytest.approx(2 * 1000 / 10.0)
+
+
 def test_work_without_tokens_has_no_token_throughput():
     result = summarise("id", POINT, [measured(0, [10, 20, 30], work={"tokens_per_call": None})], [])
     assert result.missing["throughput_tokens_per_sec"].startswith("not_applicable")
@@ -248,7 +254,7 @@ def test_achieved_flops_are_flops_per_median_latency():
 
 def test_every_column_has_a_value_or_a_reason():
     result = summarise("id", POINT, [measured(0, around(100))], [])
-    assert set(METRICS) == (result.metrics.keys() | result.missing.keys())
+    assert {*METRICS, "throughput_at_median"} == (result.metrics.keys() | result.missing.keys())
     assert not result.metrics.keys() & result.missing.keys()
     assert set(summarise("id", POINT, [failed(0)], []).missing) == set(METRICS)
 

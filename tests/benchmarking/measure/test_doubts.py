@@ -68,13 +68,41 @@ def test_more_severe_outliers_than_five_percent_raise_a_doubt(severe, expected):
     """Of 100 samples with one outlier in 20, 12 or more are less likely than 1 %, 11 are not."""
     calls = [100.0 + 0.01 * (7 * i % 13) for i in range(100)]
     for place in range(severe):
-        calls[place * 8 + place % 3] = 300.0 + place
+        calls[place * 8 + place % 3] = 101.0 + place / 100
     assert [kind for kind, _ in kinds(samples(calls))] == expected
 
 
 def test_two_severe_outliers_in_nineteen_samples_raise_no_doubt():
     calls = [100.0 + 0.01 * (7 * i % 13) for i in range(19)]
-    calls[4] = calls[11] = 300.0
+    calls[4] = calls[11] = 110.0
+    assert kinds(samples(calls)) == [("few_samples", "info")]
+
+
+@pytest.mark.parametrize(
+    ("every", "factor", "calls", "expected"),
+    [
+        (50, 50, 120, True),
+        (50, 50, 30, True),
+        (200, 20, 500, True),
+        (10, 2, 60, True),
+        (50, 2, 120, False),
+        (1, 5, 60, False),
+    ],
+)
+def test_slow_calls_that_take_more_than_five_percent_of_the_time_raise_a_doubt(every, factor, calls, expected):
+    """Every 50th call that takes 50 times as long halves the throughput, but is 2 % of the calls."""
+    values = [(100.0 + 0.01 * (7 * i % 13)) * (factor if i % every == 7 % every else 1) for i in range(calls)]
+    found = [one for one in samples(values) if one.kind == "slow_calls"]
+    assert bool(found) is expected
+    slow, total = [value for value in values if value > 150], sum(values)
+    assert all(one.evidence["time_share"] == pytest.approx(1 - 100 * calls / total, abs=0.01) for one in found)
+    assert all(one.evidence["slow_calls"] == len(slow) for one in found)
+
+
+def test_a_single_interrupt_among_few_calls_raises_no_doubt():
+    """A call that takes three times as long is 17 % of the time of ten."""
+    calls = [100.0 + 0.01 * (7 * i % 13) for i in range(10)]
+    calls[3] = 300.0
     assert kinds(samples(calls)) == [("few_samples", "info")]
 
 

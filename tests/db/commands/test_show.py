@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -46,7 +47,8 @@ def test_failures_and_doubts_are_shown_with_what_to_do(show, asked_database):
     head, table, notes = out.strip().split("\n\n")
     assert head.startswith("model bert-base-uncased, ")
     assert sorted(line.split()[-1] for line in table.splitlines()[2:]) == ["failed", "noisy", "ok", "ok", "ok"]
-    error, doubt = notes.split("\ncpu_pressure ")
+    launches, error, doubt = re.split(r"\n(?=bert-base-uncased eager b64|cpu_pressure )", notes)
+    assert launches.endswith("3 launches are too few to predict the next one (--launches 5)")
     assert error == "bert-base-uncased eager b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there"
     assert "close them and measure again" in doubt
 

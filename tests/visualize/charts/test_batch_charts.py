@@ -27,7 +27,7 @@ def test_latency_has_one_line_of_medians_per_sequence_length(make_run, figures, 
 def test_the_band_is_the_measured_interval(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     assert see.band(figure.axes[0], "band 32") == [(1, 7.7, 8.3), (2, 15.7, 16.3), (4, 31.7, 32.3)]
-    assert see.says(figure, "Band or whisker: 95 % confidence interval of the median over launches.")
+    assert see.says(figure, "Band or whisker: 95 % interval of the typical launch.")
 
 
 def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alter):

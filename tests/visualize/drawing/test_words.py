@@ -70,7 +70,7 @@ def test_different_launch_counts_and_dates_are_ranges():
 
 def test_points_without_an_interval_are_mentioned():
     text = words.interval([row(), row(low=None)])
-    assert text.endswith("interval of the median over launches; points with fewer than 3 launches have none.")
+    assert text.endswith("95 % interval of the typical launch; points with fewer than 3 launches have none.")
 
 
 def test_doubts_are_explained_and_info_is_no_doubt():
