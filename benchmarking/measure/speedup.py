@@ -1,13 +1,12 @@
 """Speedup of one runtime over another at the same point, with a confidence interval.
 
-With b the baseline's median latency and o the other's:
-
-    speedup       b / o
     between       with 3 or more common launches: launches with the same number are a round, in which slow drift of the
-                  machine affects both. Interval and verdict are those of every comparison (`core.verdicts.judging`)
-    within        with fewer: from the two medians' own intervals, which mostly cover only the calls within launches.
-                  On a log scale, the distance to either end is the square root of the sum of the squares of the two
-                  distances in that direction (Zou and Donner 2008, "MOVER"):
+                  machine affects both. Speedup (the geometric mean of the rounds' ratios), interval and verdict are
+                  those of every comparison (`core.verdicts.judging`)
+    within        with fewer: the ratio b / o of the baseline's median latency and the other's, with an interval from
+                  the two medians' own, which mostly cover only the calls within launches. On a log scale, the distance
+                  to either end is the square root of the sum of the squares of the two distances in that direction (Zou
+                  and Donner 2008, "MOVER"):
                   ln(b / o) - sqrt(ln(b / b_low)^2 + ln(o_high / o)^2), and + sqrt(ln(b_high / b)^2 + ln(o / o_low)^2)
 
 Worked examples are in the tests.
@@ -32,7 +31,7 @@ FEW_LAUNCHES = f"fewer than {MIN_ROUNDS} launches in common: use --launches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedup:
-    """A ratio of medians: 2 means twice as fast as the baseline."""
+    """A ratio of latencies: 2 means twice as fast as the baseline."""
 
     ratio: float
     low: float | None = None
@@ -62,10 +61,12 @@ def _speedup(baseline: Result, other: Result, judgement: Judgement) -> Speedup |
     base_ms, other_ms = (result.metrics.get("latency_median_ms", 0.0) for result in (baseline, other))
     if base_ms <= 0 or other_ms <= 0:
         return None
-    ratio = base_ms / other_ms
-    if judgement.low is not None and judgement.high is not None:
-        low, high = 1 / (1 + judgement.high), 1 / (1 + judgement.low)
+    if judgement.change is not None and judgement.low is not None and judgement.high is not None:
+        # Of 12 digits, so that ratios that are equal but for rounding are equal.
+        ends = (judgement.change, judgement.high, judgement.low)
+        ratio, low, high = (float(f"{1 / (1 + change):.12g}") for change in ends)
         return Speedup(ratio=ratio, low=low, high=high, scope="between", judgement=judgement)
+    ratio = base_ms / other_ms
     change = 1 / ratio - 1
     unjudged = Judgement(verdict="not judged", reason=FEW_LAUNCHES, before=base_ms, after=other_ms, change=change)
     base, other_ends = _distances(baseline), _distances(other)

@@ -30,7 +30,7 @@ class See:
         """The (x, y) of a line or of marks."""
         artist = cls.artist(axes, label)
         points: Any = artist.get_offsets() if isinstance(artist, PathCollection) else artist.get_xydata()
-        return [(float(x), float(y)) for x, y in points]
+        return [(round(float(x), 12), round(float(y), 12)) for x, y in points]
 
     @classmethod
     def face(cls, axes: Axes, label: str) -> str:

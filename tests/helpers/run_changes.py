@@ -51,6 +51,21 @@ class Alter:
         return replace(run, results=tuple(changed))
 
     @staticmethod
+    def varied(run: Run, each: float = 1.00013) -> Run:
+        """The run with launches that differ by a small factor, as those of a fine clock do."""
+
+        def vary(result: Result) -> Result:
+            return replace(
+                result,
+                samples=tuple(
+                    replace(one, values=tuple(value * each**one.launch for value in one.values))
+                    for one in result.samples
+                ),
+            )
+
+        return Alter.results(run, vary)
+
+    @staticmethod
     def only(run: Run, where: Where) -> Run:
         """The run with the results at some points only."""
         return replace(run, results=tuple(result for result in run.results if where(result.point)))

@@ -16,17 +16,18 @@ from visualize.drawing.rows import (
     POINT_COLUMNS,
     ChartPlugin,
     Row,
-    clear_winner,
     details,
     grouped,
     is_ok,
     trust,
 )
 from visualize.drawing.scales import number
+from visualize.drawing.verdicts import clear_winner
 
 SQL = """
 SELECT {facts},
     CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END AS value,
+    r.latency_median_ms,
     value * r.latency_median_ms / r.latency_ci_high_ms AS low,
     value * r.latency_median_ms / r.latency_ci_low_ms AS high
 FROM {tables}
@@ -44,6 +45,7 @@ class BatchSequenceHeatmap(ChartPlugin):
     title = "Throughput by batch size and sequence length"
     needs = "a model measured at two or more batch sizes and sequence lengths"
     sql = SQL
+    is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, ALIKE):

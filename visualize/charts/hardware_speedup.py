@@ -66,6 +66,7 @@ class HardwareSpeedup(ChartPlugin):
     title = "Speedup by hardware"
     needs = "a model measured at the same point on two devices"
     sql = SQL
+    is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*SUBJECT, *POINT_COLUMNS)):

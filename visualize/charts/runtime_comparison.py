@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 
 from visualize.drawing import words
-from visualize.drawing.configurations import Finding, cut_note, finding, reach
+from visualize.drawing.configurations import Finding, cut_note, finding, reach, speedup
 from visualize.drawing.figure import Block, Element, Figure, Line, NotDrawn, Note, Panel, Rule, State
 from visualize.drawing.marks import mark, spread
 from visualize.drawing.rows import (
@@ -30,7 +30,7 @@ SQL = """
 SELECT {facts}, c.place, c.is_ranked, c.baseline_latency_ms, c.baseline_mode, c.baseline_validity,
     c.latency_median_ms, r.latency_ci_low_ms AS own_low, r.latency_ci_high_ms AS own_high,
     c.speedup_ci_low AS low, c.speedup_ci_high AS high, r.output_error,
-    c.baseline_result_id = r.result_id AS is_baseline, baseline.runtime AS baseline_runtime,
+    c.baseline_result_id, c.baseline_result_id = r.result_id AS is_baseline, baseline.runtime AS baseline_runtime,
     baseline.precision AS baseline_precision
 FROM {tables}
 JOIN runtime_comparison c ON c.result_id = r.result_id
@@ -73,6 +73,7 @@ class RuntimeComparison(ChartPlugin):
     title = "Speedup by runtime"
     needs = f"a model measured at the same points with {BASELINE} and with another runtime or precision"
     sql = SQL
+    is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):
@@ -90,9 +91,24 @@ class RuntimeComparison(ChartPlugin):
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     """One picture for each point that has more than the baseline."""
     for key, rows in grouped(members, (*SUBJECT, *POINT_COLUMNS)):
-        drawn = [row for row in rows if _is_comparable(row)]
+        drawn = [_with_speedup(row, rows) for row in rows if _is_comparable(row)]
         if not all(row["is_baseline"] for row in drawn):
             yield _figure(key, rows, drawn)
+
+
+def _with_speedup(row: Row, rows: Sequence[Row]) -> Row:
+    """The row with its speedup over the baseline and the interval of that, by the judge if both are of one command."""
+    base = next((one for one in rows if one["result_id"] == row["baseline_result_id"]), None)
+    if base is None or base is row:
+        return {**row, "speedup": row["baseline_latency_ms"] / row["latency_median_ms"]}
+    ratio = speedup(_latency(base), _latency(row))
+    return {**row, "speedup": ratio.value, "low": ratio.low, "high": ratio.high}
+
+
+def _latency(row: Row) -> Row:
+    """The row with its latency as the value that is judged."""
+    columns = {"value": "latency_median_ms", "low": "own_low", "high": "own_high"}
+    return drawable({**row, **{name: row[column] for name, column in columns.items()}})
 
 
 def _is_comparable(row: Row) -> bool:
@@ -104,11 +120,6 @@ def _baseline(compared: Sequence[Row]) -> str:
     return f"{compared[0]['baseline_runtime']} at {compared[0]['baseline_precision']}"
 
 
-def _ratio(row: Row) -> float:
-    """The speedup over the baseline, which is the length of the bar, even for unranked results."""
-    return float(row["baseline_latency_ms"] / row["latency_median_ms"])
-
-
 def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     bars, drawn, slower = _bars(drawn)
     height_in = _panel_height_in(bars)
@@ -117,7 +128,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     drawn = [row for _, rows in shown for row in rows]
     left_out = (slower, words.left_out(len(sizes) - len(shown), len(sizes), "batch sizes"))
     highs = [row["high"] for row in drawn if row["is_ranked"]]
-    edge = reach(list(map(_ratio, drawn)), highs)
+    edge = reach([row["speedup"] for row in drawn], highs)
     columns = min(len(shown), COLUMNS)
     x = value_axis(f"Speedup over {_baseline(drawn)}\nhigher is better", [edge], room=ROOM, may_be_log=False)
     ranked = [row for row in drawn if row["is_ranked"]]
@@ -143,7 +154,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
         columns_of_table=("configuration", "point", "speedup", "low", "high", "median ms", "output error", "state"),
         rows=tuple(
             (
-                bars.labels[bars.place(row)], words.point(row), _ratio(row), row["low"], row["high"],
+                bars.labels[bars.place(row)], words.point(row), row["speedup"], row["low"], row["high"],
                 row["latency_median_ms"], row["output_error"], row["validity"],
             )
             for row in drawn
@@ -194,7 +205,7 @@ def _modes(keys: Sequence[Row]) -> list[tuple[str, ...]]:
 def _rank_key(rows: Sequence[Row]) -> tuple[bool, float]:
     """Sort key of a bar: ranked first, then by geometric mean speedup."""
     ranked = [row for row in rows if row["is_ranked"]]
-    ratios = [_ratio(row) for row in ranked or rows]
+    ratios = [row["speedup"] for row in ranked or rows]
     return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
 
 
@@ -202,7 +213,7 @@ def _elements(rows: Sequence[Row], bars: Bars, edge: float) -> Iterator[Element]
     """One bar per row, hollow if doubtful and crossed out if not ranked, with its interval, speedup and error."""
     yield Rule(at=1, along="x", role="baseline")
     for row in sorted(rows, key=bars.place):
-        place, end = bars.place(row), _ratio(row)
+        place, end = bars.place(row), row["speedup"]
         label = bars.labels[place]
         state: State = "invalid" if not row["is_ranked"] else "doubtful" if is_doubtful(row) else "valid"
         yield Block(
@@ -228,7 +239,7 @@ def _remark(row: Row) -> str:
         return ", ".join(filter(None, ("simulated", error)))
     if not row["is_ranked"]:
         return ", ".join(filter(None, ("invalid", error)))
-    factor = "baseline" if row["is_baseline"] else f"{_times(_ratio(row))}\N{MULTIPLICATION SIGN}"
+    factor = "baseline" if row["is_baseline"] else f"{_times(row['speedup'])}\N{MULTIPLICATION SIGN}"
     return ", ".join(filter(None, (factor, error)))
 
 
@@ -273,12 +284,7 @@ def _notes(
 def _finding(ranked: Sequence[Row]) -> Finding | None:
     """The fastest result against the baseline at the smallest batch size."""
     batch = min((row["batch_size"] for row in ranked), default=None)
-    latency = {"value": "latency_median_ms", "low": "own_low", "high": "own_high"}
-    rivals = [
-        drawable({**row, **{name: row[column] for name, column in latency.items()}})
-        for row in ranked
-        if row["batch_size"] == batch
-    ]
+    rivals = [_latency(row) for row in ranked if row["batch_size"] == batch]
     base = next((row for row in rivals if row["is_baseline"]), None)
     best = min(rivals, key=lambda row: float(row["value"]), default=None)
     if base is None or best is None or best is base:

@@ -15,7 +15,6 @@ from visualize.drawing.rows import (
     ChartPlugin,
     Row,
     axis_values,
-    clear_winner,
     details,
     distinct_names,
     grouped,
@@ -23,6 +22,7 @@ from visualize.drawing.rows import (
     trust,
 )
 from visualize.drawing.scales import number
+from visualize.drawing.verdicts import clear_winner
 
 SQL = """
 SELECT {facts}, c.place, c.is_ranked, r.latency_median_ms AS value, r.latency_ci_low_ms AS low,
@@ -50,6 +50,7 @@ class RuntimePrecision(ChartPlugin):
     title = "Latency and error by runtime and precision"
     needs = "a model measured with two runtimes or precisions on the same device"
     sql = SQL
+    is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
         for key, members in grouped(rows, SUBJECT):

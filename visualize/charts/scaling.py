@@ -91,6 +91,7 @@ class Scaling(ChartPlugin):
     title = "Scaling over threads or GPUs"
     needs = "a model measured at one point with two thread counts (--num-threads) or GPU counts (--device D:0,D:1)"
     sql = SQL
+    is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         yield from _figures(THREADS, [row for row in rows if row["num_threads"] is not None])

@@ -15,7 +15,6 @@ from visualize.drawing.marks import Series, configuration_series, mark
 from visualize.drawing.rows import (
     SETUP_COLUMNS,
     Row,
-    best_by_interval,
     details,
     distinct_names,
     grouped,
@@ -23,6 +22,7 @@ from visualize.drawing.rows import (
     trust,
 )
 from visualize.drawing.scales import Axis, number, row_axis
+from visualize.drawing.verdicts import clear_winner, judgements
 
 CONFIGURATION = (
     "device_name",
@@ -49,18 +49,17 @@ class Ratio:
     low: float | None = None
     high: float | None = None
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval excludes 1."""
-        return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
-
 
 def speedup(baseline: Row, row: Row) -> Ratio:
-    """The speedup of `row` over `baseline`, from their latencies `value`, `low` and `high`.
+    """The speedup of `row` over `baseline`, from their latencies: that of the judge for results of one command.
 
-    On a log scale, each half-width of the ratio's interval is the root of the sum of the squares of the two medians'
-    half-widths in that direction (Zou and Donner 2008, "MOVER"), as in the view runtime_comparison.
+    Without rounds to judge, it is the ratio of the medians `value`. On a log scale, each half-width of its interval is
+    then the root of the sum of the squares of the two medians' half-widths in that direction (Zou and Donner 2008,
+    "MOVER"), as in the view runtime_comparison.
     """
+    (judged,) = judgements(row, [baseline])
+    if row is not baseline and judged.change is not None and judged.low is not None and judged.high is not None:
+        return Ratio(value=1 / (1 + judged.change), low=1 / (1 + judged.high), high=1 / (1 + judged.low))
     value = baseline["value"] / row["value"]
     ends = [baseline["low"], baseline["high"], row["low"], row["high"]]
     if row is baseline or not all(ends):
@@ -72,8 +71,8 @@ def speedup(baseline: Row, row: Row) -> Ratio:
 
 
 APART = (
-    "Different commands measured the two sides, and the intervals do not cover changes of the machine in between: "
-    "ignore small differences."
+    "Not judged: different commands measured the two sides, and the intervals do not cover changes of the machine in "
+    "between."
 )
 LEAST_ROUND = 1.1
 """Ratios closer to 1 keep more digits, so they do not read "1"."""
@@ -109,16 +108,20 @@ def finding(
 ) -> Finding | None:
     """The speedup of a named result over a named baseline, as a title.
 
-    None if their intervals overlap, one of the two is doubtful, or neither is the fastest of `rivals`, which include
-    both. If different commands measured the rivals, the title states only the two readings.
+    None if one of the two is doubtful, or neither is faster than all other `rivals`, which include both. If different
+    commands measured the rivals, the title states only the two readings.
     """
     (name, row), (other, base) = best, baseline
-    ratio = speedup(base, row)
-    leader = best_by_interval(rivals, "lower")
-    if not (leader is row or leader is base) or not ratio.is_clear or trust(row) != "valid" or trust(base) != "valid":
+    if trust(row) != "valid" or trust(base) != "valid":
         return None
     if measured_apart(rivals):
-        return Finding(text=f"{name} took {number(row['value'])} ms, {other} {number(base['value'])} ms", note=APART)
+        leader = min(rivals, key=lambda one: float(one["value"]))
+        text = f"{name} took {number(row['value'])} ms, {other} {number(base['value'])} ms"
+        return Finding(text=text, note=APART) if leader is row or leader is base else None
+    winner = clear_winner(rivals, "lower")
+    if winner is not row and winner is not base:
+        return None
+    ratio = speedup(base, row)
     times = f"{ratio.value:.2g}" if abs(math.log(ratio.value)) > math.log(LEAST_ROUND) else f"{ratio.value:.4g}"
     return Finding(text=f"{name} {verb} {times} times as fast as {other}")
 

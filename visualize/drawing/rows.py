@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
-from benchmarking.core.metrics import PEAK_MEMORY, Direction
+from benchmarking.core.metrics import PEAK_MEMORY
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -76,6 +76,8 @@ class ChartPlugin(ABC):
     """Whether it is drawn without being named. Charts of single results are not: they would make too many files."""
     has_metric: bool = False
     """Whether it draws `Selection.metric`."""
+    is_judged: bool = False
+    """Whether it names the best of several results or draws their ratios, which takes the values of their launches."""
     loads: Literal["without", "only", "also"] = "without"
     """Whether it draws load tests, whose levels are not grid points and are not comparable with calls."""
 
@@ -91,7 +93,12 @@ class ChartPlugin(ABC):
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
         """The rows for `draw`: those of the query, with only the intervals that may be drawn."""
         query = self.query(selection)
-        return [drawable(row) for row in warehouse.query(query.sql, query.parameters).dicts()]
+        rows = [drawable(row) for row in warehouse.query(query.sql, query.parameters).dicts()]
+        if not self.is_judged:
+            return rows
+        from visualize.drawing.verdicts import with_launches
+
+        return with_launches(warehouse, rows)
 
     @abstractmethod
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
@@ -244,28 +251,9 @@ def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:
     return "doubtful" if is_doubtful(row) else "valid"
 
 
-def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
-    """`best_by_interval`, if one command measured all rows. Otherwise no title or sentence may name a best row, since
-    intervals do not cover changes of the machine between commands."""
-    return None if measured_apart(rows) else best_by_interval(rows, better)
-
-
 def measured_apart(rows: Sequence[Row]) -> bool:
     """Whether different commands measured the rows, at different times rather than in turns."""
     return len({row["command_id"] for row in rows}) > 1
-
-
-def best_by_interval(rows: Sequence[Row], better: Direction) -> Row | None:
-    """The best row, if it is valid and its interval overlaps no other row's."""
-    if len(rows) < 2 or any(row["low"] is None or row["high"] is None for row in rows):
-        return None
-    best = (max if better == "higher" else min)(rows, key=lambda row: row["value"])
-    others = [row for row in rows if row is not best]
-    if better == "higher":
-        is_apart = all(row["high"] < best["low"] for row in others)
-    else:
-        is_apart = all(row["low"] > best["high"] for row in others)
-    return best if is_apart and trust(best) == "valid" else None
 
 
 def drawable(row: Row) -> Row:

@@ -1,8 +1,9 @@
 """Findings as sentences: the fastest, smallest and most efficient setup, and next steps.
 
-A setup is called the fastest only if its 95 % interval overlaps no other setup's at the same point, and one command
-measured them all, since intervals do not cover changes of the machine between commands. Memory and energy have no
-intervals, so the lowest is named as a reading. Invalid and simulated results never win.
+A setup is called the fastest only if the judge of every comparison calls it faster than each other setup at the same
+point. Setups that different commands measured are described, not judged, since intervals do not cover changes of the
+machine between commands. Memory and energy have no intervals, so the lowest is named as a reading. Invalid and
+simulated results never win.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from benchmarking.core.text import listed, number, visible
 from db.analysis.recommend.options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
-from visualize.drawing.rows import best_by_interval, grouped, measured_apart
+from visualize.drawing.rows import grouped, measured_apart, trust
+from visualize.drawing.verdicts import clear_winner, judgements
 from visualize.report.rows import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
@@ -25,7 +27,7 @@ LEAST_ROUND = 1.01
 """Ratios closer to 1 get one more digit, so they do not read "1"."""
 LEAST_LAUNCHES = 3
 """Minimum launches of an interval."""
-APART = "; different commands measured the setups, so ignore a small lead"
+APART = "; not judged: different commands measured the setups"
 CLOSE = 0.02
 """Relative difference up to which memory and energy readings count as equal, since runs vary as much."""
 
@@ -60,7 +62,7 @@ def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
 
 
 def _fastest(rows: Sequence[Row]) -> Iterable[str]:
-    """One sentence per model and winner, and one per reason without a winner."""
+    """One sentence per model and winner or lowest median, and one per reason without a winner."""
     won: dict[tuple[str, str, bool], list[str]] = {}
     undecided: dict[tuple[str, str], list[str]] = {}
     unranked: Counter[str] = Counter()
@@ -69,7 +71,7 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         if len(ranked) < 2:
             unranked[_why_unranked(members, ranked)] += 1
             continue
-        winner = best_by_interval(ranked, "lower")
+        winner = _named(ranked)
         if winner is None:
             lowest = min(row["value"] for row in ranked)
             undecided.setdefault((model, _why_undecided(ranked)), []).append(
@@ -78,7 +80,7 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         else:
             won.setdefault((model, winner["setup"], measured_apart(ranked)), []).append(_lead(winner, ranked))
     for (model, setup, is_apart), leads in won.items():
-        verb, ending = ("was ahead", APART) if is_apart else ("is the fastest", "")
+        verb, ending = ("has the lowest median", APART) if is_apart else ("is the fastest", "")
         yield visible(f"{model}: {setup} {verb} {_first_few(leads)}{ending}.")
     for (model, reason), points in undecided.items():
         yield visible(f"{model}: undecided at {_first_few(points)}: {reason}.")
@@ -86,12 +88,23 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         yield f"{_count(count, 'point')} cannot be ranked: {reason}."
 
 
+def _named(ranked: Sequence[Row]) -> Row | None:
+    """The fastest of two or more results, or the lowest if different commands measured them; only a valid result with
+    an interval is named."""
+    if not measured_apart(ranked):
+        return clear_winner(ranked, "lower")
+    lowest = min(ranked, key=lambda row: row["value"])
+    is_sound = trust(lowest) == "valid" and all(row["low"] is not None for row in ranked)
+    return lowest if is_sound else None
+
+
 def _lead(winner: Row, ranked: Sequence[Row]) -> str:
-    """ "at batch 1, with 8 ms: 1.9 times as fast as eager (95 % interval 1.8 to 2)" """
+    """ "at batch 1, with 8 ms: 1.9 times as fast as eager (95 % interval 1.8 to 2)"; without judging, the readings."""
     second = min((row for row in ranked if row is not winner), key=lambda row: row["value"])
     ratio = speedup(second, winner)
-    assert ratio.low is not None
-    assert ratio.high is not None
+    if measured_apart(ranked) or ratio.low is None or ratio.high is None:
+        place, values = words.point(winner), [number(row["value"]) for row in (winner, second)]
+        return f"at {place}, with {values[0]} ms, against {values[1]} ms of {second['setup']}"
     digits = 3 if ratio.low > LEAST_ROUND else 4
     value, low, high = (number(one, digits) for one in (ratio.value, ratio.low, ratio.high))
     return (
@@ -122,10 +135,17 @@ def _why_undecided(ranked: Sequence[Row]) -> str:
     if bare:
         names = listed([row["setup"] for row in bare], 2)
         return f"{lowest}, but {names} {_has(bare)} no interval over at least {LEAST_LAUNCHES} launches"
-    near = [row for row in ranked if row is not best and row["low"] <= best["high"]]
-    if near:
-        return f"{lowest}, but its interval overlaps with {listed([row['setup'] for row in near], 2)}"
-    return f"{lowest}, but that result is {best['validity']}"
+    if trust(best) != "valid":
+        return f"{lowest}, but that result is {best['validity']}"
+    others = [row for row in ranked if row is not best]
+    if measured_apart(ranked):
+        return f"{lowest}, but different commands measured the setups"
+    near = [(row, one) for row, one in zip(others, judgements(best, others), strict=True) if one.verdict != "faster"]
+    names = listed([row["setup"] for row, _ in near], 2)
+    if all(one.verdict == "equivalent" for _, one in near):
+        return f"{lowest}, but is equivalent to {names}"
+    reason = next((one.reason for _, one in near if one.reason), None)
+    return f"{lowest}, but is not judged against {names}" + (f" ({reason})" if reason else "")
 
 
 def _lowest(
@@ -225,7 +245,7 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
         ranked = [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
             continue
-        winner = best_by_interval(ranked, "lower")
+        winner = _named(ranked)
         close += winner is None and all(row["low"] is not None for row in ranked)
         apart += winner is not None and measured_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"

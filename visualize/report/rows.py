@@ -26,6 +26,7 @@ from visualize.drawing.rows import (
     drawable,
     grouped,
 )
+from visualize.drawing.verdicts import with_launches
 from visualize.pages.result_rows import COLUMNS
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
     The interval is None unless it covers the spread between launches. Raises UsageError for too many results.
     """
     check_count(len(ids))
-    rows = warehouse.query(RESULTS, {"results": list(ids)}).dicts()
+    rows = with_launches(warehouse, warehouse.query(RESULTS, {"results": list(ids)}).dicts())
     names = _setups(rows)
     return [
         drawable(

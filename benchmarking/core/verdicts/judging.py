@@ -41,7 +41,7 @@ from statistics import fmean
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.student_t import cumulative, quantile
-from benchmarking.core.verdicts.rounds import MIN_ROUNDS, is_proven, why_not_proven
+from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE, is_proven, why_not_proven
 from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter, resolution, why_other_times
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
 
@@ -267,7 +267,22 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
         return replace(judgement, verdict=verdict, is_worse=metric.is_worse(judgement.change), is_decided=is_clear)
     if max(-judgement.low, judgement.high) <= MIN_CHANGE:
         return replace(judgement, verdict="equivalent", is_decided=True)
-    return replace(judgement, reason=SMALL if judgement.q_value <= MAX_Q else WIDE)
+    return replace(judgement, reason=SMALL if judgement.q_value <= MAX_Q else _why_unsure(judgement, pair))
+
+
+def _why_unsure(judgement: Judgement, pair: Pair) -> str:
+    """Why a difference that is not significant gets no verdict: its interval holds no change, or, if it excludes that,
+    there are too few values for the certainty of a verdict."""
+    assert judgement.low is not None
+    assert judgement.high is not None
+    if judgement.low <= 0 <= judgement.high:
+        return WIDE
+    differs = f"differs by {judgement.change:+.1%}, but"
+    if judgement.scope == "in turns":
+        rounds = len(pair.rounds)
+        more = f"{ROUNDS_TO_PROVE} rounds decide" if rounds < ROUNDS_TO_PROVE else "more rounds decide"
+        return f"{differs} {rounds} rounds are too few to be sure of it: {more}"
+    return f"{differs} the sessions of the history vary too much, or are too few, to be sure of it: {AB_HINT}"
 
 
 def _why_not_a_change(judgement: Judgement, pair: Pair) -> str | None:

@@ -12,9 +12,10 @@ ONE_COMMAND = {"session_id": "1" * 8 + "-1111-7111-8111-111111111111"}
 
 
 @pytest.fixture
-def at_128(make_run):
+def at_128(make_run, alter):
     """Runs at batch 1 and 4 of one sequence length: 32 and 128 ms times the slowdown, measured by one command."""
-    return lambda **facts: make_run(**{"batch_sizes": (1, 4), "sequence_lengths": (128,), **ONE_COMMAND, **facts})
+    points = {"batch_sizes": (1, 4), "sequence_lengths": (128,), **ONE_COMMAND}
+    return lambda **facts: alter.varied(make_run(**{**points, **facts}))
 
 
 @pytest.fixture
@@ -79,10 +80,11 @@ def test_at_most_24_configurations_have_a_row_the_fastest_of_each_device_first(a
 
 def test_a_wide_interval_does_not_hide_the_values(at_128, on_card, figures, see, alter):
     wide = alter.metrics(latency_ci_low_ms=0.01, latency_ci_high_ms=2000.0)
+    apart = {"session_id": "2" * 8 + "-1111-7111-8111-111111111111"}
     for chart, runs in {
-        "hardware_speedup": (at_128(slowdown=0.5), alter.results(on_card(slowdown=0.5), wide)),
-        "runtime_comparison": (at_128(), alter.results(at_128(runtime="openvino", slowdown=0.5), wide)),
-        "scaling": (threads(at_128(), 1), threads(alter.results(at_128(slowdown=0.5), wide), 2)),
+        "hardware_speedup": (at_128(slowdown=0.5), alter.results(on_card(slowdown=0.5, **apart), wide)),
+        "runtime_comparison": (at_128(), alter.results(at_128(runtime="openvino", slowdown=0.5, **apart), wide)),
+        "scaling": (threads(at_128(), 1), threads(alter.results(at_128(slowdown=0.5, **apart), wide), 2)),
     }.items():
         (figure,) = figures(chart, *runs)
         limits = figure.axes[0].get_ylim() if chart == "scaling" else figure.axes[0].get_xlim()
@@ -146,7 +148,7 @@ def gpus(run, count, alter):
 
 @pytest.mark.parametrize("commands", ["one command", "two commands", "a comparison in turns"])
 def test_a_title_names_a_winner_only_if_one_command_measured_both_sides(at_128, figures, see, alter, commands):
-    """Two equal sides measured in two sessions differ by 3 % from drift; no chart may name a winner."""
+    """Sides of two sessions may differ by drift alone: their readings are stated, and no chart names a winner."""
     further = {} if commands == "one command" else {"session_id": "2" * 8 + "-1111-7111-8111-111111111111"}
 
     def side(slowdown, **facts):
@@ -155,19 +157,28 @@ def test_a_title_names_a_winner_only_if_one_command_measured_both_sides(at_128, 
         return replace(run, provenance=replace(run.provenance, tags=tags))
 
     sides = {
-        "hardware_speedup": (side(1.0), alter.on_device(side(0.97, device="cuda", **further), "Card", "cuda:0")),
-        "runtime_comparison": (side(1.0), side(0.97, runtime="openvino", **further)),
-        "scaling": (threads(side(1.0), 1), threads(side(0.97, **further), 2)),
+        "hardware_speedup": (side(1.0), alter.on_device(side(0.5, device="cuda", **further), "Card", "cuda:0")),
+        "runtime_comparison": (side(1.0), side(0.5, runtime="openvino", **further)),
+        "scaling": (threads(side(1.0), 1), threads(side(0.5, **further), 2)),
     }
     titles = {chart: see.texts(*figures(chart, *runs)) for chart, runs in sides.items()}
     for title, *rest in titles.values():
         is_apart = commands == "two commands"
         assert title.endswith((" at batch 1", "1 thread", "32 ms"))
-        assert (" 1.031 times as fast as " in title) is not is_apart
-        assert (" took 31 ms, " in title) is any(APART[1:-1] in text for text in rest) is is_apart
+        assert (" 2 times as fast as " in title) is not is_apart
+        assert (" took 16 ms, " in title) is any(APART[1:-1] in text for text in rest) is is_apart
     (figure,) = figures("runtime_precision", *sides["runtime_comparison"])
     stars = [text.get_text() for text in figure.axes[0].texts if "\N{BLACK STAR}" in text.get_text()]
     assert len(stars) == (0 if commands == "two commands" else 1)
+
+
+def test_a_lead_that_three_rounds_cannot_prove_is_in_no_title(at_128, figures, see):
+    """A recurring disturbance can look like 20 % in three rounds, as `benchhouse compare` says of them."""
+    (figure,) = figures("runtime_comparison", at_128(), at_128(runtime="openvino", slowdown=0.8))
+    assert see.texts(figure)[0] == "Speedup by runtime: bert-base-uncased"
+    many = {"launches": 10}
+    (figure,) = figures("runtime_comparison", at_128(**many), at_128(runtime="openvino", slowdown=0.8, **many))
+    assert see.texts(figure)[0].startswith("bert-base-uncased: openvino is 1.2 times as fast as eager")
 
 
 def test_gpus_are_counted_from_the_device_selector(at_128, figures, see, alter):

@@ -23,6 +23,7 @@ from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
 from tests.helpers.records import make_run
+from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
 from visualize.pages import parameters
 from visualize.pages.public_copy import public_copy
@@ -263,7 +264,7 @@ def test_the_hardware_chart_names_a_winner_only_if_intervals_of_one_command_supp
     with Warehouse.open(tmp_path / "two.duckdb") as warehouse:
         for factor, runtime, command in zip((1, 2), ("eager", "onnxruntime"), commands, strict=True):
             facts = {"session_id": f"{command * 8}-1111-7111-8111-111111111111", "launches": launches, "iterations": 4}
-            warehouse.ingest(make_run(runtime=runtime, slowdown=factor, **facts))
+            warehouse.ingest(Alter.varied(make_run(runtime=runtime, slowdown=factor, **facts)))
     snapshots = Snapshots(tmp_path / "two.duckdb")
     with snapshots.reading() as two:
         assert page_of(two, "hardware", point="b1 s32").chart.title.startswith(title)

@@ -120,7 +120,7 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
         point=point,
         baselines=tuple(names),
         baseline=baseline,
-        chart=_chart(shown, names, baseline),
+        chart=_chart(data, shown, names, baseline),
         grid=_grid(data, shown, names, baseline),
         rate_note=RATE_NOTE if any(map(has_star, _results(data, shown))) else None,
         choices=_choices(models, model, points, point),
@@ -150,7 +150,7 @@ def _settings(row: Row) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(found.items()) if value is not None)
 
 
-def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
+def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
     timed = [(name, row) for name, row in zip(names, rows, strict=True) if row["latency_median_ms"] is not None]
     if not timed:
         return None  # imports may state a throughput or a score alone
@@ -170,7 +170,7 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
                    may_be_log=False)  # fmt: skip
     doubtful = words.doubts([row for _, row in shown])
     figure = Figure(
-        title=_finding(rows, names, baseline),
+        title=_finding(data, rows, names, baseline),
         notes=(
             "The newest valid result of each setup, fastest first. Simulated devices come last and never win.",
             *([doubtful] if doubtful else []),
@@ -183,15 +183,16 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
     return vega.chart(figure)
 
 
-def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
-    """The fastest setup, if intervals support it."""
+def _finding(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
+    """The fastest setup, if the judge names one."""
     from visualize.drawing.configurations import speedup
-    from visualize.drawing.rows import clear_winner, drawable
+    from visualize.drawing.rows import drawable
+    from visualize.drawing.verdicts import clear_winner, with_launches
 
     latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
     real = {
         name: drawable({**row, **{key: row[column] for key, column in latency.items()}})
-        for name, row in zip(names, rows, strict=True)
+        for name, row in zip(names, with_launches(data.warehouse, rows), strict=True)
         if not row["simulated"] and row["latency_median_ms"] is not None
     }
     best = clear_winner(list(real.values()), "lower")

@@ -33,9 +33,11 @@ def eager(make_run):
 
 @pytest.fixture
 def faster(make_run):
-    """Half of that, with an error."""
+    """Medians of 4 and 8 ms, with an error."""
     run = make_run(batch_sizes=(1,), runtime="onnxruntime", slowdown=0.5)
-    return changed(changed(run, 0, metrics={"output_error": 2e-7}), 1, metrics={"latency_median_ms": 8.0})
+    samples = tuple(dataclasses.replace(one, values=(8.0,)) for one in run.results[1].samples)
+    run = changed(run, 1, metrics={"latency_median_ms": 8.0}, samples=samples)
+    return changed(run, 0, metrics={"output_error": 2e-7})
 
 
 def test_speedups_are_relative_to_eager_in_any_order(eager, faster):

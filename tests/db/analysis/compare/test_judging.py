@@ -297,3 +297,15 @@ def test_further_looks_find_what_five_rounds_do_not():
 def test_a_quiet_history_finds_five_percent_and_can_say_equivalent():
     assert replay_history(HISTORY_CASES["sessions 0.5 %"], pairs=300, seed=12, change=0.05).changed > 0.8
     assert replay_history(HISTORY_CASES["sessions equal"], pairs=300, seed=13, launch_sd=0.005).equivalent > 0.9
+
+
+def test_a_difference_that_few_rounds_cannot_prove_names_the_rounds_not_the_interval():
+    """+20.7 to +45.8 % is no wide interval around no change: three rounds are too few for the certainty of a verdict."""
+    (few,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 13.6), (9.9, 13.9)))], LATENCY)
+    assert few.verdict == "not judged"
+    assert few.low > 0.1
+    assert few.reason.startswith("differs by +35.3%, but ")
+    assert "3 rounds" in few.reason
+    assert few.reason.endswith("8 rounds decide")
+    (wide,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 9.0), (9.9, 13.9)))], LATENCY)
+    assert "too wide" in wide.reason

@@ -1,0 +1,66 @@
+"""Which of several results is the best, by the judge of every comparison (`core.verdicts`).
+
+Results of one command ran in turns: launches with the same number are a round, and the rounds are judged. Results of
+different commands are described and never judged here, since no interval of a result covers what the machine did
+meanwhile; `benchhouse compare` judges them by the history of their series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Direction
+from benchmarking.core.verdicts.judging import Pair, judge
+from benchmarking.core.verdicts.words import Judgement
+from db.analysis.compare.stored_results import launch_values
+from visualize.drawing.rows import Row, measured_apart, trust
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+LAUNCHES = "launch_medians_ms"
+"""Key of a row: number of a launch -> its median latency in ms."""
+JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughput_samples_per_sec"}
+"""Better direction of the rows' values -> the metric whose words are used."""
+
+
+def with_launches(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with the medians of its launches."""
+    found = launch_values(warehouse, sorted({row["result_id"] for row in rows}), METRICS[DEFAULT_METRIC])
+    return [{**row, LAUNCHES: found.get(row["result_id"], {})} for row in rows]
+
+
+def judgements(rival: Row, others: Sequence[Row], better: Direction = "lower") -> tuple[Judgement, ...]:
+    """The judgements of a row against each other row, as one comparison; "faster" if the row is faster than that one.
+
+    `value` of the rows is their median latency, or with "higher" a throughput, which is inversely proportional to it.
+    """
+    return judge([Pair(rounds=_rounds(other, rival, better)) for other in others], METRICS[JUDGED[better]])
+
+
+def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
+    """The row that is faster than each other one by the judge, and valid; None without one."""
+    if len(rows) < 2:
+        return None
+    best = (max if better == "higher" else min)(rows, key=lambda row: row["value"])
+    if trust(best) != "valid":
+        return None
+    found = judgements(best, [row for row in rows if row is not best], better)
+    return best if all(one.verdict == "faster" for one in found) else None
+
+
+def _rounds(before: Row, after: Row, better: Direction) -> tuple[tuple[float, float], ...]:
+    """The values of both rows in each round; none for rows of different commands."""
+    if measured_apart((before, after)):
+        return ()
+    sides = [_values(row, better) for row in (before, after)]
+    return tuple((sides[0][number], sides[1][number]) for number in sorted(sides[0].keys() & sides[1].keys()))
+
+
+def _values(row: Row, better: Direction) -> dict[int, float]:
+    """The row's value in each launch."""
+    launches = {number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0}
+    if better == "lower":
+        return launches
+    return {number: row["value"] * row["latency_median_ms"] / value for number, value in launches.items()}
