@@ -89,6 +89,50 @@ def run_by_run(noise: str, histories: int) -> tuple[float, float]:
     return suspected / histories, confirmed / histories
 
 
+def correlated(rng: np.random.Generator) -> Floats:
+    """An AR(.9) process of 2 %."""
+    walk = np.zeros(3 * SHAPED)
+    for place, shock in enumerate(rng.normal(0, 0.02 * 0.19**0.5, len(walk) - 1)):
+        walk[place + 1] = 0.9 * walk[place] + shock
+    return walk[-SHAPED:]
+
+
+def steady(sd: float) -> Callable[[np.random.Generator], Floats]:
+    return lambda rng: rng.normal(0, sd, SHAPED)
+
+
+def _steps(size: float, *places: int) -> Floats:
+    """The sum of steps of one size."""
+    return size * sum((np.arange(SHAPED) >= place).astype(float) for place in places)
+
+
+SHAPED = 80
+LEAK = 0.002 * np.arange(SHAPED)
+SHAPES: dict[str, tuple[Callable[[np.random.Generator], Floats], tuple[int, ...]]] = {
+    "AR(.9), 2 %": (correlated, ()),
+    "leak of 0.2 % a run, sd 1 %": (lambda rng: steady(0.01)(rng) + LEAK, ()),
+    "the same, and a step of 10 %": (lambda rng: steady(0.01)(rng) + LEAK + _steps(0.1, 40), (40,)),
+    "the same, and a step of 5 %": (lambda rng: steady(0.01)(rng) + LEAK + _steps(0.05, 40), (40,)),
+    "four steps of 5 %, sd 1 %": (lambda rng: steady(0.01)(rng) + _steps(0.05, 16, 32, 48, 64), (16, 32, 48, 64)),
+    "step of 5 %, sd 2 %": (lambda rng: steady(0.02)(rng) + _steps(0.05, 40), (40,)),
+    "step of 10 % in AR(.9), 2 %": (lambda rng: correlated(rng) + _steps(0.1, 40), (40,)),
+}
+"""Histories in logarithms, and where their true steps are."""
+
+
+def shaped(
+    history: Callable[[np.random.Generator], Floats], steps: tuple[int, ...], histories: int
+) -> tuple[float, float | None]:
+    """False changes a history, and the share of the true steps that is found; None without steps."""
+    rng = np.random.default_rng([SEED, 5])
+    wrong = right = 0
+    for _ in range(histories):
+        found = own(np.exp(history(rng)))
+        wrong += sum(all(abs(place - step) > OFF for step in steps) for place in found)
+        right += sum(any(abs(place - step) <= OFF for place in found) for step in steps)
+    return wrong / histories, right / histories / len(steps) if steps else None
+
+
 def _apart(places: Iterable[int]) -> int:
     """Places further from the one before than a change may shift."""
     ordered = sorted(set(places))
@@ -136,6 +180,10 @@ def main() -> int:
     )
     replayed = ((noise, [f"{rate:.2f}" for rate in run_by_run(noise, arguments.replays)]) for noise in NOISES)
     table(f"{NAME}, asked after each of {RUNS} runs: places a history", ("ever suspected", "ever confirmed"), replayed)
+    print("\nHistories of 80 runs: false changes, and true steps found within five runs of their place\n")
+    for name, (history, steps) in SHAPES.items():
+        wrong, right = shaped(history, steps, arguments.histories // 20)
+        print(f"| {name} | {wrong:.2f} | {'' if right is None else f'{right:.0%}'} |", flush=True)
     started = time.perf_counter()
     rng = np.random.default_rng(SEED)
     for _ in range(200):

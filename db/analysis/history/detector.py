@@ -6,6 +6,10 @@ statistic has the exponent 2, which makes it the sum of squares between the two 
 computed in linear time. Additions prevent false alarms on histories without a change:
 
 - values are clipped to their neighbourhood, so that single outliers neither create nor hide a change;
+- values that resemble their neighbours count as fewer: with the correlation r of neighbouring residuals, the error of
+  the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
+- steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
+  gradually is a trend (`core.verdicts.trends`), and no run of it is to blame;
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - it is suspected until the next run confirms it.
 
@@ -14,6 +18,7 @@ It works on the logarithms of the values, so a change is a ratio. Pure: equal va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -29,13 +34,21 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 NAME = "split-merge-t"
-VERSION = "1"
+VERSION = "2"
 """Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
 SD_OF_RESIDUALS = 1.815
 """Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
 three digits. (1.4826 would be for residuals from a fixed median; here every seventh residual is 0.)"""
+LEAST_FOR_CORRELATION = 10
+MOST_CORRELATION = 0.99
+PARAMETERS_OF_A_RAMP = 4
+"""Two levels, the first run and the last. Each step has its place and its level."""
+GAIN_OF_A_STEP = 10.0
+"""Twice the logarithm of the likelihood, beyond the criterion's penalty, that a step beside a ramp has to gain."""
+MOST_ENDS = 40
+"""Places that are tried for either end of a ramp."""
 State = Literal["suspected", "confirmed"]
 
 
@@ -63,6 +76,8 @@ class Parameters:
     """Minimum change of the median, as a fraction."""
     superiority: float = 0.9
     """Minimum probability that a value of the higher side exceeds one of the lower side."""
+    ramp: int = 6
+    """Minimum runs that a ramp takes; a shorter one is a step."""
     shift: int = 2
     """Points by which a change may move after a new run and still be the same change."""
 
@@ -162,7 +177,7 @@ def _detected_sides(logs: Floats, parameters: Parameters) -> dict[_Sides, float]
     candidates = sorted(
         {index for start, end in _windows(len(logs), parameters) for index in _split(clipped, start, end, parameters)}
     )
-    return _merge(logs, clipped, candidates, parameters)
+    return _without_ramps(clipped, _merge(logs, clipped, candidates, parameters), parameters)
 
 
 def _windows(count: int, parameters: Parameters) -> Iterator[tuple[int, int]]:
@@ -232,7 +247,7 @@ def _segments(candidates: list[int], count: int, parameters: Parameters) -> Iter
 
 def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) -> tuple[bool, float]:
     """Whether the candidate fails, and its p-value; a larger one is weaker."""
-    p_value = _p_value(clipped[sides.start : sides.at], clipped[sides.at : sides.end])
+    p_value = _p_value(clipped[sides.start : sides.at], clipped[sides.at : sides.end], are_neighbours_alike=True)
     before, after = sides.near(logs, parameters)
     fails = (
         p_value > parameters.p_value
@@ -243,15 +258,94 @@ def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) 
     return bool(fails), p_value
 
 
-def _p_value(before: Floats, after: Floats) -> float:
-    """Of Student's t test with a common variance, since a side may have only two points."""
+def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = False) -> float:
+    """Of Student's t test with a common variance, since a side may have only two points. Optionally, the correlation of
+    neighbouring values counts."""
     n, m = len(before), len(after)
     difference = float(after.mean() - before.mean())
-    squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
+    residuals = np.concatenate((before - before.mean(), after - after.mean()))
+    squares = float(residuals @ residuals)
     if squares == 0:
         return 1.0 if difference == 0 else 0.0
-    t = difference / (squares / (n + m - 2) * (1 / n + 1 / m)) ** 0.5
-    return 2 * cumulative(-abs(t), n + m - 2)
+    inflation = _inflation(residuals, squares) if are_neighbours_alike else 1.0
+    degrees = max(1.0, (n + m) / inflation - 2)
+    t = difference / (squares / (n + m - 2) * (1 / n + 1 / m) * inflation) ** 0.5
+    return 2 * cumulative(-abs(t), degrees)
+
+
+def _inflation(residuals: Floats, squares: float) -> float:
+    """(1 + r) / (1 - r) for the correlation r of neighbouring residuals, corrected for its bias in short series and
+    reduced by one standard error, so that independent values hardly ever count as correlated."""
+    count = len(residuals)
+    if count < LEAST_FOR_CORRELATION:
+        return 1.0
+    correlation = float(residuals[1:] @ residuals[:-1]) / squares
+    correlation = (correlation + 2 / count) / (1 - 4 / count) - 1 / math.sqrt(count)
+    correlation = min(MOST_CORRELATION, max(0.0, correlation))
+    return (1 + correlation) / (1 - correlation)
+
+
+def _without_ramps(clipped: Floats, found: dict[_Sides, float], parameters: Parameters) -> dict[_Sides, float]:
+    """The changes without neighbours of one direction that a ramp explains better than their steps: of several such
+    groups the longest goes first."""
+    kept = sorted(found, key=lambda sides: sides.at)
+    bounds = [0, *(sides.at for sides in kept), len(clipped)]
+    levels = [float(clipped[start:end].mean()) for start, end in pairwise(bounds)]
+    rises = [after > before for before, after in pairwise(levels)]
+    for length in range(len(kept), 0, -1):
+        for first in range(len(kept) - length + 1):
+            group = slice(first, first + length)
+            if len(set(rises[group])) > 1:
+                continue
+            start = max(bounds[first], bounds[first + 1] - parameters.window)
+            end = min(bounds[first + length + 1], bounds[first + length] + parameters.window)
+            steps = [at - start for at in bounds[first + 1 : first + length + 1]]
+            invented = _invented_steps(clipped[start:end], steps, parameters.ramp)
+            if invented:
+                dropped = [kept[first + place] for place in invented]
+                rest = {sides: found[sides] for sides in kept if sides not in dropped}
+                return _without_ramps(clipped, rest, parameters)
+    return {sides: found[sides] for sides in kept}
+
+
+def _invented_steps(values: Floats, steps: Sequence[int], shortest: int) -> list[int]:
+    """The places in `steps` of those that a ramp between two levels makes superfluous: none, all, or all but one if a
+    step remains beside the ramp."""
+    count = len(values)
+    if count < 2 * shortest:
+        return []
+    bonus = float(np.log(count))
+    by_steps = sum(float(((side - side.mean()) ** 2).sum()) for side in np.split(values, steps))
+    by_ramp = _left_by_ramp(values, shortest)
+    least = 1e-9 * float(((values - values.mean()) ** 2).sum())
+    penalty = (2 * len(steps) + 1 - PARAMETERS_OF_A_RAMP) * bonus
+    if count * np.log((by_steps + least) / (by_ramp + least)) + penalty <= 0:
+        return []
+    by_both = [_left_by_ramp(values, shortest, step) for step in steps]
+    best = int(np.argmin(by_both))
+    gain = count * np.log((by_ramp + least) / (by_both[best] + least))
+    remains = gain > 2 * bonus + GAIN_OF_A_STEP
+    return [place for place in range(len(steps)) if not (remains and place == best)]
+
+
+def _left_by_ramp(values: Floats, shortest: int, step: int | None = None) -> float:
+    """The sum of squares that the best ramp leaves, optionally beside a step at a place."""
+    count = len(values)
+    grid = np.unique(np.linspace(0, count, min(count, MOST_ENDS) + 1).round())
+    starts, ends = (each.ravel() for each in np.meshgrid(grid, grid, indexing="ij"))
+    is_long = ends - starts >= shortest
+    starts, ends = starts[is_long, None], ends[is_long, None]
+    ramps = np.clip((np.arange(count) + 0.5 - starts) / (ends - starts), 0.0, 1.0)
+    ramps -= ramps.mean(axis=1, keepdims=True)
+    centred = values - values.mean()
+    if step is not None:
+        direction = (np.arange(count) >= step) - (count - step) / count
+        direction /= np.sqrt(direction @ direction)
+        centred = centred - (centred @ direction) * direction
+        ramps -= np.outer(ramps @ direction, direction)
+    explained = (ramps @ centred) ** 2 / np.maximum((ramps**2).sum(axis=1), 1e-12)
+    left: float = float(centred @ centred) - float(explained.max())
+    return max(left, 0.0)
 
 
 def _state(at: int, earlier: dict[_Sides, float], parameters: Parameters) -> State:

@@ -16,6 +16,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.records import Json, Point
+from benchmarking.core.verdicts.trends import Trend, find_trend
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
@@ -92,6 +93,8 @@ class History:
     """The selected points, oldest first."""
     change_points: tuple[ChangePoint, ...]
     """The changes whose first changed result is selected, oldest first."""
+    trend: Trend | None
+    """The slow movement of the newest runs, if there is one."""
     left_out: int
     """Number of selected results that failed, are invalid or throttled, or have no value above 0."""
 
@@ -132,7 +135,8 @@ def _points(
 def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], parameters: Parameters) -> History:
     selected = [result["is_selected"] for result in rows]
     points = [_point(result) for result in rows]
-    changes = detect([point.value for point in points], parameters)
+    values = [point.value for point in points]
+    changes = detect(values, parameters)
     return History(
         series_id=row["series_id"],
         subject={name: row[name] for name in (*SUBJECTS, SETTINGS)},
@@ -143,6 +147,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
             for change in changes
             if selected[change.index]
         ),
+        trend=find_trend(values) if selected and selected[-1] else None,
         left_out=row["results"] - row["fit"],
     )
 

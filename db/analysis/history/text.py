@@ -75,7 +75,14 @@ def _row(history: History, several: Sequence[str], bars: str, width: int) -> tup
 def _changes(history: History) -> str:
     changes = history.change_points
     more = f"; {len(changes) - MAX_CHANGES} earlier" if len(changes) > MAX_CHANGES else ""
-    return "; ".join(map(change_text, reversed(changes[-MAX_CHANGES:]))) + more
+    texts = [*_trend(history), *map(change_text, reversed(changes[-MAX_CHANGES:]))]
+    return "; ".join(texts) + more
+
+
+def _trend(history: History) -> list[str]:
+    """ "trend +0.20% a run over 60 runs" """
+    trend = history.trend
+    return [] if trend is None else [f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"]
 
 
 def change_text(change_point: ChangePoint) -> str:
@@ -98,6 +105,8 @@ def _notes(histories: Sequence[History]) -> list[str]:
         lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is the first changed run's")
     if any(change.state == "suspected" for change in changes):
         lines.append(SUSPECTED)
+    if any(history.trend is not None for history in histories):
+        lines.append("trend: the newest runs move slowly and steadily, so no single run or commit is to blame")
     if left_out:
         lines.append(f"left out: {excluded_results_text(left_out)}")
     return lines

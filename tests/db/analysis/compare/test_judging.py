@@ -300,7 +300,7 @@ def test_a_quiet_history_finds_five_percent_and_can_say_equivalent():
 
 
 def test_a_difference_that_few_rounds_cannot_prove_names_the_rounds_not_the_interval():
-    """+20.7 to +45.8 % is no wide interval around no change: three rounds are too few for the certainty of a verdict."""
+    """+20.7 to +45.8 % is no wide interval around no change: three rounds are too few for a verdict."""
     (few,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 13.6), (9.9, 13.9)))], LATENCY)
     assert few.verdict == "not judged"
     assert few.low > 0.1
