@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Direction
 from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.core.verdicts.words import Judgement
-from db.analysis.compare.stored_results import launch_values
 from visualize.drawing.rows import Row, measured_apart, trust
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughpu
 
 def with_launches(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
     """The rows, each with the medians of its launches."""
+    from db.analysis.compare.stored_results import launch_values
+
     found = launch_values(warehouse, sorted({row["result_id"] for row in rows}), METRICS[DEFAULT_METRIC])
     return [{**row, LAUNCHES: found.get(row["result_id"], {})} for row in rows]
 

@@ -13,9 +13,11 @@ The score of a series: the level is the one of four predictors that has predicte
 ahead (mean; median; and exponential smoothing, where nights resemble their neighbours), with an addition for the
 weekday or the hour if that has improved the prediction. Mean and median are taken over all nights, which keeps the
 order of the nights irrelevant; smoothing uses the nights before. The variation of a series is that of its other nights,
-shrunk towards that of all series (an empirical Bayes prior: Smyth 2004), since twenty nights alone tell little. A night
-counts by itself and, to find smaller changes, together with the one and the two before it. A series with a trend
-(`verdicts.trends`) is predicted by its line.
+shrunk towards that of all series (an empirical Bayes prior: Smyth 2004), since twenty nights alone tell little. If
+noisy nights follow noisy nights, it is that of the nights before, of which recent ones count more: the first night of a
+noisy week then stands out as much as those of earlier noisy weeks did. A night counts by itself and, to find smaller
+changes, together with the one and the two before it. A series with a trend (`verdicts.trends`) is predicted by its
+line.
 """
 
 from __future__ import annotations
@@ -53,6 +55,13 @@ FIRST = 4
 """Nights before the first one that is predicted, when predictors are compared."""
 HOURS_ALIKE = 4.0
 """Hours of the day this far apart tell nothing about each other."""
+LEAST_PAIRS = 10
+NOISY_TIMES = 3.0
+"""Standard errors of the correlation of neighbouring nights' sizes from which series have noisy times."""
+RECENT = 0.8
+"""Factor by which a night counts less than the one after it, where series have noisy times."""
+RECENT_PRIOR = 1.0
+"""Weight of the variation of all series there, in nights."""
 MOST_PRIOR = 100.0
 """Maximum weight of the variation of all series, in nights."""
 LEAST_SERIES = 5
@@ -201,13 +210,16 @@ def _scores(
     name, ahead, levels = _best_predictor(values, times)
     count = values.shape[1]
     scores, scales = [], []
+    is_changing = False
     for nights in together:
         deviations = np.full_like(values, np.nan)
         if count > nights:
             latest = _together(values, nights)
             expected = ahead[:, : count - nights + 1] if name in SMOOTHING_NAMES else _together(levels, nights)
             deviations[:, nights - 1 :] = latest - expected
-        scale = _scale(deviations, is_symmetric=name not in SMOOTHING_NAMES)
+        if nights == 1:
+            is_changing = _has_noisy_times(deviations[:, :-1])
+        scale = _recent_scale(deviations) if is_changing else _scale(deviations, name not in SMOOTHING_NAMES)
         scores.append(deviations / scale)
         scales.append(scale[:, -1])
     return name, _without_newest(values, levels, name), scores, scales[0]
@@ -333,7 +345,7 @@ def _error(values: Floats, ahead: Floats) -> float:
     return float(np.log(means + LEAST_SCALE / 10).mean())
 
 
-def _scale(deviations: Floats, *, is_symmetric: bool) -> Floats:
+def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
     """The standard deviation of each series' other nights for each night, shrunk towards that of all series; the newest
     night counts among the others only if the levels do not depend on the order of the nights."""
     import numpy as np
@@ -351,6 +363,47 @@ def _scale(deviations: Floats, *, is_symmetric: bool) -> Floats:
     variances = (weight * typical + others) / np.maximum(weight + counts, 1)
     scale: Floats = np.sqrt(np.maximum(variances, LEAST_SCALE**2))
     return scale
+
+
+def _has_noisy_times(deviations: Floats) -> bool:
+    """Whether noisy nights of a series follow noisy nights: the correlation of neighbouring nights' ranks by size, over
+    all series, is above 0 beyond chance."""
+    import numpy as np
+
+    sizes = np.abs(deviations)
+    known = ~np.isnan(sizes)
+    ranks = np.sign(sizes[:, :, None] - sizes[:, None, :])  # equal sizes share their rank
+    ranks = np.where(known, np.nansum(ranks, axis=2), 0.0)
+    products = ranks[:, 1:] * ranks[:, :-1]
+    pairs = int((products != 0).sum())
+    if pairs < LEAST_PAIRS:
+        return False
+    # Independent sizes correlate by -1 / n on average.
+    products += np.where(products != 0, (ranks**2).mean(axis=1, keepdims=True) / known.sum(axis=1, keepdims=True), 0.0)
+    by_night = products.sum(axis=0)  # series share their nights, so nights are what is independent
+    errors = (math.sqrt(float((products**2).sum())), float(by_night.std(ddof=1)) * math.sqrt(by_night.size))
+    return float(by_night.sum()) > NOISY_TIMES * max(errors)
+
+
+def _recent_scale(deviations: Floats) -> Floats:
+    """The standard deviation of each series on each night from the nights before it, of which recent ones count more,
+    shrunk towards that of all series."""
+    import numpy as np
+
+    squares = np.where(np.isnan(deviations), np.nan, deviations**2)
+    typical = float(
+        np.nanmedian(np.nanmean(np.where(np.isnan(squares).all(axis=1, keepdims=True), 0.0, squares), axis=1))
+    )
+    weights, totals = np.full(len(squares), RECENT_PRIOR), np.full(len(squares), RECENT_PRIOR * typical)
+    scale = np.empty_like(squares)
+    for night in range(squares.shape[1]):
+        scale[:, night] = totals / weights
+        known = ~np.isnan(squares[:, night])
+        weights = np.where(known, RECENT * (weights - RECENT_PRIOR) + 1, weights - RECENT_PRIOR) + RECENT_PRIOR
+        prior = RECENT_PRIOR * typical
+        totals = np.where(known, RECENT * (totals - prior) + np.nan_to_num(squares[:, night]), totals - prior) + prior
+    found: Floats = np.sqrt(np.maximum(scale, LEAST_SCALE**2))
+    return found
 
 
 def _prior(variances: Floats, degrees: Floats) -> tuple[float, float]:
