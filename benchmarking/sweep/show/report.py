@@ -151,8 +151,8 @@ def _numbers(run: Run) -> list[str]:
     """What the launches say about the next one, and where the throughput does not follow from the median latency."""
     notes = launch_notes({result.point.label: _launches(result) for result in run.results})
     for result in run.results:
-        rates = (result.metrics.get(name) for name in ("throughput_samples_per_sec", THROUGHPUT_AT_MEDIAN))
-        if (note := throughput_note(result.point.label, *rates, _items(run))) is not None:
+        per_sec, at_median = map(result.metrics.get, ("throughput_samples_per_sec", THROUGHPUT_AT_MEDIAN))
+        if (note := throughput_note(result.point.label, per_sec, at_median, _items(run))) is not None:
             notes.append(note)
     return notes
 
