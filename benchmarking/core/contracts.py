@@ -325,6 +325,8 @@ class Runtime(ABC):
     needs_no_torch: bool = False
     """Whether it drives devices itself, so that its process needs no torch. GPUs are then opened with
     `DeviceKind.watch`, and its calls wait for the device themselves."""
+    loads_quantized: bool = False
+    """Whether it loads checkpoints whose weights are quantized, as they are (`quantized_weights`)."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions affect its results; `--list-runtimes` shows the installed ones."""
     declared_options: tuple[Option, ...] = ()

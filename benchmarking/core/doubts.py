@@ -337,6 +337,13 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "request the precision that it computes in",
     ),
     (
+        "dequantized",
+        "info",
+        "the quantized weights were converted to floating point when they were loaded, so calls compute and occupy "
+        "memory as those of an unquantized model",
+        "measure on a device with kernels for this kind of quantization, or in an engine",
+    ),
+    (
         "simulator",
         "info",
         "an emulator ran in place of the device",

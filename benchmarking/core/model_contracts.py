@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import FamilyOperation
+from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Family, Json, Point, Readings, Scalar, Workload
 
 if TYPE_CHECKING:
@@ -208,6 +209,13 @@ class WorkloadFamily(ABC):
 
         Raises BenchhouseError for weights of another model.
         """
+
+    def load_quantized(
+        self, workload: Workload, *, dtype: Any, attention: str | None, device: str | None
+    ) -> tuple[Any, tuple[str, ...]]:
+        """As `load`, for a checkpoint whose weights are quantized; on `device` if that is given, since their layout
+        depends on it. Raises UnsupportedError for a family that has no such checkpoints."""
+        raise UnsupportedError(f"{workload.model_id} is quantized, which family {self.name} does not support")
 
     @abstractmethod
     def torch_operation(

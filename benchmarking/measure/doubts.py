@@ -274,6 +274,7 @@ def about_load(verified: Mapping[str, Json]) -> Doubts:
         *about_threads(verified),
         *about_memory_placement(verified),
         *about_adapter(verified),
+        *about_dequantized(verified),
     )
 
 
@@ -322,6 +323,12 @@ def about_emulation(verified: Mapping[str, Json]) -> Doubts:
     if not precision:
         return ()
     return (doubt("emulated_precision", precision=precision, compute_types=verified.get("compute_types")),)
+
+
+def about_dequantized(verified: Mapping[str, Json]) -> Doubts:
+    """`dequantized`: a quantized checkpoint whose weights are floating point in memory."""
+    dtype = verified.get("weights_dequantized_to")
+    return () if dtype is None else (doubt("dequantized", dtype=dtype, method=verified.get("quantization_method")),)
 
 
 def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) -> Doubts:

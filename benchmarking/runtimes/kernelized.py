@@ -42,6 +42,7 @@ class Kernelized(TorchRuntime):
 
     name = "kernelized"
     packages: tuple[str, ...] = (*PACKAGES, "kernels")
+    loads_quantized = False
     declared_options = (
         *SHARED_OPTIONS,
         Option(

@@ -22,7 +22,7 @@ from benchmarking.runtimes.support.torch.several_devices import why_not_point
 from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
-from benchmarking.workloads.support import exported_folder
+from benchmarking.workloads.support import exported_folder, quantized_weights
 from benchmarking.workloads.support.families import no_axis, plugin_of
 from benchmarking.workloads.support.footprint import Fit
 from benchmarking.workloads.support.graph_inputs import GraphChoices
@@ -231,6 +231,14 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
         return f"runtime {name}: {missing}"
     if runtime.builds_only and not request.build_only:
         return f"runtime {name} only makes builds and cannot run them: use benchhouse script --build-only"
+    why_not = quantized_weights.why_not(
+        workload,
+        request.precision,
+        on_processor=has(device.type, lambda kind: kind.is_processor),
+        loads_quantized=runtime.loads_quantized,
+    )
+    if why_not is not None:
+        return why_not
     if request.precision not in device.precisions:
         able = ", ".join(device.precisions) or "none"
         return f"{device.selector} ({device.name}) does not support {request.precision}: use one of {able}"

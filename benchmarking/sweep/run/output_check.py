@@ -38,6 +38,7 @@ from benchmarking.sweep.run.reference import (
 from benchmarking.workloads.support.exported_folder import is_export, torch_workload
 from benchmarking.workloads.support.families import is_given
 from benchmarking.workloads.support.graph_file import format_of
+from benchmarking.workloads.support.quantized_weights import quantization_of
 
 COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
 
@@ -137,7 +138,9 @@ def _why_not(job: Job, point: Point) -> str:
     if not has_reference(job.cell):
         workload = job.cell.workload
         why = "an export has no torch weights to compare with; it was compared during its export"
-        if workload.family is None:
+        if (stored := quantization_of(workload)) is not None:
+            why = f"the checkpoint has only weights of {stored.setting}, not the ones that they were made of"
+        elif workload.family is None:
             why = "a graph in a file has no torch model to compare with"
         elif not is_export(workload):
             why = f"a model in an engine's own format ({format_of(workload)}) has no torch weights to compare with"

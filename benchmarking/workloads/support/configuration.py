@@ -18,6 +18,7 @@ from typing import Any
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted import input_files
+from benchmarking.workloads.support import quantized_weights
 
 CONFIG_NAME = "config.json"
 
@@ -90,9 +91,13 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
     """The configuration. Raises UsageError if it has no model type, impossible sizes, or quantized layers."""
     if not isinstance(config.get("model_type"), str) and not isinstance(config.get("_class_name"), str):
         raise UsageError(f"{where} has no model_type: expected a model configuration")
-    if (quantization := config.get("quantization_config")) is not None:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-        raise UsageError(f"{where}: weights quantized with {method} are not supported: use the unquantized model")
+    if (quantization := config.get(quantized_weights.CONFIG)) is not None:
+        found = quantized_weights.parse(quantization, where)
+        if "model_type" not in config:
+            raise UsageError(
+                f"{where}: weights quantized with {found.method} are supported for models of transformers only: use "
+                "the unquantized model"
+            )
     for section in (config, *(value for value in config.values() if isinstance(value, dict))):
         for name in SIZES:
             _check_size(section.get(name), name, where)

@@ -28,6 +28,7 @@ from benchmarking.graphs.bundle import MANIFEST, MAX_MANIFEST_BYTES, Bundle, Exp
 from benchmarking.workloads.support import graph_contents, graph_file
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, read_config
 from benchmarking.workloads.support.families import family_of, plugin_of, task_of
+from benchmarking.workloads.support.quantized_weights import quantization_of
 
 FORMAT, EXPORTED = "format", "exported"
 """Additional keys of the workload's configuration: the format of the graph files, and what bundle.json says about the
@@ -147,9 +148,9 @@ def why_not_point(workload: Workload, point: Point) -> str | None:
 
 def torch_workload(workload: Workload) -> Workload | None:
     """The torch model of which a workload's graphs were made, as their reference: the workload itself if it has one;
-    for an exported folder, the same seeded weights. None if there are no such weights."""
+    for an exported folder, the same seeded weights. None if there are no such weights, or only quantized ones."""
     if workload.source != "file":
-        return workload
+        return None if quantization_of(workload) is not None else workload
     if not is_export(workload) or workload.weights != "random" or export_facts(workload)["seed"] != workload.seed:
         return None
     config = {name: value for name, value in workload.config.items() if name not in (FORMAT, EXPORTED)}

@@ -15,7 +15,7 @@ from typing import Literal
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path
-from benchmarking.workloads.support import catalog, hub
+from benchmarking.workloads.support import catalog, hub, quantized_weights
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.engine_file import engine_format_of, engine_workload
 from benchmarking.workloads.support.exported_folder import exported_workload
@@ -63,6 +63,9 @@ def resolve(
     if (kind := engine_format_of(path)) is not None:
         return engine_workload(model_id, path, kind, task=task, seed=seed)
     source = _source(model_id, weights)
+    if source.weights == "random":  # are not quantized
+        config = {name: value for name, value in source.config.items() if name != quantized_weights.CONFIG}
+        source = replace(source, config=config)
     plugin = family_of(source.config, model_id)
     chosen_task = task_of(plugin, source.config, task, model_id)
     is_published_count = source.entry is not None and chosen_task == plugin.tasks_of(source.config)[0]

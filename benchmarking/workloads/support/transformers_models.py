@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import FLOAT_TAG, library_path, without_code
 from benchmarking.workloads.support.families import positions, too_long, wrong_axes
 from benchmarking.workloads.support.generation import CACHES
+from benchmarking.workloads.support.quantized_weights import quantization_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +69,11 @@ class TransformersFamily(WorkloadFamily):
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         return load(workload, dtype=dtype, attention=attention)
+
+    def load_quantized(
+        self, workload: Workload, *, dtype: Any, attention: str | None, device: str | None
+    ) -> tuple[Any, tuple[str, ...]]:
+        return load(workload, dtype=dtype, attention=attention, device=device)
 
 
 class TextFamily(TransformersFamily):
@@ -144,14 +150,18 @@ def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> An
     return model.eval()
 
 
-def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-    """The model with the safetensors weights in `workload.path`, in host memory and eval mode, and the names of missing
-    parameters.
+def load(
+    workload: Workload, *, dtype: Any, attention: str | None = None, device: str | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    """The model with the safetensors weights in `workload.path`, in eval mode, and the names of missing parameters. It
+    is in host memory; quantized weights, whose layout depends on it, are on `device` if that is given.
 
     Encoders are often saved without the head of a task or without the pooler; the caller fills those parameters. Raises
     BenchhouseError for any other mismatch of weights and model.
     """
     config = configuration(workload)
+    stored = quantization_of(workload)
+    place = {} if device is None or stored is None else {"device_map": {"": device}}
     try:
         with _quiet(), _attention_errors(workload, attention):
             model, report = _classes(workload)[0].from_pretrained(
@@ -164,12 +174,17 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tup
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below with names, which the library's error lacks
                 **_attention(attention),
+                **place,
             )
     except (OSError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
     missing = tuple(sorted(report["missing_keys"]))
     _check_shapes(report["mismatched_keys"], workload)
     _check_body(model, workload, missing)
+    if hasattr(model, "ct_decompress_hook"):  # would convert all weights in the first call
+        model.hf_quantizer.compressor.decompress_model(model)
     return model.eval(), missing
 
 

@@ -11,6 +11,7 @@ from benchmarking.devices.support.handles import SEPARATOR
 from benchmarking.runtimes.support.torch.quantization import is_quantized
 from benchmarking.runtimes.support.torch.settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.quantized_weights import quantization_of
 
 
 def load_model(
@@ -28,6 +29,14 @@ def load_model(
     with memory_errors(f"loading {workload.model_id}"):
         if workload.weights == "given":
             return plugin.load(workload, dtype=dtype, attention=attention)[0], {}
+        if quantization_of(workload) is not None:
+            place = torch_name if torch_name.partition(SEPARATOR)[0] not in ("", "cpu") else None
+            model, missing = plugin.load_quantized(workload, dtype=dtype, attention=attention, device=place)
+            if missing:
+                raise BenchhouseError(
+                    f"the weights in {workload.path} lack {len(missing)} tensors, such as {missing[0]}"
+                )
+            return model, {}
         if workload.weights == "pretrained":
             model, missing = plugin.load(workload, dtype=dtype, attention=attention)
             copy_to_own_memory(model)
@@ -102,7 +111,12 @@ def check_finite(module: Any, model_id: str) -> None:
     import torch
 
     for name, parameter in module.named_parameters():
-        if not parameter.is_floating_point() or torch.isfinite(parameter.detach().sum(dtype=torch.float32)):
+        if (
+            not parameter.is_floating_point()
+            or parameter.element_size() == 1  # torch has no sums of 8-bit floats on every device
+            or is_quantized(parameter)
+            or torch.isfinite(parameter.detach().sum(dtype=torch.float32))
+        ):
             continue
         finite = torch.isfinite(parameter)
         if not finite.all():
@@ -110,8 +124,12 @@ def check_finite(module: Any, model_id: str) -> None:
             raise BenchhouseError(f"the weights of {model_id} are broken: {name} contains NaN or Inf ({count})")
 
 
-def verify(model: Any, precision: Precision, torch_name: str, attention: str | None) -> dict[str, Json]:
+def verify(
+    model: Any, precision: Precision, torch_name: str, attention: str | None, *, is_stored_quantized: bool = False
+) -> dict[str, Json]:
     """What actually runs, read from the model. Raises UnsupportedError if it differs from the request.
+
+    `is_stored_quantized`: whether the checkpoint is quantized, so that its parameters have types of their own.
 
     Parameters that the model's authors keep in float32 at float16 are correct, and included in the facts.
     """
@@ -122,6 +140,8 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
 
     requested_dtype = dtype_of(precision, torch_name)
     for name, parameter in model.named_parameters():
+        if is_stored_quantized:  # `quantized_weights.read_back` checks its modules; the others have the file's types
+            break
         expected = torch.float32 if stays_float32(model, name, requested_dtype) else requested_dtype
         if parameter.dtype != expected and not is_state_of_keras(model, parameter):
             raise UnsupportedError(f"requested {precision}, but {name} is {_dtype_name(parameter.dtype)}")

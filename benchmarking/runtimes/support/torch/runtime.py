@@ -19,6 +19,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.torch import attention_kernels, quantization, settings
 from benchmarking.runtimes.support.torch.settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
+from benchmarking.workloads.support import quantized_weights
 from benchmarking.workloads.support.exported_folder import is_export
 from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import CACHES
@@ -48,6 +49,7 @@ class TorchRuntime(Runtime):
     packages: tuple[str, ...] = PACKAGES
     """Required distributions, with their module names."""
     declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
+    loads_quantized = True
     compiles: bool = False
     """Whether the model's code is compiled."""
     profiler = "torch.profiler"
@@ -93,6 +95,8 @@ class TorchRuntime(Runtime):
             return f"runtime {self.name} does not support family {workload.family}"
         if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
             return f"runtime {self.name} does not quantize: use --runtime eager or compiled for {precision}"
+        if quantized_weights.quantization_of(workload) is not None:
+            return None
         return quantization.why_not(device, precision, compiles=self.compiles)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
@@ -113,10 +117,16 @@ class TorchRuntime(Runtime):
         mode = settings.without_defaults(super().mode(device, workload, options))
         attention_kernels.check(_attention_of(mode), device)
         attention_kernels.check_model(_attention_of(mode), workload)
-        return mode
+        if (stored := quantized_weights.quantization_of(workload)) is None:
+            return mode
+        if (requested := mode.get(quantization.OPTION)) is not None:
+            raise UnsupportedError(f"--quantization {requested}: {workload.model_id} holds {stored.setting}: omit it")
+        return {**mode, quantization.OPTION: stored.setting}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         attention_kernels.check_precision(_attention_of(mode), precision)
+        if quantized_weights.is_setting(mode.get(quantization.OPTION)):
+            return mode
         return quantization.with_method(self.name, precision, mode)
 
     def import_libraries(self) -> None:
@@ -171,16 +181,23 @@ class TorchRuntime(Runtime):
         implementation = attention_kernels.implementation_of(attention)
         with stage("weights_read"):
             model, loaded = model_loading.load_model(cell.workload, precision, implementation, torch_name)
-        count = model_loading.parameter_count(model)
-        with stage("to_device"):
-            model = model_loading.to_device(model, torch_name)
+        stored = quantized_weights.quantization_of(cell.workload)
+        if stored is None:
+            count = model_loading.parameter_count(model)
+            with stage("to_device"):
+                model = model_loading.to_device(model, torch_name)
+        else:
+            count = quantized_weights.parameter_count(model)
+            loaded |= quantized_weights.read_back(model, stored)
         if cell.workload.weights == "pretrained":
             model_loading.check_finite(model, cell.workload.model_id)
-        if precision in quantization.METHODS:
+        if precision in quantization.METHODS and stored is None:
             method = str(quantization.with_method(self.name, precision, cell.runtime_mode)[quantization.OPTION])
             with stage("quantize"):
                 loaded |= quantization.quantize(model, precision, method, torch_name.partition(":")[0])
-        verified = model_loading.verify(model, precision, torch_name, implementation)
+        verified = model_loading.verify(
+            model, precision, torch_name, implementation, is_stored_quantized=stored is not None
+        )
         if attention_kernels.backend_of(attention) is not None:
             loaded |= {"attention": attention, "attention_kernels_allowed": attention_kernels.enabled_kernels()}
         changed = self.change(model, cell, stage)

@@ -202,7 +202,7 @@ def test_broken_index_of_shards_is_refused(tmp_path):
         ('{"model_type": "bert", "x": NaN}', FormatError, "NaN is not allowed"),
         ({"architectures": ["BertModel"]}, UsageError, "has no model_type"),
         ({"model_type": 3}, UsageError, "has no model_type"),
-        ({**TINY, "quantization_config": {"quant_method": "gptq"}}, UsageError, "quantized with gptq"),
+        ({**TINY, "quantization_config": {"quant_method": "aqlm"}}, UsageError, "quantized with aqlm"),
         ({"model_type": "brt"}, UsageError, r"unknown model_type 'brt' \(did you mean bert, bart"),
         ({"model_type": "zzz"}, UsageError, "Supported: .*encoder-only: albert, bert"),
         ({"_class_name": "UNet2DModel"}, UsageError, r"unknown model_type 'UNet2DModel' \(did you mean UNet2DCond"),
