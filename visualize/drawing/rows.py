@@ -326,4 +326,11 @@ def _differing(facts: Sequence[Sequence[str]], alike: Sequence[int], index: int)
         if len({tuple(facts[i][c] for c in chosen) for i in alike}) == len(alike):
             columns = chosen
             break
-    return [facts[index][c] for c in columns if facts[index][c]]
+    shown = [_own_items(facts[index][c], [facts[i][c] for i in alike]) for c in columns]
+    return [text for text in shown if text]
+
+
+def _own_items(text: str, texts: Sequence[str]) -> str:
+    """The items of a list ("attention=sdpa, cache=static") that not all of the lists have."""
+    shared = set.intersection(*(set(one.split(", ")) for one in texts))
+    return ", ".join(item for item in text.split(", ") if item not in shared)

@@ -156,7 +156,8 @@ def doubts_of(row: Row) -> Cell:
     if not kinds:
         return text_cell(None, tone="muted")
     word = doubt_word(kinds)
-    tone: Tone = "bad" if word == "invalid" else "muted" if word == "info" else "warn"
+    is_info = word == "info" or row.get("validity") == "valid"  # an import's own kinds are in no table of severities
+    tone: Tone = "bad" if word == "invalid" else "muted" if is_info else "warn"
     return text_cell(listed_doubts(kinds).replace("_", " "), tone=tone, hint=", ".join(kinds))
 
 

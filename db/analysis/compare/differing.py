@@ -19,7 +19,10 @@ INSTEAD: Mapping[str, str] = {
     f"runtime_mode {SCENARIO}": "MLPerf's scenarios measure different things: compare two results of one scenario",
 }
 """Key that must always be equal -> what to look at instead; the first that differs decides."""
-ORDER: Sequence[str] = (*MODEL_KEYS, "hardware *", "runtime", "precision", "num_threads", "runtime_mode *", "*")
+ORDER: Sequence[str] = (
+    *(*MODEL_KEYS, "hardware device_name", "hardware device_type", "hardware *", "runtime"),
+    *("precision", "num_threads", "runtime_mode *", "*"),
+)
 """Patterns of the other keys, the deciding ones first."""
 WORDS = ("model", "hardware", "runtime", "precision", "threads", "weights", "task", "all")
 """Words of --across, the narrowest that allow a key first."""

@@ -204,8 +204,10 @@ def _of_statistics(
     if sent is not None and rate > 0:
         by_chance = drawn_shortfall(round(result.iterations + failed), variation)
         doubts += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
-    if result.point.concurrency > 1 or not (completed := metrics.get("throughput_samples_per_sec")):
-        return doubts  # a limit of requests in flight holds the client back
+    if not (completed := metrics.get("throughput_samples_per_sec")):
+        return doubts
+    if result.point.concurrency > 1:  # a limit of requests in flight holds the client back
+        return doubts if doubts or sent is not None else _held_back(result, rate, completed, variation)
     doubts += over_saturated_by_statistics(
         result.iterations,
         rate,
@@ -216,6 +218,21 @@ def _of_statistics(
         variation=variation,
     )
     return doubts
+
+
+def _held_back(result: Result, rate: float, completed_per_s: float, variation: float) -> Sequence[Doubt]:
+    """The doubt about a load whose limit of requests in flight kept it from its rate: it completed far fewer requests
+    than one that sends at the rate and then waits for its last answer."""
+    longest_ms = next((one for name in LONGEST if (one := result.metrics.get(name)) is not None), None)
+    if longest_ms is None or rate <= 0 or result.iterations < 1:
+        return ()
+    expected_per_s = result.iterations / (result.iterations / rate + longest_ms / MS_PER_S)
+    by_chance = drawn_shortfall(result.iterations, variation)
+    return rate_not_achieved(rate, completed_per_s / expected_per_s, by_chance=by_chance)
+
+
+LONGEST = ("latency_max_ms", "latency_p99_ms", "stated_latency_p99_ms", "latency_p95_ms", "latency_p90_ms")
+"""Latencies that the last request of a load hardly exceeds, the surest first."""
 
 
 def _most_sent_per_s(result: Result) -> float | None:

@@ -142,3 +142,19 @@ def test_a_precision_that_is_a_quantization_is_a_setting_in_every_format():
     )
     assert (printed.cell.precision, printed.cell.runtime_mode["quantization"]) == ("other", "nvfp4")
     assert (aggregate.cell.precision, aggregate.cell.runtime_mode["quantization"]) == ("other", "w4a16")
+
+
+def test_a_load_that_its_limit_of_requests_in_flight_held_back_did_not_reach_its_rate():
+    lines = {
+        "Successful requests": 300,
+        "Maximum request concurrency": 25,
+        "Request rate configured (RPS)": 1.5,
+        "Request throughput (req/s)": 0.43,
+        "Median E2EL (ms)": 55000.22,
+        "P99 E2EL (ms)": 99000.33,
+    }
+    for completed, doubted in ((0.43, True), (1.1, False)):
+        lines["Request throughput (req/s)"] = completed
+        body = "".join(f"{label}:   {value}\n" for label, value in lines.items())
+        (run,), _ = read(f"============ Serving Benchmark Result ============\n{body}{'=' * 50}\n")
+        assert ("rate_not_achieved" in [doubt.kind for doubt in run.results[0].doubts]) == doubted

@@ -164,7 +164,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
                 fill="grey" if row["simulated"] else row["device_place"], state=trust(row),
                 words=f"{name}: {exact(value)} ms",
             ),
-            Note(x=value, y=place, text=f"{exact(value)} ms", dx=4),
+            Note(x=value, y=place, text=exact(value), dx=4),
         ]  # fmt: skip
     x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.15,
                    may_be_log=False)  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.records import LOOP, SCENARIO
+from benchmarking.core.records import LOOP, SCENARIO, SERVER
 from benchmarking.core.text import number, visible
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
@@ -195,7 +195,7 @@ def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
     drawn = _drawn(levels, parameters)
     requests = () if drawn is None else _figures(data, "request_timeline", Selection(results=(drawn["result_id"],)))
     return LoadPage(
-        title=f"Load on {run['model_id']}, {run['runtime']} on {run['device_name'] or run['device']}",
+        title=_title(run),
         run_id=run["run_id"],
         run=Link(view="run", parameters=RunParameters(run_id=run["run_id"])),
         is_simulated=bool(run["is_simulated"]),
@@ -224,6 +224,18 @@ def kind_of(mode: Mapping[str, Any]) -> str:
 def _level(row: Row) -> str:
     """The name of the level, or of the search that the result belongs to."""
     return "the search for the highest rate" if loads.is_search(row) else loads.level_words(row)
+
+
+def _title(run: Row) -> str:
+    """The model, and the engine and device as far as they are known."""
+    device = run["device_name"] or run["device"]
+    setup = [run["runtime"]] if run["runtime"] not in (SERVER, UNKNOWN) else []
+    setup += [f"on {device}"] if device != UNKNOWN else []
+    return ", ".join([f"Load on {run['model_id']}", *filter(None, [" ".join(setup)])])
+
+
+UNKNOWN = "unknown"
+"""An engine or device that the file of another tool does not name."""
 
 
 def _drawn(levels: Sequence[Row], parameters: LoadParameters) -> Row | None:
@@ -266,7 +278,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     highest = [row[OTHERS][SEARCHED] for row in rows if SEARCHED in row[OTHERS]]
     given = {
         "server": words.device({**run, "simulated": run["is_simulated"]}),
-        "engine": run["runtime"],
+        "engine": words.engine(run),
         "precision": run["precision"],
         "load": ", ".join(
             [loads.LOOPS.get(mode[LOOP], mode[LOOP]), *([mode["arrivals"]] if "arrivals" in mode else [])]

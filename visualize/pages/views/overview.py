@@ -250,7 +250,7 @@ def _regressions(data: Data) -> Grid:
                 text_cell(one.model_id, link=run_link(one.run_id)),
                 text_cell(one.device),
                 text_cell(one.runtime),
-                text_cell(one.point.label),
+                text_cell(words.short_point(one.point)),
                 text_cell(one.metric.words),
                 number_cell(one.value_before),
                 number_cell(one.value_after),

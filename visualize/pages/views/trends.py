@@ -19,6 +19,7 @@ from db.analysis.history.text import change_text
 from db.analysis.selection import Selection, judged_metric
 from db.values import percent_change
 from visualize.charts import temporal_trend
+from visualize.drawing import words
 from visualize.drawing.rows import grouped
 from visualize.pages import vega
 from visualize.pages.elements import (
@@ -196,7 +197,7 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
     newest = history.change_points[-1] if history.change_points else None
     return Line(
         name=str(history.subject["model_id"]),
-        about=" · ".join([*_setup(history), history.point.label]),
+        about=" · ".join([*_setup(history), words.short_point(history.point)]),
         runs=len(values),
         spark=spark(values, metric.unit),
         newest=f"{number(values[-1])} {metric.unit}",
@@ -212,7 +213,7 @@ def _detail(data: Data, history: History, metric: Metric) -> SeriesDetail:
     rows = temporal_trend.PLUGIN.rows_of(data.warehouse, [history], metric, chosen)
     figures = [temporal_trend.trend_figure(key, [runs]) for key, runs in grouped(rows, ("model_id",))]
     return SeriesDetail(
-        title=f"{_name(history)} · {history.point.label}",
+        title=f"{_name(history)} · {words.short_point(history.point)}",
         series_id=history.series_id,
         charts=tuple(vega.chart(one, _point_table(history, metric)) for one in figures),
         changes=_change_table(history, metric),
