@@ -188,8 +188,8 @@ PROMISED: Mapping[str, Noise] = {
     "1 session in 10 5 to 30 % slower": disturbed(),
     "clock in steps of 3 %": coarse_clock(),
     "1 session in 5 missing": missing,
+    "1 week in 5 six times as noisy": noisy_weeks,
 }
-UNPROMISED: Mapping[str, Noise] = {"1 week in 5 six times as noisy": noisy_weeks}
 
 
 def replay(noise: Noise, *, histories: int, seed: int, series: int = SERIES) -> Rates:

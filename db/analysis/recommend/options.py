@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, PEAK_MEMORY
+from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, METRICS, PEAK_MEMORY
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point
+from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
+from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import Option
 from db.analysis.selection import Selection
@@ -84,9 +87,11 @@ def options_by_workload(
 ) -> dict[Workload, tuple[Option, ...]]:
     """The newest valid (or else noisy) result of each series of the model, by workload, without simulated ones."""
     rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
+    found = launch_values(warehouse, [row["result_id"] for row in rows], METRICS["throughput_samples_per_sec"])
+    rates = {name: tuple(launches.values()) for name, launches in found.items()}
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
-        by_workload.setdefault(_workload(row), []).append(_option(row))
+        by_workload.setdefault(_workload(row), []).append(_option(row, rates.get(row["result_id"], ())))
     return {
         workload: tuple(options) for workload, options in sorted(by_workload.items(), key=lambda item: item[0].text)
     }
@@ -122,7 +127,7 @@ def _workload(row: Row) -> Workload:
     )
 
 
-def _option(row: Row) -> Option:
+def _option(row: Row, rates: Sequence[float]) -> Option:
     point = Point.from_columns(row)
     energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
     columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
@@ -147,7 +152,16 @@ def _option(row: Row) -> Option:
         energy_j=energy_j,
         energy_of=energy_of,
         throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
+        throughput_half_width=_half_width(rates),
     )
+
+
+def _half_width(rates: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches."""
+    if len(rates) < MIN_LAUNCHES_FOR_BETWEEN or min(rates) <= 0:
+        return None
+    low, high = between_launches_interval(rates)
+    return math.log(high / low) / 2
 
 
 def stated_value(row: Row, column: str) -> float | None:

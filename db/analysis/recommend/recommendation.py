@@ -113,7 +113,9 @@ class Option:
     energy_of: str | None = None
     """Parts of the machine: "gpu", "cpu_pkg + dram", ..."""
     throughput: float
-    """Tokens per second if the model has tokens, otherwise items per second."""
+    """Tokens per second if the model has tokens, otherwise items per second: over the time of all calls."""
+    throughput_half_width: float | None = None
+    """Half of its 95 % interval over launches, as a logarithm; None below three launches."""
     price_per_hour: float | None = None
     output_error: float | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -211,11 +213,14 @@ def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     apart = abs(math.log(values[0] / values[1]))
     if aim in ("memory", "energy"):
         return apart <= math.log1p(CLOSE)
-    return apart <= sum(map(_half_width, (best, other)))
+    return apart <= sum(_half_width(one, aim) for one in (best, other))
 
 
-def _half_width(option: Option) -> float:
-    """Half of the interval of an option's latency, which is also that of its throughput and cost, as a logarithm."""
+def _half_width(option: Option, aim: Aim) -> float:
+    """Half of the interval of an option's latency, throughput or cost, as a logarithm. Throughput counts slow calls, so
+    it varies more than the median latency; without an interval of its own, it has that of the latency."""
+    if aim != "latency" and option.throughput_half_width is not None:
+        return option.throughput_half_width
     high = option.latency_high_ms
     stated = 0.0 if high is None else math.log(high / option.latency_ms)
     return stated if option.is_between and high is not None else max(stated, math.log1p(UNSEEN_LAUNCHES))

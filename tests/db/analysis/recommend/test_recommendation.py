@@ -120,6 +120,15 @@ def test_the_interval_of_a_single_launch_is_not_used_as_one_between_launches():
     assert len(recommend([between, replace(other, is_between=False)], {}).equal) == 1
 
 
+def test_throughput_has_the_interval_of_its_own_launches_not_that_of_the_median_latency():
+    """Slow calls make the throughput vary more than the median latency."""
+    first = option("a", high_ms=10.05, throughput=100.0, is_between=True, throughput_half_width=0.1)
+    second = replace(first, result_id="b", throughput=112.0)
+    assert len(recommend([first, second], {}).equal) == 1
+    apart = [replace(one, throughput_half_width=0.01) for one in (first, second)]
+    assert recommend(apart, {}).equal == ()
+
+
 def test_the_cheapest_is_recommended_where_all_have_a_price():
     prices = Prices(currency="EUR", per_hour={"cpu": 0.36, "cuda": 3.6})
     cpu = option("cpu", throughput=100.0)
