@@ -20,6 +20,11 @@ KNOWN = {
     "MY_SERVICE_TOKEN": "tik.tok~8841",
     "DATABASE_URL": "postgresql://bench:s3cr3t%2Fpart@db.example.org/x",
     "BENCHHOUSE_WEBHOOK_URL": "https://alerts.example.org/in/QxPz81",
+    "ACME_CREDENTIALS": '{"user": "ann", "password": "gh7!kk-Zz"}',
+    "SMTP_PASS": "tr0ub4dor&3",
+    "STORE_CONNECTION": "AccountName=x;AccountKey=Zm9vYmFyMTIz==;EndpointSuffix=core",
+    "BASIC_AUTH": "ann:basic-pw-77",
+    "SIGNING_KEY": "line1-aa11\nline2-bb22",
 }
 """Environment variables while the texts are redacted."""
 
@@ -36,6 +41,15 @@ BY_VALUE = [
     ("password authentication failed: s3cr3t/part", "s3cr3t/part"),
     ("password authentication failed: s3cr3t%2Fpart", "s3cr3t%2Fpart"),
     ("cannot reach https://alerts.example.org/in/QxPz81", "QxPz81"),
+    ("refused: tr0ub4dor&amp;3", "tr0ub4dor"),
+    ('{"given": "tr0ub4dor\\u00263"}', "tr0ub4dor"),
+    ("echo tr0ub4dor%263", "tr0ub4dor"),
+    ("hex " + b"tr0ub4dor&3".hex(), b"tr0ub4dor&3".hex()),
+    ("auth " + base64.b64encode(b"ann:tr0ub4dor&3").decode(), base64.b64encode(b"ann:tr0ub4dor&3").decode()[8:]),
+    ("failed for gh7!kk-Zz", "gh7!kk-Zz"),
+    ("the AccountKey was Zm9vYmFyMTIz==", "Zm9vYmFyMTIz"),
+    ("wrong: basic-pw-77", "basic-pw-77"),
+    ("cannot sign with line2-bb22", "line2-bb22"),
     ("ingelogd als (local-4f1c9d27)", "local-4f1c9d27"),
     ("bearer=" + base64.b64encode(b"local-4f1c9d27").decode(), base64.b64encode(b"local-4f1c9d27").decode()),
 ]
@@ -93,6 +107,19 @@ ARGUMENTS = [
     ("sshpass -p abc123def ssh h", "abc123def"),
 ]
 
+COMMANDS = [
+    ("mysql -u root -pabc123def db", "abc123def"),
+    ("redis-cli -h db -a abc123def ping", "abc123def"),
+    ("docker login -u ann -p abc123def registry.example.org", "abc123def"),
+    ("openssl rsa -passin pass:abc123def", "abc123def"),
+    ("aws configure set aws_secret_access_key abc123def", "abc123def"),
+    ("requirepass abc123def", "abc123def"),
+    ("jdbc:oracle:thin:ann/abc123def@db:1521", "abc123def"),
+    ("jdbc:postgresql://h/x?user=ann&password=abc123def", "abc123def"),
+    ("//registry.npmjs.org/:_authToken=abc123def", "abc123def"),
+    ("kubectl --token=abc123def get", "abc123def"),
+]
+
 URLS = [
     ("https://ann:abc123def@example.org/x", "abc123def"),
     ("https://ann:p@X@example.org/x", "p@X"),
@@ -133,6 +160,14 @@ NAMED = [
     ("machine example.org login ann password abc123def", "abc123def"),
     ("aws_session_token = abc123def", "abc123def"),
     ("passphrase: correct horse", "correct"),
+    ("{'api_key': b'abc123def'}", "abc123def"),
+    ("ApiKey('abc123def')", "abc123def"),
+    ('{"api_key":["zz9abc1","abc123def"]}', "abc123def"),
+    ("API_KEYS=zz9abc1,abc123def", "abc123def"),
+    ("apikey%3Dabc123def", "abc123def"),
+    ('<add key="ApiKey" value="abc123def" />', "abc123def"),
+    ("client-key-data: LS0tLS1CRUdJTiB", "LS0tLS1CRUdJTiB"),
+    ("Authorization:Bearer\tabc123def", "abc123def"),
     ("DJANGO_SECRET_KEY='abc$123=def'", "abc$123=def"),
     ("[('token', 'abc123def')]", "abc123def"),
     ("token = os.environ.get('T', 'abc123def')  # api_token=abc123def", "api_token=abc123def"),
@@ -182,6 +217,13 @@ PREFIXES = [
     "tvly-" + MIXED,
     "jina_" + MIXED,
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+    "AC" + HEX + ":" + HEX,
+    "shippo_live_" + HEX + "12345678",
+    "rdme_" + HEX + HEX,
+    "ABSK" + base64.b64encode((MIXED * 3).encode()).decode(),
+    "bedrock-api-key-" + base64.b64encode(MIXED.encode()).decode(),
+    "lob_live_" + MIXED[:24],
+    "PuTTY-User-Key-File-2: ssh-rsa\nPrivate-Lines: 1 " + MIXED,
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----",
     "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7LQPZRY9X8GF2TVDW0S3JN54KHC",
 ]
@@ -189,6 +231,7 @@ SECRETS = [
     *BY_VALUE,
     *HEADERS,
     *ARGUMENTS,
+    *COMMANDS,
     *URLS,
     *NAMED,
     *((f"cannot load '{one}' twice", one.split("\n")[1] if "\n" in one else one) for one in PREFIXES),
@@ -196,6 +239,22 @@ SECRETS = [
 """(text, the part of it that must not remain)."""
 
 HARMLESS = [
+    "mysqld -p 3306 --port 3307",
+    "docker login registry.example.org",
+    "docker run -p 8080:80 image",
+    "api_keys: 3",
+    "model_test_20240101",
+    "get_token('name')",
+    "is_secret_name('HF_TOKEN')",
+    "os.environ.get('HF_TOKEN')",
+    "past_key_values: ['k0', 'v0']",
+    "missing_keys=['lm_head.weight1']",
+    "unexpected_keys: ['h.0.attn.bias']",
+    "num_keys=12,13",
+    "password('root')",
+    "batch%3D8",
+    "new_tokens%3D16",
+    '<add key="Theme" value="dark" />',
     "time_to_first_token=12.5",
     "time_to_first_token: 12.5 ms",
     "eos_token=</s>",

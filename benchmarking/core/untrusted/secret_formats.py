@@ -79,7 +79,11 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Brevo", r"xkeysib-[0-9a-f]{64}-\w{16}", GITHUB),
     ("MailerSend", r"mlsn\.[0-9a-f]{64}", GITHUB),
     ("Mailgun", r"key-[0-9a-f]{32}\b", GITHUB),
-    ("Twilio", r"SK[0-9a-f]{32}\b", GITHUB),
+    ("Twilio", r"SK[0-9a-f]{32}\b|AC[0-9a-f]{32}:[0-9a-f]{32}\b", GITHUB),
+    ("Shippo", r"shippo_(?:live|test)_[0-9a-f]{40}", GITHUB),
+    ("ReadMe", r"rdme_[a-z0-9]{60,}", GITHUB),
+    ("Mux, DNKey and others", r"dnkey-\w{20}-\w{30,}|tk-us-[\w-]{48}", GITHUB),
+    ("Amazon Bedrock", r"ABSK[A-Za-z0-9+/]{100,}={0,2}|bedrock-api-key-[A-Za-z0-9+/=]{20,}", GITLEAKS),
     ("Grafana", r"(?:gls?a?c?_[\w+/=]{30,})", GITHUB),
     ("New Relic", r"NR(?:AK|JS|II|RA|IQ)-[A-Za-z0-9_-]{19,}", GITHUB),
     ("PostHog", r"ph[cx]_[A-Za-z0-9]{40,}", GITHUB),
@@ -98,6 +102,11 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Prefect", r"pn[ub]_[A-Za-z0-9]{36}", GITHUB),
     ("Sourcegraph", r"sg[pda]_(?:[A-Za-z0-9]{16}_)?[0-9a-f]{40}", GITHUB),
     ("age", r"AGE-SECRET-KEY-1[0-9A-Z]{50,}", "github.com/C2SP/C2SP/blob/main/age.md"),
+    (
+        "Stripe's form, which many use",
+        r"[a-z]{2,12}_(?:live|test|prod)_(?=[A-Za-z0-9]{0,64}\d)(?=[0-9]{0,64}[A-Za-z])[A-Za-z0-9]{20,}",
+        "docs.stripe.com/keys",
+    ),
     ("JSON Web Token", r"eyJ[\w-]{8,500}\.[\w-]{4,9000}\.[\w-]*", "RFC 7519"),
 )
 """Each format begins at the beginning of a word."""
@@ -108,6 +117,8 @@ PRIVATE_KEY = re.compile(
     re.DOTALL,
 )
 """RFC 7468."""
+PUTTY_KEY = re.compile(r"(Private-Lines: \d+)\s.*", re.DOTALL)
+"""tartarus.org/~simon/putty-snapshots/htmldoc/AppendixC.html"""
 CREDENTIAL = re.compile(
     r"(?<=\bBearer )(?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)[\w.~+/=-]{8,}"
     r"|(?i:(?<=\bbearer ))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))[\w.~+/=-]{8,}"
@@ -141,6 +152,8 @@ def without_formats(text: str) -> str:
     text = TOKEN.sub("***", text)
     if "-----BEGIN" in text:
         text = PRIVATE_KEY.sub("***", text)
+    if "Private-Lines: " in text:
+        text = PUTTY_KEY.sub(r"\1 ***", text)
     if "earer " in text or "asic " in text or text.isupper():
         text = CREDENTIAL.sub("***", text)
     return WEBHOOK.sub(r"\g<start>***", text) if "://" in text else text

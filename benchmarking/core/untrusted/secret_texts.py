@@ -38,6 +38,8 @@ SECRET_AT_THE_END = (
     "pat",
     "sig",
 )
+SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
+"""Endings of the names of several secrets."""
 JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
 NO_SECRET_TOKENS = (
     *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
@@ -49,6 +51,8 @@ NO_SECRET_KEYS = (
     *("join", "unique", "object", "index", "build", "map", "metric", "state", "query", "attention", "hashed"),
 )
 """Words before "key" in the vocabulary of data and models."""
+KEY_DATA = ["key", "data"]
+"""The last words of the names of keys in a kubeconfig."""
 NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count")
 """Words after "password" and others, of properties of a secret."""
 WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
@@ -72,14 +76,16 @@ MAX_VALUE = 500
 """Characters that are read of a value without quotes before it is known to be a secret."""
 REST = re.compile(r"""[^\s,;&"']*""")
 QUOTED = r"""\\"(?:(?!\\").){0,4000}\\" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.|\'\')*' """
-VALUE = re.compile(rf"""(?xs) {QUOTED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """)
+LIST = rf"""\[\s*(?:{QUOTED})(?:\s*,\s*(?:{QUOTED}))*\s*\]"""
+VALUE = re.compile(rf"""(?xs) b?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """)
+VALUES = re.compile(rf"""(?xs) b?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
 SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
 AUTHORIZATION = re.compile(
     rf"""(?xs) (?:{QUOTED}) (?:\s?\+\s?(?:{QUOTED}))*
-    | [A-Za-z][\w-]{{1,40}}\ [\w-]+="?[^\s"',]*"?(?:,\s?[\w-]+="?[^\s"',]*"?)*      # Digest username="ann", realm=...
-    | (?i:{SCHEMES})\ [^\s,;"']+
-    | [A-Z][\w-]{{1,40}}\ (?=[^\s,;"']*\d|[^\s,;"']{{16}})[^\s,;"']+
+    | [A-Za-z][\w-]{{1,40}}[\ \t][\w-]+="?[^\s"',]*"?(?:,\s?[\w-]+="?[^\s"',]*"?)*  # Digest username="ann", realm=...
+    | (?i:{SCHEMES})[\ \t]+[^\s,;"']+
+    | [A-Z][\w-]{{1,40}}[\ \t](?=[^\s,;"']*\d|[^\s,;"']{{16}})[^\s,;"']+
     | [^\s,;"']+ """
 )
 """The value of an Authorization header: a scheme and its credential."""
@@ -90,10 +96,14 @@ COOKIES = re.compile(rf"""(?xs) {QUOTED} | \{{[^{{}}]*\}} | {COOKIE}(?:;\s?{COOK
 HINT = re.compile("secret|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
 """A part of every name of a secret."""
 BEFORE_HINT = re.compile(r"[\w.-]{0,100}\Z")
-AFTER_HINT = re.compile(r"""(?P<name>[\w.-]{1,200})(?P<close>\\?["'])?(?P<sign>\s?(?:=>?|:)\s?)?""")
+AFTER_HINT = re.compile(r"""(?P<name>[\w.-]{1,200})(?P<close>\\?["'])?(?P<sign>\s?(?:=>?|:|%3[ADad])\s?)?""")
 FLAG = re.compile(rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | [^\s"']+)""")
 PAIR = re.compile(rf"""(?xs)\((?P<sign>\s?["'](?P<name>[\w-]{{1,60}})["']\s?,\s?)(?P<value>{QUOTED})""")
 ELEMENT = re.compile(r"(?P<sign><(?P<name>[\w:-]{1,60})>)(?P<value>[^<]{1,4000})(?=</)")
+CALL = re.compile(rf"""(?xs)\b(?P<name>[A-Za-z]\w{{2,60}})(?P<sign>\()(?P<value>{QUOTED})(?=\s?[,)])""")
+ATTRIBUTE = re.compile(
+    r"""(?P<sign>\b(?:key|name)=["'](?P<name>[\w.:-]{1,60})["']\s+value=)(?P<value>"[^"]*"|'[^']*')"""
+)
 SQL = re.compile(
     rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|IDENTIFIED\ BY)\s{{1,4}})
     (?P<value>{QUOTED})"""
@@ -102,9 +112,16 @@ LOGINS = re.compile(
     r"""(?x)(?P<sign>(?<![\w-])(?:-u|-U|--user|--proxy-user)[ =]["']?[^\s:"']{1,100}:   # curl
         | \blogin\s+\S{1,100}\s+password\s+                                             # netrc
         | \bsshpass\s+-p\s?
+        | \bmysql\w{0,12}(?:\s+[^\s|;]{1,100}){0,9}?\s+-p(?=\S)
+        | \bredis-cli(?:\s+[^\s|;]{1,100}){0,9}?\s+-a\s+
+        | \blogin(?:\s+[^\s|;]{1,100}){0,9}?\s+-p\s+     # docker, podman, helm, oc
+        | \s-pass(?:in|out)?\s+pass:                      # openssl
+        | \baws_(?:secret_access_key|session_token)\s+     # aws configure set
+        | \b(?:requirepass|masterauth)\s+                 # redis.conf
+        | \bthin:[^\s/:"']{1,100}/                         # jdbc:oracle
     )(?P<value>[^\s"']+)"""
 )
-LOGIN_WORDS = ("-u", "-U", "user", "login", "sshpass")
+LOGIN_WORDS = ("-u", "-U", "user", "login", "sshpass", " -p", " -a", "aws_", "requirepass", "masterauth", "thin:")
 URL_LOGIN = re.compile(
     r"""(?x)(?<=://)(?:
         (?:[^/@\s'"<>?\#]{0,300}@)+
@@ -121,6 +138,8 @@ NO_USERS = ("mailto", "sip", "sips", "xmpp", "acct", "file")
 """Schemes of addresses that look like a login."""
 
 MIN_KNOWN = 6
+MIN_BASE64 = 8
+"""Minimum length of a known secret within longer Base64."""
 MIN_WORD = 8
 """Minimum length of a known secret that consists of letters of one case, and may thus be a word of other texts."""
 NO_SECRETS = (
@@ -169,12 +188,31 @@ def known_secrets() -> Known:
             shortest = MIN_KNOWN if any(word in ALWAYS_SECRET for word in words) else MIN_WORD
             if _is_telling(value, shortest) and not (os.path.isabs(value) and os.path.exists(value)):
                 found.add(value)
+            found.update(one for one in _lines_and_password(value) if _is_telling(one, MIN_WORD))
+        if len(value) > MIN_KNOWN and any(sign in value for sign in "=:"):
+            found.update(one for one in _named_in(value) if _is_telling(one, MIN_WORD))
     return frozenset(found)
+
+
+def _lines_and_password(value: str) -> list[str]:
+    """The lines of a secret variable with several, and the password of one of the form user:password."""
+    lines = [line.strip() for line in value.splitlines() if not line.startswith("-----")]
+    _, colon, password = value.partition(":")
+    is_login = bool(colon) and "://" not in value and not any(map(str.isspace, value))
+    return [*(lines if len(lines) > 1 else []), *([password] if is_login else [])]
+
+
+@lru_cache(maxsize=256)
+def _named_in(value: str) -> tuple[str, ...]:
+    """The values with a digit after names of secrets within a variable's value: a connection string, or JSON."""
+    pairs = re.findall(r"""["']?([\w.-]{2,60})["']?\s?[=:]\s?["']?([^\s"';,{}]{6,500})""", value[:20_000])
+    return tuple(secret for name, secret in pairs if is_secret_field(name) and any(map(str.isdigit, secret)))
 
 
 def is_secret_name(name: str) -> bool:
     """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
     words = _words(name)
+    words = words[:-1] if words[-2:] == KEY_DATA else words
     if words in ([], ["key"]) or words[-1] in NO_SECRET_ENDINGS:  # "key=value" is not a secret
         return False
     if len(words) > 1 and words[-2] in {"token": NO_SECRET_TOKENS, "key": NO_SECRET_KEYS}.get(words[-1], ()):
@@ -182,7 +220,8 @@ def is_secret_name(name: str) -> bool:
     return (
         any(word in ALWAYS_SECRET for word in words)
         or words[-1] in SECRET_AT_THE_END
-        or words[-1].endswith(JOINED_ENDINGS)
+        or words[-1].endswith((*JOINED_ENDINGS, *SEVERAL))
+        or words[-2:] == ["api", "keys"]
     )
 
 
@@ -220,13 +259,15 @@ def without_formatted_secrets(text: str, known: Known | None = None) -> str:
 
 def _without_secrets(text: str, known: Known) -> str:
     text = without_formatted_secrets(text, known)
-    if "=" in text or ":" in text:
+    if "=" in text or ":" in text or "%3" in text:
         text = _without_named(text)
     if "-" in text:
         text = FLAG.sub(_without_flag, text)
     if "'" in text or '"' in text:
         text = SQL.sub(_without_value, PAIR.sub(_without_named_value, text))
+        text = CALL.sub(_without_called_value, text) if "(" in text else text
     if "<" in text:
+        text = ATTRIBUTE.sub(_without_named_value, text)
         text = ELEMENT.sub(_without_named_value, text)
     return LOGINS.sub(_without_value, text) if any(word in text for word in LOGIN_WORDS) else text
 
@@ -278,16 +319,33 @@ def _passwords(text: str) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(values: frozenset[str]) -> re.Pattern[str] | None:
-    """Finds the values as they are, in JSON, in URLs and in Base64, but not inside other words."""
-    forms = set()
+    """Finds the values as they are, in JSON, in URLs, in hex and in Base64, also as a part of something longer, but not
+    inside other words."""
+    forms, inside = set[str](), set[str]()
     for value in values:
+        content = value.encode("utf-8", "surrogateescape")
+        forms |= {content.hex(), content.hex().upper(), re.sub("[&<>'+]", _json_escape, json.dumps(value)[1:-1])}
+        inside |= {part for shift in range(3) if len(part := _base64_inside(content, shift)) >= MIN_BASE64}
         forms |= {value, quote(value), quote(value, safe=""), html.escape(value)}
         forms |= {json.dumps(value)[1:-1], repr(value)[1:-1]}
-        forms.add(base64.b64encode(value.encode("utf-8", "surrogateescape")).decode().rstrip("="))
+        forms.add(base64.b64encode(content).decode().rstrip("="))
     if not forms:
         return None
     longest_first = sorted(forms, key=len, reverse=True)
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])")
+    whole = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
+    parts = "|".join(map(re.escape, sorted(inside, key=len, reverse=True)))
+    return re.compile(rf"{whole}|(?:{parts})[A-Za-z0-9+/]*" if parts else whole)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _base64_inside(content: bytes, shift: int) -> str:
+    """The Base64 characters that only this content determines, if `shift` bytes (of a multiple of 3) precede it."""
+    encoded = base64.b64encode(bytes(shift) + content).decode()
+    first, last = (0, 2, 3)[shift], 8 * (shift + len(content)) // 6
+    return encoded[first:last]
 
 
 def _without_named(text: str) -> str:
@@ -324,7 +382,9 @@ def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
     if last in COOKIE_NAMES:
         cookies = COOKIES.match(text, found.end())
         return cookies if cookies is None or last == "cookie" or cookies[0][:1] == "{" or "=" in cookies[0] else None
-    value = (LINE if last == "passphrase" and is_field else VALUE).match(text, found.end())
+    several = last.endswith(SEVERAL) or last == "keys"
+    pattern = LINE if last == "passphrase" and is_field else VALUES if several else VALUE
+    value = pattern.match(text, found.end())
     is_message = is_field and found["close"] and value is not None and _is_prose(text, value)
     return None if is_message else value
 
@@ -345,6 +405,8 @@ def _is_special(text: str) -> bool:
 
 def _is_prose(text: str, value: re.Match[str]) -> bool:
     """Whether a word follows that is part of a message, such as "unknown tag 'password': known: ..."."""
+    if re.match(r"\[\s*[\"']", value[0]) and any(map(str.isdigit, value[0])):
+        return False
     return value[0][:1] not in "\"'\\" and re.match(r"\[|[a-z]+[:?.!]?(?:\s|$)", text[value.start() :]) is not None
 
 
@@ -357,6 +419,13 @@ def _without_named_value(found: re.Match[str]) -> str:
     if not is_secret_name(found["name"]) or is_plain:
         return found[0]
     return found[0][: found.start("value") - found.start()] + _hidden(found["value"])
+
+
+def _without_called_value(found: re.Match[str]) -> str:
+    """The argument of a call such as SecretStr('...'), if it is no word: names of secrets are arguments too."""
+    plain = found["value"].strip("\"'\\ ")
+    is_secret = is_secret_field(found["name"]) and not (_is_word(plain) or "_" in plain or " " in plain)
+    return _without_named_value(found) if is_secret else found[0]
 
 
 def _without_flag(found: re.Match[str]) -> str:
@@ -376,8 +445,9 @@ def _without_login(found: re.Match[str]) -> str:
 
 def _hidden(value: str) -> str:
     """What replaces a value, in its quotes."""
-    opening = re.match(r"\\?[\"']", value)
+    opening = re.match(r"b?\\?[\"']", value)
     if opening is None:
         return LEFT_OUT
-    is_closed = len(value) > len(opening[0]) and value.endswith(opening[0])
-    return f"{opening[0]}{LEFT_OUT}{opening[0] if is_closed else ''}"
+    quote_mark = opening[0].removeprefix("b")
+    is_closed = len(value) > len(opening[0]) and value.endswith(quote_mark)
+    return f"{opening[0]}{LEFT_OUT}{quote_mark if is_closed else ''}"
