@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import Workload, dumps, from_json
+from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.workloads.support.given_modules import GivenModule, describe, recorded_calls
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 
@@ -167,7 +168,7 @@ def _incomplete_reason(run: ScriptRun) -> str | None:
 def _write(log: Path, text: str) -> None:
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(text[-LAST_LOG_CHARACTERS:], encoding="utf-8")
+        log.write_text(without_secrets(text[-LAST_LOG_CHARACTERS:]), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {log}: {error.strerror}; choose another folder with --cache-dir") from error
 

@@ -28,7 +28,6 @@ from benchmarking.workloads.support.given_modules import GivenModule
 
 FOLDER = "scripts"
 STATE = "state.yaml"
-LOG = "script.log"
 FORMAT_VERSION = 1
 NAME = re.compile(r"[\w.-]+_[0-9a-f]{8}")
 NOT_IN_NAMES = re.compile(r"[^\w.-]")

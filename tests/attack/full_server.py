@@ -57,6 +57,8 @@ def _try(folder: Path, disk: Path, failures: int) -> int:
             stored += done.returncode == 0
             errors += [] if done.returncode == 0 else [done.stderr]
         filler.unlink()
+        server.stop()
+        server.start()  # PostgreSQL ends itself when it cannot write its log
         again = _ingest(folder, database)
         with Warehouse.open(database, read_only=True) as warehouse:
             runs = warehouse.query("SELECT count(*) AS n FROM benchmark_runs").dicts()[0]["n"]
