@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from benchmarking.core.command_line import note
 from benchmarking.core.database_paths import DATA_PATH, LakePlace
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.provenance import uuid7
@@ -52,6 +53,7 @@ from db.connection import (
 )
 from db.connection import connect as connect_file
 from db.files import make_folder
+from db.turns import SILENT_S
 
 if TYPE_CHECKING:
     from db.connection import DuckDB
@@ -231,7 +233,8 @@ class Lake:
 
         Raises TransientError with the last error and the attempts made.
         """
-        deadline, pause_s = time.monotonic() + self.lock_timeout_s if is_opening else None, RETRY_FIRST_S
+        began_s, pause_s, has_waited = time.monotonic(), RETRY_FIRST_S, False
+        deadline = began_s + self.lock_timeout_s if is_opening else None
         for tries in itertools.count(1):
             try:
                 return change()
@@ -241,6 +244,9 @@ class Lake:
                 left_s = deadline - now
                 if left_s <= 0:
                     raise TransientError(f"{error}: {_tried(tries, self.lock_timeout_s)}") from error
+                if now - began_s >= SILENT_S and not has_waited:
+                    note(f"{self.place.name} does not answer: trying for up to {left_s:.0f} s more (--lock-timeout)")
+                    has_waited = True
             # Jitter, so that processes that failed together do not keep colliding.
             time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
             pause_s = min(RETRY_MOST_S, 1.5 * pause_s)

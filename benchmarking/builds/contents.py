@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,8 +81,11 @@ class Contents:
 
 def read_contents(root: Path) -> Contents:
     """The content of `<cache folder>/builds`. Raises StorageError when it cannot be read."""
+    entries = []
     try:
-        entries = [_classify(entry) for entry in _entries(root)]
+        for entry in _entries(root):
+            with suppress(FileNotFoundError):  # deleted by another process in the meantime
+                entries.append(_classify(entry))
     except OSError as error:
         raise StorageError(f"cannot read the build cache {root}: {error.strerror}") from error
     return Contents(

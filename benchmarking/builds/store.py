@@ -91,7 +91,12 @@ class BuildStore:
             return None
         with suppress(OSError):  # the cache may be read-only
             os.utime(record)
-        return _read(record)
+        try:
+            return _read(record)
+        except FormatError:
+            if not record.exists():  # deleted by another process in the meantime
+                return None
+            raise
 
     def require(self, key: BuildKey, subject: str) -> tuple[Path, Build]:
         """The folder and record of a build that was prepared. Raises BenchhouseError when it is missing."""

@@ -8,9 +8,9 @@ measured runs are moved to the folder .trash beside them, from where they can be
 from __future__ import annotations
 
 import argparse
-import os
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from db.commands.arguments import (
     print_json,
     selection_in,
 )
+from db.files import publish
 
 NAME = "benchhouse delete"
 EXAMPLES = """
@@ -136,21 +137,18 @@ def _moved(run: dict[str, Any]) -> Moved:
             return Moved(path=str(path), problem="its content is not that of the deleted run: left in place")
         folder = path.parent / TRASH
         folder.mkdir(exist_ok=True)
-        target = _free(folder / path.name)
-        os.rename(path, target)
+        # Linked, then unlinked: a rename would replace a file that another command has just put there.
+        target = next(name for name in _names(folder / path.name) if publish(path, name))
+        path.unlink(missing_ok=True)
     except (OSError, StorageError) as error:
         return Moved(path=str(path), problem=f"cannot be moved: {getattr(error, 'strerror', None) or error}")
     return Moved(path=str(path), trash=str(target))
 
 
-def _free(path: Path) -> Path:
-    """The path, or one with a number if it is taken."""
-    number = 1
-    free = path
-    while free.exists():
-        free = path.with_name(f"{path.stem}.{number}{path.suffix}")
-        number += 1
-    return free
+def _names(path: Path) -> Iterator[Path]:
+    """The path, then the same with a number."""
+    yield path
+    yield from (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in itertools.count(1))
 
 
 def _report(

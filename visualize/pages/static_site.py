@@ -7,12 +7,14 @@ to a file, and unlinked pages are not written. Links to pages that the site does
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import posixpath
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,13 +193,16 @@ def _marked(folder: Path) -> frozenset[str] | None:
 
 
 def _replace(folder: Path, new: Path, old: Path) -> None:
-    """Move the new site into place; on an error the old one stays."""
-    has_old = folder.exists()
-    if has_old:
+    """Move the new site into place; on an error the old one stays. Of several commands at once, the last one wins."""
+    has_old = False
+    with suppress(FileNotFoundError):
         folder.rename(old)
+        has_old = True
     try:
         new.rename(folder)
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise StorageError(f"{folder} was published by another command at the same time: try again") from error
         if has_old:
             old.rename(folder)
         raise

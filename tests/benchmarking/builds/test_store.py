@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,8 @@ import time
 
 import pytest
 
+from benchmarking.builds import store as stores
+from benchmarking.builds.contents import read_contents
 from benchmarking.builds.store import RECORD, BuildKey, BuildStore, default_cache_dir
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
 
@@ -204,6 +207,36 @@ def test_finding_a_build_is_noted_as_its_use(store):
     os.utime(record, (1, 1))
     store.find(KEY)
     assert record.stat().st_mtime > 1
+
+
+def test_a_build_deleted_while_it_is_looked_up_is_made_again(store, monkeypatch):
+    store.get(KEY, writes("a"))
+    read = stores.read_record
+
+    def after_a_deletion(record):
+        shutil.rmtree(record.parent, ignore_errors=True)
+        return read(record)
+
+    monkeypatch.setattr(stores, "read_record", after_a_deletion)
+    assert store.find(KEY) is None
+    monkeypatch.setattr(stores, "read_record", read)
+    assert store.get(KEY, writes("b"))[1]
+
+
+def test_builds_deleted_while_the_cache_is_read_are_left_out(store, monkeypatch):
+    store.get(KEY, writes("a"))
+    store.get(BuildKey(kind="onnx", parts={}), writes("b"))
+    lexists = os.path.lexists
+
+    def after_a_deletion(path):
+        if str(path).endswith(RECORD):
+            shutil.rmtree(store.folder(KEY), ignore_errors=True)
+        return lexists(path)
+
+    (store.folder(KEY) / RECORD).write_text("{")
+    monkeypatch.setattr(os.path, "lexists", after_a_deletion)
+    found = read_contents(store.root)
+    assert (len(found.builds), found.broken) == (1, ())
 
 
 def test_the_record_is_readable_json(store):

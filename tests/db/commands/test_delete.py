@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +107,16 @@ def test_labels_of_imported_runs_are_set_afterwards(database, capsys):
     assert run(import_results, database, LOAD, "--replace") == 0
     assert [row[1] for row in rows(database)] == ["server", "server"]
     assert annotate.main(["label", "model=base", "--db-path", str(database)]) == 2
+
+
+def test_the_trash_replaces_no_file_of_a_command_at_the_same_time(database, tmp_path, make_run, monkeypatch):
+    folder = tmp_path / "runs"
+    (folder / ".trash").mkdir(parents=True)
+    (folder / "one.json").write_text(dumps(make_run()))
+    setup(["--ingest", str(folder), "--db-path", str(database)])
+    (folder / ".trash" / "one.json").write_text("of another command")
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # it came after the look
+    assert run(delete, database, "model=bert-base-uncased", "--yes") == 0
+    assert (folder / ".trash" / "one.json").read_text() == "of another command"
+    assert {path.name for path in (folder / ".trash").iterdir()} == {"one.json", "one.1.json"}
+    assert not os.path.lexists(folder / "one.json")

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Readings
 from benchmarking.core.temporary import FOLDER
 from db.analysis.gate.alerts import list_alerts
@@ -323,6 +324,23 @@ def test_an_interruption_leaves_the_earlier_site(earlier, small, monkeypatch):
     monkeypatch.setattr(static_site, "render", interrupted)
     assert publish(earlier, small) == 130
     assert files(earlier) == before
+
+
+def test_another_publication_at_the_same_time_is_named_and_stays(earlier, tmp_path):
+    new, old = tmp_path / "new", tmp_path / "old"
+    new.mkdir()
+
+    class Meanwhile(type(earlier)):
+        def rename(self, target):
+            done = super().rename(target)
+            if self == earlier:  # the other command moves its site into place
+                earlier.mkdir()
+                (earlier / "index.html").write_text("of the other")
+            return done
+
+    with pytest.raises(StorageError, match="published by another command at the same time: try again"):
+        static_site._replace(Meanwhile(earlier), new, old)
+    assert (earlier / "index.html").read_text() == "of the other"
 
 
 def test_a_site_with_foreign_files_is_not_replaced(earlier, small, capsys):
