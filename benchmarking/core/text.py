@@ -23,6 +23,10 @@ MIN_RANGE = 0.1
 """Variation, relative to the median, below which a sparkline is drawn nearly flat."""
 DELETE = "\x7f"
 """The last control character of ASCII."""
+AUTOLINKS = re.compile(r"@|#(?=\d)|(?<=[a-zA-Z]):(?=//)|(?<=[wW]{3})\.|(?<=GH)-(?=\d)", re.IGNORECASE)
+"""Where GitHub makes a link or mention of plain text."""
+ZERO_WIDTH_SPACE = "&#8203;"
+"""In Markdown."""
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -157,10 +161,10 @@ def time_text(seconds: float) -> str:
 
 
 def markdown_escaped(text: str) -> str:
-    """The text in one line with markup escaped: "a|b" becomes "a\\|b"."""
+    """The text in one line with markup escaped, which mentions and links nothing: "a|b" becomes "a\\|b"."""
     line = " ".join(text.split()) if "\n" in text or "\r" in text else text
     safe = "".join(ENTITIES.get(character, character) for character in visible(line))
-    return MARKUP.sub(r"\\\1", safe)
+    return AUTOLINKS.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", MARKUP.sub(r"\\\1", safe))
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:

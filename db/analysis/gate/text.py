@@ -293,9 +293,6 @@ MAX_CHARACTERS = 60_000
 MAX_ANNOTATIONS = 10
 """Maximum annotations of one kind that GitHub shows per step."""
 MAX_MESSAGE = 2_000
-AUTOLINKS = re.compile(r"@|#(?=\d)|(?<=[a-zA-Z]):(?=//)|(?<=[wW]{3})\.|(?<=GH)-(?=\d)", re.IGNORECASE)
-ZERO_WIDTH_SPACE = "&#8203;"
-"""A zero-width space, in Markdown."""
 LEVELS: dict[Verdict, str] = {
     **dict.fromkeys(BAD, "error"),
     "not confirmed": "warning",
@@ -306,7 +303,7 @@ LEVELS: dict[Verdict, str] = {
 
 def github_comment(findings: Sequence[Finding], parameters: Parameters) -> str:
     """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
-    body = AUTOLINKS.sub(lambda match: f"{match[0]}{ZERO_WIDTH_SPACE}", gate_markdown(findings, parameters))
+    body = gate_markdown(findings, parameters)
     return f"{MARKER}\n{_truncated(body)}"
 
 

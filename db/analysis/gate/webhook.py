@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import threading
 import time
 import urllib.error
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import note
 from benchmarking.core.records import Json
+from benchmarking.core.text import visible
 
 ADDRESS = "BENCHHOUSE_WEBHOOK_URL"
 ANY_SCHEME = "BENCHHOUSE_WEBHOOK_ALLOW_HTTP"
@@ -32,6 +34,9 @@ ATTEMPTS = 4
 FIRST_WAIT_S = 0.5
 """Wait before the second attempt; doubled for each further one."""
 TOO_MANY = 429
+MAX_NAME = 200
+MENTIONS = re.compile(r"[@<`]|(?<=\])(?=\()|:(?=//)|(?<=www)\.")
+ZERO_WIDTH_SPACE = "\u200b"
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -53,11 +58,16 @@ def notify(command: str, rows: Sequence[Mapping[str, Json]]) -> None:
 
 def document(rows: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     """The message: the alerts as `benchhouse alert list --json` prints them, and a line of text for chats."""
-    names = [f"{row.get('model_id')} {row.get('runtime')} {row.get('metric')}" for row in rows]
+    names = [_quiet(f"{row.get('model_id')} {row.get('runtime')} {row.get('metric')}") for row in rows]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     alerts: list[Json] = [dict(row) for row in rows]
     text = f"benchhouse: {len(rows)} new alert{'s' * (len(rows) > 1)}: {', '.join(names[:5])}{more}"
     return {"event": "alerts", "text": text, "alerts": alerts}
+
+
+def _quiet(name: str) -> str:
+    """A name from the data as a chat shows it, in which nothing mentions or links: `<!channel>`, `@all`, `[a](b)`."""
+    return MENTIONS.sub(lambda found: f"{found[0]}{ZERO_WIDTH_SPACE}", visible(name[:MAX_NAME]))
 
 
 def why_not_usable(address: str) -> str | None:

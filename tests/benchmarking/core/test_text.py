@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from benchmarking.core import text
 from benchmarking.core.text import duration, number, relative_error, spreadsheet_safe, visible, visible_lines
 
 
@@ -61,3 +62,11 @@ def test_spreadsheet_formulas_are_prefixed_with_an_apostrophe(text):
 @pytest.mark.parametrize("text", ["-1.5", "+1", "-1e300", "-inf", "gpt2", "a=b", "", " =1", "'=1"])
 def test_numbers_and_other_text_are_unchanged_in_spreadsheets(text):
     assert spreadsheet_safe(text) == text
+
+
+def test_nothing_in_markdown_becomes_a_mention_or_a_link():
+    escaped = text.markdown_escaped("@team org#12 https://evil.example www.evil.example GH-3 <b> [a](b)")
+    gap = "&#8203;"
+    assert escaped == (
+        f"@{gap}team org#{gap}12 https:{gap}//evil.example www.{gap}evil.example GH-{gap}3 &lt;b&gt; \\[a\\](b)"
+    )
