@@ -54,6 +54,8 @@ ORDER BY newest_at DESC, model_id, device, runtime, precision LIMIT 500
 """
 MAX_BYTES = 400_000
 """Maximum size of an answer; more would fill an assistant's context."""
+MAX_WORD_BYTES = 100_000
+"""Maximum size of an argument; Linux refuses one of 128 KiB to a process."""
 DEFAULT_TIMEOUT_S = 60.0
 GRACE_S = 5.0
 """Extra time for a query to stop by itself at the time limit, before its process is killed."""
@@ -93,6 +95,7 @@ def _parser() -> Parser:
 
 def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[Any]:
     """The server with its tools, not running yet."""
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
 
     from benchmarking import __version__
@@ -105,6 +108,8 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
 
     def answer(command: str, *words: str, accepted: int = EXIT_OK) -> dict[str, Any]:
         """The answer of a command; `accepted` is a further exit code that counts as an answer."""
+        if any("\0" in word or len(word.encode("utf-8", "replace")) > MAX_WORD_BYTES for word in words):
+            raise ToolError(f"invalid request: an argument has a null character, or more than {MAX_WORD_BYTES} bytes")
         module, limit_s = f"db.commands.{command}", timeout_s + GRACE_S
         finished = run_module_within(module, *database_flags, *words, limit_s=limit_s, max_bytes=MAX_BYTES)
         return _answer(finished, (EXIT_OK, accepted), timeout_s)
@@ -209,7 +214,7 @@ def _fault(line: str) -> JSONRPCError | None:
         return None
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     number = message.get("id") if isinstance(message, dict) else None
     is_id = isinstance(number, int | str) and not isinstance(number, bool)

@@ -48,7 +48,20 @@ NO_SECRET_TOKENS = (
 """Words before "token" in the vocabulary of language models."""
 NO_SECRET_KEYS = (
     *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash", "lookup", "dict", "row", "series"),
-    *("join", "unique", "object", "index", "build", "map", "metric", "state", "query", "attention", "hashed"),
+    *(
+        "explain",
+        "join",
+        "unique",
+        "object",
+        "index",
+        "build",
+        "map",
+        "metric",
+        "state",
+        "query",
+        "attention",
+        "hashed",
+    ),
 )
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]

@@ -39,6 +39,8 @@ CALLS = {
     "large": ("query", {"sql": "SELECT repeat('x', 1000) AS x FROM range(1000000)"}),
     "compare": ("compare", {"before": "runtime=eager", "after": "runtime=onnxruntime"}),
     "unknown": ("compare", {"before": "nosuch=1", "after": "latest"}),
+    "null": ("query", {"sql": "SELECT '\0'"}),
+    "long": ("query", {"sql": f"SELECT '{'x' * 200_000}'"}),
     "history": ("history", {"selection": "model=gpt2"}),
     "recommend": ("recommend", {"model": "gpt2", "latency_ms": 1e-9}),
 }
@@ -107,6 +109,8 @@ def test_a_recommendation_without_a_fitting_option_is_an_answer(answers):
         ("flag", "expected a statement"),
         ("large", "more than 400000 bytes, the limit: narrow the request"),
         ("unknown", "nosuch"),
+        ("null", "a null character"),
+        ("long", "more than 100000 bytes"),
     ],
 )
 def test_faulty_questions_have_the_commands_error(answers, question, words):
@@ -120,12 +124,12 @@ INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo":
 
 
 def test_non_protocol_messages_get_an_error(asked_database):
-    """Half of a surrogate pair, which JSON can spell but no text can contain; and a line that is not JSON."""
+    """Half of a surrogate pair, which JSON can spell but no text can contain; and lists that are nested too deeply."""
     query = {"name": "query", "arguments": {"sql": "SELECT '\ud800'"}}
     lines = [
         json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}),
         json.dumps({"jsonrpc": "2.0", "id": "half", "method": "tools/call", "params": query}),
-        "no JSON",
+        "[" * 100_000,
         json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping"}),
     ]
     command_line = module_command("db.commands.mcp", "--db-path", str(asked_database))
