@@ -36,6 +36,7 @@ from benchmarking.core.records import (
     Readings,
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
+from benchmarking.devices.support.kernel_log import last_xid
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.run.process import (
     SLOTS,
@@ -263,17 +264,19 @@ def measure(
                 check=check,
             )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
+        is_lost = is_device_lost(error) or not handle.answers()
+        xid = last_xid(job.cell.device.facts.values.get("pci_address")) if is_lost else None
         return Measurement(
             point=point,
             launch=job.launch,
             status="failed",
-            error=error_text(error),
+            error=error_text(error) if xid is None else f"{error_text(error)} ({xid})",
             started_at=started_at,
             finished_at=utc_now(),
             missing={"latency_median_ms": FAILED},
             extra={
                 "out_of_memory": isinstance(error, OutOfMemoryError | MemoryError),
-                "device_lost": is_device_lost(error) or not handle.answers(),
+                "device_lost": is_lost,
                 "traceback": error_traceback(error),
             },
         )

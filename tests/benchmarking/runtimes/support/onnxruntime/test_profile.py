@@ -133,3 +133,15 @@ def test_other_file_is_not_a_profile(tmp_path, text):
     path.write_text(text)
     with pytest.raises(FormatError, match="not a profile of ONNX Runtime"):
         read_profile(path, "model")
+
+
+def test_on_a_gpu_the_profile_says_that_kernel_time_is_not_attributed() -> None:
+    """ONNX Runtime's CUDA nodes have the times of launches: with a GPU's memory the time of kernels is missing, with
+    that reason, and the report says so; in host memory nodes are computed in their own time."""
+    from benchmarking.devices.cuda import ORT_PROVIDER
+    from benchmarking.runtimes.support.onnxruntime.profiling import kernel_time_missing
+
+    why_not = kernel_time_missing(ORT_PROVIDER.memory)
+    assert why_not is not None
+    assert why_not.startswith("not_supported: ONNX Runtime's profile has the times in which the host launched")
+    assert kernel_time_missing("cpu") is kernel_time_missing(None) is None
