@@ -20,12 +20,16 @@ CLOSE = 1.25
 """Bisection ends when a rate that meets the limits and one that does not differ by this factor."""
 NEAR_DURATIONS = 2
 """Length of a level near the answer, in durations."""
-MOST_DURATIONS = 44
-STEPS = (1.0, 1.06, 0.97)
-"""Levels near the answer are at these multiples of its median in turn, which shows the slope."""
+LEAST_DURATIONS, MOST_DURATIONS = 15, 60
+STEPS = (0.0, 1.5, -0.5)
+"""Levels near the answer are at these distances from its median in turn, in units of the logit of the share outside the
+limits, which shows the slope."""
+FARTHEST = 1.5
+"""Greatest factor between such a level and the median."""
 MOST_ABOVE = 1.05
 PRECISE = 0.025
 """Standard deviation of the answer's logarithm."""
+CERTAIN = 0.99
 MOST_INVALID = 8
 COUNTED = frozenset({"failed_requests"})
 """Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
@@ -119,8 +123,9 @@ def search(
         if found.unknown is not None:
             return [*found.levels, found.failed(f"not found: {found.unknown}")]
     while found.spent < MOST_DURATIONS and found.looks and not found.is_precise():
-        rate = found.posterior.quantile(0.5) * STEPS[len(found.levels) % len(STEPS)]
-        say(f"within the limits up to about {found.posterior.quantile(0.5):.4g} requests/s, measuring near that rate")
+        middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
+        rate = middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST)
+        say(f"within the limits up to about {middle:.4g} requests/s, measuring near that rate")
         if found.look(rate, NEAR_DURATIONS) is None and found.is_stuck():
             break
     return [*found.levels, found.outcome()] if not found.looks else found.answered()
@@ -141,11 +146,15 @@ class _Search:
         self.unknown: str | None = None
         """Why it is unknown whether requests meet the limits."""
         self.spent = 0.0
+        self._posterior: Posterior | None = None
         self._measured, self._lowest = measured, lowest
 
     @property
     def posterior(self) -> Posterior:
-        return Posterior(self.looks, *self.ends)
+        """The distribution of the answer, given the looks so far."""
+        if self._posterior is None:
+            self._posterior = Posterior(self.looks, *self.ends)
+        return self._posterior
 
     def look(self, rate: float, durations: int) -> bool | None:
         """Measure a rate for so many durations; returns whether it met the limits, None if the level was invalid."""
@@ -174,10 +183,16 @@ class _Search:
         is_unstable = any(one.kind in NOT_MET for one in result.doubts)
         self.looks.append(look_of(result.requests, rate, is_unstable=is_unstable))
         self.used.append(result)
+        self._posterior = None
         return is_met
 
     def is_precise(self) -> bool:
-        posterior = self.posterior
+        """Whether the answer is known well enough, or lies outside the searched rates."""
+        posterior, (least, most) = self.posterior, self.ends
+        if posterior.above(most) > CERTAIN or posterior.above(least) < 1 - CERTAIN:
+            return True
+        if self.spent < LEAST_DURATIONS:
+            return False
         middle, low, high = (posterior.quantile(share) for share in (0.5, 0.16, 0.84))
         return posterior.quantile(0.1) * MOST_ABOVE >= middle and math.log(high / low) / 2 < PRECISE
 

@@ -174,7 +174,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate that meets --limit, between two, in up to 44 durations",
+            help="highest rate that meets --limit, between two, in up to 60 durations",
             needs=(("limit", None), ("request_rate", None)),
         ),
         Setting(

@@ -9,6 +9,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError, StorageError
@@ -32,6 +33,7 @@ from benchmarking.load.generator import Level
 from benchmarking.load.limits import judged, limits_text
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic
+from benchmarking.measure.doubts import about_window
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
@@ -43,6 +45,8 @@ from benchmarking.sweep.run.supervisor import finished_run, without_samples
 LOADGEN = "loadgen"
 """Key of loadgen's figures of each repetition, among the facts of a load."""
 REASONS = ("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
+ACTIVITY = "activity"
+"""Key of what else the machine did during each repetition."""
 LEVEL_SEEDS = 1000
 """Distance between the seeds of successive levels, so that each has fresh arrivals."""
 MET = ("result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met", "early_stopping_met")
@@ -61,6 +65,8 @@ class ModelLoad(ABC):
     say: Callable[[str], None]
     loads: list[LaunchLoad] = field(default_factory=list)
     measured_levels: int = 0
+    pressure_before: Any = None
+    """The CPU pressure before the first level: before later ones, it is that of the load itself."""
     preparations: list[Preparation | None] = field(default_factory=list)
     """The build that all workers load, once it has been made."""
     lock_doubts: tuple[Doubt, ...] = ()
@@ -107,6 +113,18 @@ class ModelLoad(ABC):
                 answers.append(answer)
         return done, answers
 
+    def about_machine(self, answers: Sequence[Tested]) -> dict[int, Sequence[Doubt]]:
+        """Repetition -> the doubts about what else the machine and the device did during it."""
+        found: dict[int, Sequence[Doubt]] = {}
+        for one in answers:
+            if self.pressure_before is None:
+                self.pressure_before = one.window.get("cpu_pressure_before")
+            window = {**one.window, "cpu_pressure_before": self.pressure_before}
+            if one.requests is not None:
+                is_accelerator = self.plan.cell.device.type != "cpu"
+                found[one.requests.launch] = about_window(window, is_accelerator=is_accelerator)
+        return found
+
     def _answer(self, job: Job) -> tuple[LaunchLoad, Tested]:
         """One repetition in a separate worker, with the device locked against other measurements."""
         wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
@@ -139,16 +157,17 @@ class LoopLoad(ModelLoad):
         slots = [one.figures[SLOTS] for one in answers]
         is_queue = all(one == 1 for one in slots)
         seeds: Json = [[self.traffic.seed + one.launch, self.measured_levels] for one in done]
+        machine = self.about_machine(answers)
         facts: dict[str, Json] = {"arrival_seeds": seeds, **({SLOTS: slots[0]} if slots else {})}
         return result_of(
             self.traffic,
             level,
             done,
             point=point,
-            further={one.launch: self.lock_doubts for one in done},
-            facts=facts,
+            facts={**facts, ACTIVITY: [dict(one.window) for one in answers]},
             in_process=is_queue,
             limits=self.limits,
+            further={one.launch: [*self.lock_doubts, *machine.get(one.launch, ())] for one in done},
         )
 
     def keys(self) -> dict[str, Scalar]:
@@ -221,6 +240,7 @@ class ScenarioLoad(ModelLoad):
                 )
 
             done, answers = self.tested(job, level_point(point, level))
+        machine = self.about_machine(answers)
         facts: dict[str, Json] = {SCENARIO: self.scenario, LOADGEN: [dict(one.figures) for one in answers]}
         return result_of(
             Traffic(
@@ -231,11 +251,11 @@ class ScenarioLoad(ModelLoad):
             point=level_point(point, level),
             samples=self.samples_per_query,
             further={
-                one.requests.launch: (*verdicts(one.figures), *self.lock_doubts)
+                one.requests.launch: [*verdicts(one.figures), *self.lock_doubts, *machine[one.requests.launch]]
                 for one in answers
                 if one.requests is not None
             },
-            facts=facts,
+            facts={**facts, ACTIVITY: [dict(one.window) for one in answers]},
             in_process=True,
             limits=self.limits,
         )

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.metrics import NS_PER_S
 from benchmarking.core.records import Point
 from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.settings import MIN_CALLS, Settings
@@ -26,12 +27,14 @@ class ConcurrentStopwatch(Stopwatch):
     """Times requests of an operation with several in flight. Samples are requests in order of completion."""
 
     def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
-        """Complete `count` more requests. Once `limit_ns` is spent and there are `least`, no further one starts and
-        those in flight complete."""
+        """Complete `count` more requests. Once `limit_ns` is spent and there are `least`, or no time is left, no
+        further one starts and those in flight complete."""
         now = self._handle.now_ns
+        remaining_ns, left_ns = limit_ns - self.spent_ns, self.left_s() * NS_PER_S
+        in_flight = self._operation.requests_in_flight
+        at_least = in_flight if left_ns < remaining_ns else max(in_flight, least - len(self))
         started = now()
-        at_least = max(self._operation.requests_in_flight, least - len(self))
-        done = self._operation.keep_in_flight(count, now, started + limit_ns - self.spent_ns, at_least)
+        done = self._operation.keep_in_flight(count, now, started + min(remaining_ns, left_ns), at_least)
         self._handle.synchronize()
         self.spent_ns += now() - started
         for one in done:
@@ -50,15 +53,17 @@ def stopwatch(context: MeasureContext, inner_loops: int = 1) -> Stopwatch:
     watch = (ConcurrentStopwatch if several else Stopwatch)(
         context.operation, context.handle, inner_loops, context.flush
     )
-    watch.is_over = lambda: context.settings.is_over
+    watch.left_s = lambda: context.settings.left_s
     return watch
 
 
 def run_untimed(context: MeasureContext, count: int) -> int:
-    """Run at least `count` untimed calls, with as many in flight as when timed. Returns their number."""
-    operation = context.operation
-    if operation.requests_in_flight > 1:
-        return len(operation.keep_in_flight(max(count, 2 * operation.requests_in_flight), context.handle.now_ns))
+    """Run at least `count` untimed calls, with as many in flight as when timed, and fewer if no time is left. Returns
+    their number."""
+    operation, now, in_flight = context.operation, context.handle.now_ns, context.operation.requests_in_flight
+    if in_flight > 1:
+        until_ns = now() + context.settings.left_s * NS_PER_S
+        return len(operation.keep_in_flight(max(count, 2 * in_flight), now, until_ns, in_flight))
     for _ in range(count):
         operation.reset()
         operation.run(lambda name: None)

@@ -6,6 +6,7 @@ nothing heavy, because the supervisor uses it.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -70,7 +71,12 @@ class Settings:
     @property
     def is_over(self) -> bool:
         """Whether the deadline has passed."""
-        return self.deadline_s is not None and time.monotonic() > self.deadline_s
+        return self.left_s <= 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds to the deadline, negative after it; infinite for none."""
+        return math.inf if self.deadline_s is None else self.deadline_s - time.monotonic()
 
     @property
     def mode(self) -> dict[str, bool]:

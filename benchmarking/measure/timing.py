@@ -96,8 +96,8 @@ class Stopwatch:
         self.spent_ns = 0
         """Total by the clock, including calls that time themselves and the flushes between calls, which take time and
         heat the device too."""
-        self.is_over: Callable[[], bool] = lambda: False
-        """Whether no further calls may start; checked between blocks."""
+        self.left_s: Callable[[], float] = lambda: math.inf
+        """Seconds after which no further calls may start; checked between blocks."""
         self._operation = operation
         self._handle = handle
         self._flush = flush
@@ -165,14 +165,14 @@ class Stopwatch:
             stopped = now()
             self._keep(started, stopped - started)
             mark_ends.append(len(self.marks))
-            if (self.spent_ns >= limit_ns and len(self.block_ns) >= least) or self.is_over():
+            if (self.spent_ns >= limit_ns and len(self.block_ns) >= least) or self.left_s() <= 0:
                 break
         return output
 
     def split(self, count: int, spent_ns: int) -> Stopwatch:
         """Move the blocks from `count` on to a new stopwatch. `spent_ns` was the total before them."""
         rest = Stopwatch(self._operation, self._handle, self.inner_loops, self._flush)
-        rest.is_over = self.is_over
+        rest.left_s = self.left_s
         marks = self.mark_ends[count - 1] if count else 0
         rest.spent_ns, self.spent_ns = self.spent_ns - spent_ns, spent_ns
         self.marks, rest.marks = self.marks[:marks], self.marks[marks:]

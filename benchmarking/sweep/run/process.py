@@ -315,6 +315,8 @@ class Tested:
     requests: Requests | None = None
     figures: Mapping[str, Json] = field(default_factory=dict)
     """loadgen's figures, by the keys of its detailed log; of a loop `SLOTS`."""
+    window: Mapping[str, Json] = field(default_factory=dict)
+    """The activity of the machine and the device during the test: see `measure.noise.Window`."""
     error: str | None = None
     traceback: str | None = None
     """Of a bug; None for an expected error."""

@@ -301,6 +301,7 @@ def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -
     """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
     from benchmarking.core.errors import always_after
     from benchmarking.measure.loadgen import run_scenario
+    from benchmarking.measure.noise import Window
     from benchmarking.measure.request_loop import run_loop
 
     batch_size = job.points[0].batch_size
@@ -317,11 +318,13 @@ def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -
                 batch_size //= slots
                 points = [dataclasses.replace(point, batch_size=batch_size) for point in job.points]
                 operations = [[operation_at(point) for point in points] for _ in range(slots)]
+                window = Window(handle)
                 requests = run_loop(operations, handle.synchronize, batch_size, job.loop, job.launch)
-                return Tested(requests=requests, figures={SLOTS: slots})
+                return Tested(requests=requests, figures={SLOTS: slots}, window=window.close())
             (point,) = job.points
-            requests, figures = run_scenario(operation_at(point), handle.synchronize, point, job.scenario, job.launch)
-            return Tested(requests=requests, figures=figures)
+            operation, window = operation_at(point), Window(handle)
+            requests, figures = run_scenario(operation, handle.synchronize, point, job.scenario, job.launch)
+            return Tested(requests=requests, figures=figures, window=window.close())
     except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
         return Tested(error=error_text(error), traceback=error_traceback(error))
 

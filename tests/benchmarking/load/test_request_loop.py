@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.request_loop import LoopSettings, run_loop
 from benchmarking.runtimes.null import NullOperation
+from benchmarking.sweep.run import process
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
@@ -202,10 +204,37 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
         assert sizes == [(4 + i % 3, 3) for i in range(12)]
         facts = {row["concurrency"]: json.loads(row["extra"])["load"] for row in warehouse.query(EXTRA).dicts()}
         seeds = {"arrival_seeds": [[0, 1]]}
+        (idle,), (busy,) = (facts[concurrency].pop("activity") for concurrency in (2, 1))
+        assert idle["elapsed_s"] > 0
+        assert busy.get("run_queue_wait_share") is not None or "run_queue" in busy["missing"]
         assert facts == {2: {"slots": 1, **seeds}, 1: {"slots": 2, **seeds}}
         modes = [json.loads(run["runtime_mode"]) for run in warehouse.query("SELECT * FROM benchmark_runs").dicts()]
         assert {mode[LOOP]: mode.get("traffic_file") for mode in modes} == {"closed": None, "open": "trace.jsonl"}
         assert not list(verify(warehouse))
+
+
+def test_waits_for_a_processor_are_doubts_about_the_repetition_and_pressure_counts_before_the_first_level_alone():
+    plan = SimpleNamespace(cell=SimpleNamespace(device=SimpleNamespace(type="cpu")))
+    load = LoopLoad(
+        plan=plan,  # type: ignore[arg-type]
+        limits={},
+        repetitions=2,
+        timeout_s=1,
+        device_wait_s=None,
+        say=print,
+        traffic=TRAFFIC,
+        is_open=False,
+        warmup=0,
+        request_timeout_s=1,
+    )
+    requests, _ = loop_of(LoopSettings(number=2))
+    windows = [
+        {"elapsed_s": 10.0, "cpu_pressure_before": pressure, "run_queue_wait_share": wait, "busy_threads": 1}
+        for pressure, wait in ((0.0, 0.0), (0.9, 0.3))
+    ]
+    answers = [process.Tested(requests=replace(requests, launch=i), window=one) for i, one in enumerate(windows)]
+    found = {launch: {one.kind for one in doubts} for launch, doubts in load.about_machine(answers).items()}
+    assert found == {0: set(), 1: {"run_queue_wait"}}
 
 
 def test_levels_before_ctrl_c_are_stored(tmp_path, null_script, monkeypatch, capsys):

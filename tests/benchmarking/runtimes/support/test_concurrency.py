@@ -12,12 +12,18 @@ import pytest
 
 from benchmarking.batch.model_list import Entry
 from benchmarking.batch.planning import cell_requests
-from benchmarking.core.contracts import Operation
+from benchmarking.core.contracts import Completion, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.flight import ConcurrentStopwatch, check_requests, settings_in_flight, stopwatch
+from benchmarking.measure.flight import (
+    ConcurrentStopwatch,
+    check_requests,
+    run_untimed,
+    settings_in_flight,
+    stopwatch,
+)
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.rates import rate_metrics
 from benchmarking.measure.settings import settings
@@ -208,3 +214,25 @@ def test_stopping_rule_uses_complete_rounds_of_requests():
     assert isinstance(
         stopwatch(MeasureContext(operation=Calls(3), handle=CpuHandle(), settings=three)), ConcurrentStopwatch
     )
+
+
+class SlowCalls(Calls):
+    """Requests of 5 ms, one after another."""
+
+    def keep_in_flight(self, count, now_ns, until_ns=float("inf"), least=0):
+        done = []
+        while len(done) < count and (len(done) < least or now_ns() < until_ns):
+            submitted = now_ns()
+            time.sleep(0.005)
+            done.append(Completion(submitted_ns=submitted, completed_ns=now_ns()))
+        return done
+
+
+@pytest.mark.parametrize(("left_s", "requests"), [(0.03, range(3, 8)), (-1.0, [3])])
+def test_no_request_starts_after_the_deadline_and_those_in_flight_complete(left_s, requests):
+    within = replace(settings("quick"), deadline_s=time.monotonic() + left_s)
+    context = MeasureContext(operation=SlowCalls(3), handle=CpuHandle(), settings=within)
+    watch = stopwatch(context)
+    watch.run(1000)
+    assert len(watch) in requests
+    assert run_untimed(context, 1000) == 3

@@ -111,7 +111,7 @@ def test_a_spent_budget_ends_the_calls_of_a_point_with_what_it_has(monkeypatch):
     of_point = replace(QUICK, deadline_s=150.0)
     handle = NullHandle(Script())
     watch = Stopwatch(NullOperation(handle, POINTS[0], None, "float32"), handle)
-    watch.is_over = lambda: of_point.is_over
+    watch.left_s = lambda: of_point.left_s
     watch.run(100)
     assert len(watch.block_ns) == 3
     monkeypatch.setattr(settings_module.time, "monotonic", lambda: 220.0)
