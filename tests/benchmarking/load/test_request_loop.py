@@ -114,7 +114,8 @@ def test_an_open_loop_follows_its_schedule_whether_or_not_the_model_keeps_up():
     assert overloaded.intended_ms == pytest.approx([5.0 * i for i in range(120)], abs=0.001)
     assert close(Series.of(overloaded).latency, [end - 5.0 * i for i, (*_, end) in enumerate(calls)])
     result = result_of(TRAFFIC, Level(rate=200.0, number=120), [overloaded], point=SHORT, in_process=True)
-    assert "over_saturated" in {one.kind for one in result.doubts}
+    kinds = {one.kind for one in result.doubts}
+    assert kinds & {"over_saturated", "saturation_unknown"}, "stalls of a busy machine may hide the growth"
     assert result.validity == "invalid"
 
 
