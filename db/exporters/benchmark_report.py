@@ -80,8 +80,8 @@ class _Lost:
         for name, count in self.without_mean.items():
             yield f"left out: {name} of {_results(count)}: no mean, which a report requires"
         if self.without_total:
-            found = _results(self.without_total)
-            yield f"left out: statistics of the lengths of {found}: no number of requests, which a report requires"
+            results = _results(self.without_total)
+            yield f"left out: statistics of the lengths of {results}: no number of requests, which a report requires"
         if names := list(self.metrics):
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             yield (
@@ -111,18 +111,20 @@ class BenchmarkReportExporter:
             means.setdefault(row["result_id"], {})[row["metric"]] = row["mean"]
         lost = _Lost()
         runs = (stored.run for stored in selected_runs(scope))
-        found = {
-            one.result.result_id: _report(one, Numbers(one.result, means.get(one.result.result_id, {})), lost)
-            for one in supported_results(runs, _why_not, request)
+        reports = {
+            chosen.result.result_id: _report(
+                chosen, Numbers(chosen.result, means.get(chosen.result.result_id, {})), lost
+            )
+            for chosen in supported_results(runs, _why_not, request)
         }
         for line in lost.lines():
             request.notify(line)
-        if len(found) == 1:
+        if len(reports) == 1:
             with text_output(request.file) as stream:
-                stream.writelines(map(_yaml, found.values()))
+                stream.writelines(map(_yaml, reports.values()))
             return request.output_paths
         with folder_output(request.output) as folder:
-            for result_id, report in found.items():
+            for result_id, report in reports.items():
                 (folder / f"benchmark_report_v{VERSION}_{result_id}.yaml").write_text(_yaml(report), encoding="utf-8")
         return request.output_paths
 
@@ -132,14 +134,10 @@ def _why_not(run: Run, result: Result) -> str | None:
         return None
     if result.status != "ok":
         return "not measured (failed, skipped or timed out)"
-    return None if _is_text(run, result) else "without text input"
-
-
-def _is_text(run: Run, result: Result) -> bool:
-    """Whether the input has a length in tokens, or is a load of requests to a language model."""
-    if result.point.sequence_length or INPUT_MEAN in result.point.axes:
-        return True
-    return LOOP in run.cell.runtime_mode and (run.origin is not None or run.cell.device.type == "server")
+    # The input has a length in tokens, or the result is a load of requests to a language model.
+    is_load = LOOP in run.cell.runtime_mode and _is_foreign(run)
+    is_text = bool(result.point.sequence_length) or INPUT_MEAN in result.point.axes or is_load
+    return None if is_text else "without text input"
 
 
 def _kept(run: Run) -> Mapping[str, Any] | None:
@@ -157,47 +155,76 @@ def _yaml(report: Mapping[str, Any]) -> str:
     return text
 
 
-def _report(one: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
-    if (kept := _kept(one.run)) is not None:
-        return _with_infinity(to_json(kept))
-    found = _lengths(one.result, numbers)
-    aggregate = {"requests": _requests(one.result, numbers, found, lost), **_performance(one, numbers, lost)}
+def _report(chosen: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
+    run, result, point = chosen.run, chosen.result, chosen.result.point
+    if (kept := _kept(run)) is not None:
+        report: dict[str, Any] = to_json(kept)
+        settings = (((report.get("scenario") or {}).get("load") or {}).get("standardized")) or {}
+        if settings.get("concurrency") == INFINITY:  # JSON cannot hold it
+            settings["concurrency"] = math.inf
+        return report
+    start, end = (datetime.fromisoformat(time) for time in (run.started_at, run.finished_at or run.started_at))
+    keywords = [f"{name}={value}" for name, value in run.provenance.tags.items()]
+    requests = [group for group in result.requests if group.phase == "measure"]
+    statistics = {
+        "input_length": lengths(numbers, point.sequence_length, _counts(requests, "tokens_in"), INPUT_LENGTH),
+        "output_length": lengths(numbers, point.new_tokens, _counts(requests, "tokens_out"), OUTPUT_LENGTH),
+    }
+    known_lengths = {name: statistic for name, statistic in statistics.items() if statistic}
+    aggregate: dict[str, dict[str, Any]] = {"requests": {}}
+    total, failures = _request_counts(result, requests, numbers)
+    if total:
+        aggregate["requests"] = {"total": total, "failures": failures, **known_lengths}
+    else:
+        lost.without_total += ("input_length" in known_lengths and not point.sequence_length) or (
+            "output_length" in known_lengths and not point.new_tokens
+        )
+    aggregate["latency"], without_mean = latencies(numbers)
+    for name in without_mean:
+        lost.without_mean[name] = lost.without_mean.get(name, 0) + 1
+    rates = {name: (unit, numbers.first_of(metrics)) for name, (unit, metrics) in RATES.items()}
+    if not (point.new_tokens or LOOP in run.cell.runtime_mode) and not rates["input_token_rate"][1]:
+        rates["input_token_rate"] = rates.pop("output_token_rate")  # nothing is generated: the tokens are the input's
+    aggregate["throughput"] = {
+        name: {"units": unit, "mean": mean} for name, (unit, mean) in rates.items() if mean is not None
+    }
     lost.add(numbers)
     return {
         "version": VERSION,
-        "run": _run(one),
-        "scenario": {"stack": [_engine(one)], "load": _load(one, found)},
+        "run": {
+            "uid": result.result_id,
+            "eid": run.session_id,
+            "time": {
+                "start": start.isoformat(),
+                "end": end.isoformat(),
+                "duration": f"PT{(end - start).total_seconds()}S",
+            },
+            **({"description": run.provenance.description} if run.provenance.description else {}),
+            **({"keywords": keywords} if keywords else {}),
+        },
+        "scenario": {"stack": [_engine(run)], "load": _load(chosen, known_lengths)},
         "results": {"request_performance": {"aggregate": {name: part for name, part in aggregate.items() if part}}},
     }
 
 
-def _with_infinity(report: dict[str, Any]) -> dict[str, Any]:
-    """The report with the unlimited concurrency that JSON cannot hold."""
-    settings = (((report.get("scenario") or {}).get("load") or {}).get("standardized")) or {}
-    if settings.get("concurrency") == INFINITY:
-        settings["concurrency"] = math.inf
-    return report
+def _request_counts(result: Result, requests: list[Requests], numbers: Numbers) -> tuple[int, int]:
+    """The number of requests and of failed ones; 0 if an imported file does not state it."""
+    if requests:
+        numbers.first_of(["requests_sent"])
+        numbers.first_of(["requests_failed"])
+        return sum(map(len, requests)), sum(error is not None for group in requests for error in group.error)
+    timed = [samples for samples in result.samples if samples.metric == "latency_wall" and samples.phase == "measure"]
+    calls = sum(len(samples.values) * samples.inner_loops for samples in timed) or result.iterations
+    stated = [doubt.evidence.get("failed_requests") for doubt in result.doubts if doubt.kind in (FAILED, SOME_FAILED)]
+    failed = sum(int(count) for count in stated if isinstance(count, int | float))
+    return (calls * result.point.batch_size + failed, failed) if calls else (0, 0)
 
 
-def _run(one: RunResult) -> dict[str, Any]:
-    run, origin = one.run, one.run.provenance
-    start, end = (datetime.fromisoformat(time) for time in (run.started_at, run.finished_at or run.started_at))
-    keywords = [f"{name}={value}" for name, value in origin.tags.items()]
-    return {
-        "uid": one.result.result_id,
-        "eid": run.session_id,
-        "time": {
-            "start": start.isoformat(),
-            "end": end.isoformat(),
-            "duration": f"PT{(end - start).total_seconds()}S",
-        },
-        **({"description": origin.description} if origin.description else {}),
-        **({"keywords": keywords} if keywords else {}),
-    }
-
-
-def _engine(one: RunResult) -> dict[str, Any]:
-    cell, hardware = one.run.cell, one.run.hardware
+def _engine(run: Run) -> dict[str, Any]:
+    cell, versions = run.cell, run.provenance.versions
+    own_version = None if _is_foreign(run) else f"benchhouse {run.provenance.tool_version}"
+    own_processor = None if _is_foreign(run) else run.hardware.cpu_model
+    sizes = {name: cell.runtime_mode.get(f"{name}_size") for name in ("tp", "dp", "ep", "pp")}
     config = {
         "device": cell.device.selector,
         "precision": cell.precision,
@@ -205,7 +232,6 @@ def _engine(one: RunResult) -> dict[str, Any]:
         "weights": cell.workload.weights,
         "runtime_mode": dict(cell.runtime_mode),
     }
-    origin = one.run.provenance
     return {
         "metadata": {
             "schema_version": COMPONENT_VERSION,
@@ -215,17 +241,19 @@ def _engine(one: RunResult) -> dict[str, Any]:
         "standardized": {
             "kind": "inference_engine",
             "tool": cell.runtime,
-            "tool_version": origin.versions.get(cell.runtime) or _own_version(one.run) or "unknown",
+            "tool_version": versions.get(cell.runtime) or own_version or "unknown",
             "role": "replica",
             "replicas": 1,
             "model": {"name": cell.workload.model_id},
             "accelerator": {
-                "model": cell.device.name or (None if _is_foreign(one.run) else hardware.cpu_model) or cell.device.type,
+                "model": cell.device.name or own_processor or cell.device.type,
                 "count": cell.device.count,
-                "parallelism": {name: _parallel(one.run, name) for name in ("tp", "dp", "ep", "pp")},
+                "parallelism": {
+                    name: size if isinstance(size, int) and size >= 1 else 1 for name, size in sizes.items()
+                },
             },
         },
-        "native": {"config": {**config, "versions": dict(origin.versions)}},
+        "native": {"config": {**config, "versions": dict(versions)}},
     }
 
 
@@ -234,33 +262,31 @@ def _is_foreign(run: Run) -> bool:
     return run.origin is not None or run.cell.device.type == "server"
 
 
-def _own_version(run: Run) -> str | None:
-    return None if _is_foreign(run) else f"benchhouse {run.provenance.tool_version}"
-
-
-def _parallel(run: Run, name: str) -> int:
-    size = run.cell.runtime_mode.get(f"{name}_size")
-    return size if isinstance(size, int) and size >= 1 else 1
-
-
-def _load(one: RunResult, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    run, point, result = one.run, one.result.point, one.result
+def _load(chosen: RunResult, known_lengths: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    run, result, point = chosen.run, chosen.result, chosen.result.point
     rate = point.axes.get(REQUEST_RATE)
     sizes = to_json(point)
-    outputs = _length(run, "lengths_out", point.new_tokens, found.get("output_length"))
+    measured, mean = known_lengths.get("input_length"), point.axes.get(INPUT_MEAN)
+    inputs = _length(run, "lengths_in", point.sequence_length, measured, mean)
+    outputs = _length(run, "lengths_out", point.new_tokens, known_lengths.get("output_length"))
+    doubts = {doubt.kind for doubt in result.doubts}
+    is_own_open = run.origin is None and run.cell.runtime_mode.get(LOOP) == "open"
+    concurrency: float | None = point.batch_size * (point.concurrency or 1)
+    if "concurrency_not_stated" in doubts:
+        concurrency = None  # in the file of another tool
+    elif is_own_open or "concurrency_unlimited" in doubts:
+        concurrency = math.inf
+    source = "sampled" if "traffic_file" in run.cell.runtime_mode else "random"
     return {
         "metadata": {"schema_version": COMPONENT_VERSION, "cfg_id": canonical_hash(sizes)},
         "standardized": {
             "tool": "benchhouse" if run.origin is None else run.origin.format.replace("_", "-"),
             "tool_version": run.provenance.tool_version if run.origin is None else run.origin.tool_version or "",
-            "source": _source(run),
-            "input_seq_len": _length(
-                run, "lengths_in", point.sequence_length, found.get("input_length"), point.axes.get(INPUT_MEAN)
-            )
-            or UNKNOWN_LENGTH,
+            "source": "unknown" if run.origin is not None else source,
+            "input_seq_len": inputs or UNKNOWN_LENGTH,
             **({"output_seq_len": outputs} if outputs else {}),
             **({"rate_qps": float(rate)} if rate else {}),
-            **_concurrency(run, result),
+            **({} if concurrency is None else {"concurrency": concurrency}),
         },
         "native": {
             "config": {
@@ -273,23 +299,6 @@ def _load(one: RunResult, found: Mapping[str, Mapping[str, Any]]) -> dict[str, A
     }
 
 
-def _source(run: Run) -> str:
-    if run.origin is not None:
-        return "unknown"
-    return "sampled" if "traffic_file" in run.cell.runtime_mode else "random"
-
-
-def _concurrency(run: Run, result: Result) -> dict[str, Any]:
-    """The limit of requests in flight, which may be infinite; empty if the file of another tool does not state it."""
-    doubts = {doubt.kind for doubt in result.doubts}
-    if "concurrency_not_stated" in doubts:
-        return {}
-    is_own_open = run.origin is None and run.cell.runtime_mode.get(LOOP) == "open"
-    if is_own_open or "concurrency_unlimited" in doubts:
-        return {"concurrency": math.inf}
-    return {"concurrency": result.point.batch_size * (result.point.concurrency or 1)}
-
-
 def _length(
     run: Run, setting: str, fixed: int | None, measured: Mapping[str, Any] | None, mean: float | None = None
 ) -> dict[str, Any]:
@@ -298,7 +307,7 @@ def _length(
         return {"distribution": "fixed", "value": fixed}
     text = str(run.cell.runtime_mode.get(setting))
     if bounds := UNIFORM.fullmatch(text):
-        low, high = (int(one) for one in bounds.groups())
+        low, high = map(int, bounds.groups())
         return {"distribution": "uniform", "value": (low + high) / 2, "min": low, "max": high}
     if normal := NORMAL.fullmatch(text):
         return {"distribution": "gaussian", "value": int(normal[1]), "std_dev": float(normal[2])}
@@ -308,65 +317,12 @@ def _length(
     return {"distribution": "other", "value": measured["mean"], **ends}
 
 
-def _performance(one: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, dict[str, Any]]:
-    """The latencies and rates of a result, each empty without a number."""
-    times, without_mean = latencies(numbers)
-    for name in without_mean:
-        lost.without_mean[name] = lost.without_mean.get(name, 0) + 1
-    rates = {name: (unit, numbers.first_of(metrics)) for name, (unit, metrics) in RATES.items()}
-    if not (one.result.point.new_tokens or LOOP in one.run.cell.runtime_mode) and not rates["input_token_rate"][1]:
-        rates["input_token_rate"] = rates.pop("output_token_rate")  # nothing is generated: the tokens are the input's
-    return {
-        "latency": times,
-        "throughput": {name: {"units": unit, "mean": mean} for name, (unit, mean) in rates.items() if mean is not None},
-    }
-
-
-def _lengths(result: Result, numbers: Numbers) -> dict[str, dict[str, Any]]:
-    """The statistics of the lengths that are known, by their name in a report."""
-    own, point = _own_requests(result), result.point
-    found = {
-        "input_length": lengths(numbers, point.sequence_length, _counts(own, "tokens_in"), INPUT_LENGTH),
-        "output_length": lengths(numbers, point.new_tokens, _counts(own, "tokens_out"), OUTPUT_LENGTH),
-    }
-    return {name: statistics for name, statistics in found.items() if statistics}
-
-
-def _requests(result: Result, numbers: Numbers, found: Mapping[str, Mapping[str, Any]], lost: _Lost) -> dict[str, Any]:
-    """The number of requests and their lengths; empty if the number is unknown, without which there is no length."""
-    total, failures = _total(result, numbers)
-    if total:
-        return {"total": total, "failures": failures, **found}
-    point = result.point
-    lost.without_total += ("input_length" in found and not point.sequence_length) or (
-        "output_length" in found and not point.new_tokens
-    )
-    return {}
-
-
-def _own_requests(result: Result) -> list[Requests]:
-    return [each for each in result.requests if each.phase == "measure"]
-
-
-def _counts(own: list[Requests], name: str) -> Iterator[int | None]:
+def _counts(requests: list[Requests], name: str) -> Iterator[int | None]:
     """The tokens of the requests that succeeded, as the server counted them."""
-    for requests in own:
-        for count, error in zip(getattr(requests, name), requests.error, strict=True):
+    for group in requests:
+        for count, error in zip(getattr(group, name), group.error, strict=True):
             if error is None:
                 yield count
-
-
-def _total(result: Result, numbers: Numbers) -> tuple[int, int]:
-    """The number of requests and of failed ones; 0 if an imported file does not state it."""
-    if own := _own_requests(result):
-        numbers.first_of(["requests_sent"])
-        numbers.first_of(["requests_failed"])
-        return sum(map(len, own)), sum(error is not None for each in own for error in each.error)
-    timed = [one for one in result.samples if one.metric == "latency_wall" and one.phase == "measure"]
-    calls = sum(len(one.values) * one.inner_loops for one in timed) or result.iterations
-    stated = [doubt.evidence.get("failed_requests") for doubt in result.doubts if doubt.kind in (FAILED, SOME_FAILED)]
-    failed = sum(int(one) for one in stated if isinstance(one, int | float))
-    return (calls * result.point.batch_size + failed, failed) if calls else (0, 0)
 
 
 PLUGIN = BenchmarkReportExporter()

@@ -26,9 +26,9 @@ class ScenariosExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         runs = (stored.run for stored in selected_runs(Scope(warehouse, request.selection)))
-        found = [(one.run, one.result) for one in supported_results(runs, _why_not, request)]
-        names = dict.fromkeys(run.cell.workload.model_id for run, _ in found)
-        document = scenario_file(", ".join(names), found)
+        measured = [(chosen.run, chosen.result) for chosen in supported_results(runs, _why_not, request)]
+        names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
+        document = scenario_file(", ".join(names), measured)
         with text_output(request.file) as stream:
             json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")

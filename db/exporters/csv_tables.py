@@ -7,7 +7,6 @@ spreadsheet would execute is prefixed with an apostrophe.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -57,26 +56,19 @@ def _write(scope: Scope, view: str, stream: TextIO) -> None:
 
     types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
     chosen = "(SELECT result_id FROM chosen)"
-    sql = f"SELECT {_cells(types)} FROM {view} WHERE result_id IN {chosen} ORDER BY {ORDER[view]}"
+    cells = ", ".join(f'{_cell(name, kind)} AS "{name}"' for name, kind in types.items())
+    sql = f"SELECT {cells} FROM {view} WHERE result_id IN {chosen} ORDER BY {ORDER[view]}"
     stream.write(_csv_text(pa.table({name: [] for name in types}), has_header=True))
-    for part in _parts(scope.batches(sql, ROWS_AT_ONCE[view])):
-        stream.write(_csv_text(part, has_header=False))
-
-
-def _parts(batches: Iterator[Any]) -> Iterator[Any]:
-    """Tables of about PART_BYTES from consecutive record batches."""
-    import pyarrow as pa
-
     part: list[Any] = []
     size = 0
-    for batch in batches:
+    for batch in scope.batches(sql, ROWS_AT_ONCE[view]):
         part.append(batch)
         size += batch.nbytes
         if size >= PART_BYTES:
-            yield pa.Table.from_batches(part)
+            stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
             part, size = [], 0
     if part:
-        yield pa.Table.from_batches(part)
+        stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
 
 
 def _csv_text(table: Any, *, has_header: bool) -> str:
@@ -87,21 +79,15 @@ def _csv_text(table: Any, *, has_header: bool) -> str:
     return content.getvalue().decode()
 
 
-def _cells(types: Mapping[str, str]) -> str:
-    return ", ".join(f'{_cell(name, kind)} AS "{name}"' for name, kind in types.items())
-
-
 def _cell(name: str, kind: str) -> str:
-    """The SQL of a column's cells. Numbers, and text that a spreadsheet would not execute, are unchanged."""
+    """The SQL of a column's cells: `text.spreadsheet_safe` for text, numbers unchanged."""
     if kind.startswith("MAP") or kind.endswith("[]"):
         return f'to_json("{name}")::VARCHAR'
     if kind == "TIMESTAMP":
         return f"replace(\"{name}\"::VARCHAR, ' ', 'T')"
-    return _spreadsheet_safe(f'"{name}"') if kind == "VARCHAR" else f'"{name}"'
-
-
-def _spreadsheet_safe(column: str) -> str:
-    """`text.spreadsheet_safe` of a column, in SQL."""
+    column = f'"{name}"'
+    if kind != "VARCHAR":
+        return column
     starts = " OR ".join(f"starts_with({column}, chr({ord(start)}))" for start in FORMULA_STARTS)
     return f"CASE WHEN ({starts}) AND TRY_CAST({column} AS DOUBLE) IS NULL THEN chr(39) || {column} ELSE {column} END"
 

@@ -8,7 +8,6 @@ their original words and settings back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -61,10 +60,15 @@ class LlamaBenchExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         runs = (stored.run for stored in selected_runs(scope))
-        rows = [_row(one) for one in supported_results(runs, _why_not, request)]
+        rows = [_row(chosen) for chosen in supported_results(runs, _why_not, request)]
+        columns = COLUMNS | FURTHER
+        definitions = ",\n".join(f"  {name} {kind}" for name, kind in columns.items())
         with text_output(request.file) as stream:
-            stream.write(_table())
-            stream.writelines(_insert(row) for row in rows)
+            stream.write(f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{definitions}\n);\n\n")
+            for row in rows:
+                # Unknown columns are left out, and so NULL: readers of the script expect every value in quotes.
+                known = {name: _literal(row[name]) for name in columns if row.get(name) is not None}
+                stream.write(f"INSERT INTO {TABLE} ({', '.join(known)}) VALUES ({', '.join(known.values())});\n")
         return request.output_paths
 
 
@@ -72,17 +76,6 @@ def _why_not(run: Run, result: Result) -> str | None:
     if result.status != "ok":
         return "not measured (failed, skipped or timed out)"
     return None if result.point.sequence_length or result.point.new_tokens else "without text input"
-
-
-def _table() -> str:
-    columns = ",\n".join(f"  {name} {kind}" for name, kind in (COLUMNS | FURTHER).items())
-    return f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"
-
-
-def _insert(row: Mapping[str, Any]) -> str:
-    """An INSERT without unknown columns, which are then NULL: readers of the script expect every value in quotes."""
-    known = {name: row[name] for name in COLUMNS | FURTHER if row.get(name) is not None}
-    return f"INSERT INTO {TABLE} ({', '.join(known)}) VALUES ({', '.join(map(_literal, known.values()))});\n"
 
 
 def _literal(value: Any) -> str:
@@ -95,8 +88,8 @@ def _literal(value: Any) -> str:
     return quoted
 
 
-def _row(one: RunResult) -> dict[str, Any]:
-    run, result, cell = one.run, one.result, one.run.cell
+def _row(chosen: RunResult) -> dict[str, Any]:
+    run, result, point, cell = chosen.run, chosen.result, chosen.result.point, chosen.run.cell
     kept = run.origin.kept if run.origin else {}
     started_at = next((samples.started_at for samples in result.samples), run.started_at)
     size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
@@ -110,12 +103,12 @@ def _row(one: RunResult) -> dict[str, Any]:
         "model_size": None if size_mb is None else round(size_mb * BYTES_PER_MB),
         "model_n_params": cell.workload.parameter_count,
         "n_threads": cell.num_threads,
-        "n_prompt": result.point.sequence_length or 0,
-        "n_gen": result.point.new_tokens or 0,
-        "n_depth": int(result.point.axes.get("depth", 0)),
+        "n_prompt": point.sequence_length or 0,
+        "n_gen": point.new_tokens or 0,
+        "n_depth": int(point.axes.get("depth", 0)),
         "test_time": f"{started_at[:19]}Z",
-        **_times(result),
-        "batch_size": result.point.batch_size,
+        **times_and_speeds(result),
+        "batch_size": point.batch_size,
         "device": cell.device.selector,
         "runtime": cell.runtime,
         "runtime_mode": json.dumps(dict(cell.runtime_mode), sort_keys=True),
@@ -128,7 +121,7 @@ def _row(one: RunResult) -> dict[str, Any]:
     }
 
 
-def _times(result: Result) -> dict[str, Any]:
+def times_and_speeds(result: Result) -> dict[str, Any]:
     """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of the calls' tokens
     per second, not a ratio of means. Without raw samples, only the stored mean and llama-bench's own statistics."""
     calls_ms = values(result, "latency_wall")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,10 +58,10 @@ class MarkdownExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months()
-        found = [{**_own_axes(row), **row} for row in scope.read(ROWS).dicts()]
-        further = {name: name.replace("_", " ") for row in found for name in sorted(_own_axes(row))}
+        stored = [{**_own_axes(row), **row} for row in scope.read(ROWS).dicts()]
+        further = {name: name.replace("_", " ") for row in stored for name in sorted(_own_axes(row))}
         headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS
-        cells = [_cells(row, headings) for row in found]
+        cells = [_cells(row, headings) for row in stored]
         kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
         rows = [[row[name] for name in kept] for row in cells]
@@ -76,27 +76,23 @@ def _own_axes(row: Row) -> dict[str, Any]:
 
 
 def _cells(row: Row, headings: Mapping[str, str]) -> dict[str, str]:
-    made: dict[str, Callable[[Row], str]] = {"interval": _interval, "verdict": _verdict}
-    return {name: made[name](row) if name in made else _text(row.get(name)) for name in headings}
+    """The text of each column. The interval is that of the typical launch; that of fewer than three would only cover
+    their calls. The doubts are status and error of an unmeasured result, otherwise validity and doubts; "-" for a valid
+    one without doubts."""
+    low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
+    has_interval = low is not None and high is not None and row["ci_scope"] == "between"
+    if row["status"] != "ok":
+        verdict = f"{row['status'].replace('_', ' ')}: {row['error']}"
+    elif row["doubts"]:
+        verdict = f"{row['validity']}: {', '.join(row['doubts'])}"
+    else:
+        verdict = NOTHING if row["validity"] == "valid" else str(row["validity"])
+    cells = {"interval": f"{_text(low)} .. {_text(high)}" if has_interval else NOTHING, "verdict": verdict}
+    return {name: cells[name] if name in cells else _text(row.get(name)) for name in headings}
 
 
 def _text(value: Any) -> str:
     return text.number(value) if isinstance(value, float) else readable(value)
-
-
-def _interval(row: Row) -> str:
-    """The interval of the typical launch; that of fewer than three would only cover their calls."""
-    low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
-    return NOTHING if low is None or high is None or row["ci_scope"] != "between" else f"{_text(low)} .. {_text(high)}"
-
-
-def _verdict(row: Row) -> str:
-    """Status and error of an unmeasured result, otherwise validity and doubts; "-" for a valid one without doubts."""
-    if row["status"] != "ok":
-        return f"{row['status'].replace('_', ' ')}: {row['error']}"
-    if row["validity"] == "valid" and not row["doubts"]:
-        return NOTHING
-    return f"{row['validity']}: {', '.join(row['doubts'])}" if row["doubts"] else str(row["validity"])
 
 
 PLUGIN = MarkdownExporter()

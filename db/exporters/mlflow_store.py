@@ -110,43 +110,31 @@ def _store(output: Path | None) -> Store:
 
 def _add(store: Store, run: Run, *, with_files: bool) -> bool:
     """Add a run; False if the store has it."""
-    client = store.client
-    experiment = _experiment(store, run.cell.workload.model_id)
-    for found in client.search_runs([experiment], filter_string=f"tags.`{RUN_ID}` = '{_bare(run.run_id)}'"):
-        if found.info.status != "RUNNING":
+    client, entities, cell = store.client, store.mlflow.entities, run.cell
+    if (experiment := client.get_experiment_by_name(cell.workload.model_id)) is not None:
+        experiment_id = str(experiment.experiment_id)
+    else:
+        place = None if store.artifacts is None else store.artifacts.as_uri()
+        experiment_id = str(client.create_experiment(cell.workload.model_id, artifact_location=place))
+    # MLflow's filters have no escapes. All of our ids have only these characters.
+    bare_id = "".join(letter for letter in run.run_id if letter.isalnum() or letter == "-")
+    for present in client.search_runs([experiment_id], filter_string=f"tags.`{RUN_ID}` = '{bare_id}'"):
+        if present.info.status != "RUNNING":
             return False
-        client.delete_run(found.info.run_id)  # incomplete: the export was interrupted
-    made = client.create_run(experiment, start_time=_ms(run.started_at), run_name=_title(run), tags=_tags(run))
-    _log(store, made.info.run_id, run)
+        client.delete_run(present.info.run_id)  # incomplete: the export was interrupted
+    title = f"{cell.device.selector} {cell.runtime} {cell.precision} {run.started_at[:19]}"
+    started = client.create_run(experiment_id, start_time=_ms(run.started_at), run_name=title, tags=_tags(run))
+    mlflow_id, end_ms = started.info.run_id, _ms(run.finished_at)
+    for params in _batches([entities.Param(name, value) for name, value in params_of(run).items()]):
+        client.log_batch(mlflow_id, params=params)
+    for metrics in _batches([entities.Metric(name, value, end_ms, 0) for name, value in metrics_of(run).items()]):
+        client.log_batch(mlflow_id, metrics=metrics)
     if with_files:
         with temporary_folder("benchhouse-export") as folder:
             for path in _files(run, folder):
-                client.log_artifact(made.info.run_id, str(path))
-    client.set_terminated(
-        made.info.run_id, status="FINISHED" if run.status == "ok" else "FAILED", end_time=_ms(run.finished_at)
-    )
+                client.log_artifact(mlflow_id, str(path))
+    client.set_terminated(mlflow_id, status="FINISHED" if run.status == "ok" else "FAILED", end_time=end_ms)
     return True
-
-
-def _experiment(store: Store, model_id: str) -> str:
-    """The id of the model's experiment, which is created if necessary."""
-    found = store.client.get_experiment_by_name(model_id)
-    if found is not None:
-        return str(found.experiment_id)
-    place = None if store.artifacts is None else store.artifacts.as_uri()
-    return str(store.client.create_experiment(model_id, artifact_location=place))
-
-
-def _log(store: Store, run_id: str, run: Run) -> None:
-    """Log parameters and metrics in batches."""
-    entities = store.mlflow.entities
-    params = [entities.Param(name, value) for name, value in params_of(run).items()]
-    at_ms = _ms(run.finished_at)
-    metrics = [entities.Metric(name, value, at_ms, 0) for name, value in metrics_of(run).items()]
-    for batch in _batches(params):
-        store.client.log_batch(run_id, params=batch)
-    for batch in _batches(metrics):
-        store.client.log_batch(run_id, metrics=batch)
 
 
 def params_of(run: Run) -> dict[str, str]:
@@ -209,30 +197,25 @@ def _files(run: Run, folder: Path) -> Iterator[Path]:
     path = folder / "run.json"
     path.write_text(f"{dumps(run)}\n", encoding="utf-8")
     yield path
-    rows = [_sample_row(result, samples) for result in run.results for samples in result.samples]
+    rows = [
+        {
+            "result_id": result.result_id,
+            "point": result.point.label,
+            "launch": samples.launch,
+            "phase": samples.phase,
+            "metric": samples.metric,
+            "unit": samples.unit,
+            "started_at": utc(samples.started_at, "started_at"),
+            "inner_loops": samples.inner_loops,
+            "samples": list(samples.values),
+        }
+        for result in run.results
+        for samples in result.samples
+    ]
     if rows:
         path = folder / "samples.parquet"
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, compression="zstd")
         yield path
-
-
-def _sample_row(result: Result, samples: Any) -> dict[str, Any]:
-    return {
-        "result_id": result.result_id,
-        "point": result.point.label,
-        "launch": samples.launch,
-        "phase": samples.phase,
-        "metric": samples.metric,
-        "unit": samples.unit,
-        "started_at": utc(samples.started_at, "started_at"),
-        "inner_loops": samples.inner_loops,
-        "samples": list(samples.values),
-    }
-
-
-def _title(run: Run) -> str:
-    cell = run.cell
-    return f"{cell.device.selector} {cell.runtime} {cell.precision} {run.started_at[:19]}"
 
 
 def _batches(values: Sequence[Any]) -> Iterator[list[Any]]:
@@ -248,11 +231,6 @@ def _key(name: str) -> str:
 
 def _fits(text: str) -> bool:
     return len(text) <= LONGEST
-
-
-def _bare(run_id: str) -> str:
-    """An id for an MLflow filter, which has no escapes: only letters, digits and "-", as in all ids."""
-    return "".join(letter for letter in run_id if letter.isalnum() or letter == "-")
 
 
 def _ms(time: str) -> int:

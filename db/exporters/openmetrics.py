@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,10 @@ class OpenMetricsExporter:
             raise UsageError("the selection has no measured result: there are no numbers to export")
         columns = {field.name: field for field in dictionary.fields(warehouse, "all_results")}
         numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
-        kept = list(_one_a_moment(rows, request))
+        # A time has one value, so only the last row of each series and time is kept.
+        kept = list({(_labels(row), row["started_at"]): row for row in rows}.values())
+        if len(rows) > len(kept):
+            request.notify(f"left out: {len(rows) - len(kept)} results at the same time as another one of their series")
         others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
         with text_output(request.file) as stream:
             for column in (*numbers, *others):
@@ -122,50 +125,40 @@ def _name(text: str) -> str:
     return PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
-def _one_a_moment(rows: Iterable[Mapping[str, Any]], request: ExportRequest) -> Iterator[Mapping[str, Any]]:
-    """The rows, but only the last one of each series and time, since a time has one value."""
-    last: dict[tuple[str, datetime], Mapping[str, Any]] = {}
-    count = 0
-    for row in rows:
-        count += 1
-        last[_labels(row), row["started_at"]] = row
-    if count > len(last):
-        request.notify(f"left out: {count - len(last)} results at the same time as another one of their series")
-    yield from last.values()
-
-
 def _lines(column: str, meaning: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The lines of the family; none if no row has the number. Samples of a series are contiguous, oldest first."""
     samples: dict[str, list[str]] = {}
-    made = family(column)
+    kind = family(column)
     for row in rows:
         value = row["other_metrics"].get(column) if column not in row else row[column]
         if value is not None:
             time_s = row["started_at"].replace(tzinfo=UTC).timestamp()
             labels = _labels(row)
-            samples.setdefault(labels, []).append(f"{made.name}{{{labels}}} {made.value(value)!r} {time_s!r}\n")
+            samples.setdefault(labels, []).append(f"{kind.name}{{{labels}}} {kind.value(value)!r} {time_s!r}\n")
     if samples:
-        yield f"# TYPE {made.name} gauge\n"
-        if made.unit:
-            yield f"# UNIT {made.name} {made.unit}\n"
-        yield f"# HELP {made.name} {_escaped(_worded(meaning))}\n"
+        yield f"# TYPE {kind.name} gauge\n"
+        if kind.unit:
+            yield f"# UNIT {kind.name} {kind.unit}\n"
+        yield f"# HELP {kind.name} {_escaped(in_base_units(meaning))}\n"
         for lines in samples.values():
             yield from lines
 
 
-def _worded(meaning: str) -> str:
+def in_base_units(meaning: str) -> str:
+    """A column's meaning, with the units of this format: "in seconds" for "in ms"."""
     for pattern, words in WORDS:
         meaning = re.sub(pattern, words, meaning)
     return meaning
 
 
 def _labels(row: Mapping[str, Any]) -> str:
-    named = ((label, row[column]) for label, column in LABELS.items())
-    return ",".join(f'{label}="{_escaped(_text(value))}"' for label, value in named if value is not None)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    texts = {}
+    for label, column in LABELS.items():
+        if (value := row[column]) is not None:
+            texts[label] = json.dumps(value) if isinstance(value, bool) else str(value)
+            if isinstance(value, float):
+                texts[label] = f"{value:g}"
+    return ",".join(f'{label}="{_escaped(text)}"' for label, text in texts.items())
 
 
 def _escaped(text: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output
 from db.exporters.support.selected_runs import Scope
@@ -74,25 +74,20 @@ class ParquetExporter:
 
 
 def _write(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:
-    """Write the table's rows to a file; no file without rows."""
+    """Write the table's rows, each column with its entry from the data dictionary, to a file; no file without rows."""
     import pyarrow.parquet
 
     where = "TRUE" if month is None and scope.is_everything else condition
     rows = scope.read(f"SELECT * FROM {table} WHERE {where}", month, whole=True).arrow()
     if rows.num_rows:
         path.parent.mkdir(exist_ok=True)
-        described = rows.cast(_described(scope.warehouse, table, rows.schema))
-        pyarrow.parquet.write_table(described, path, compression="zstd")
-
-
-def _described(warehouse: Warehouse, table: str, schema: Any) -> Any:
-    """The schema, with each column's entry from the data dictionary."""
-    known = {field.name: field for field in dictionary.fields(warehouse, table)}
-    for place, name in enumerate(schema.names):
-        field = known[name]
-        words = {"meaning": field.meaning, "unit": field.unit, "duckdb_type": field.type}
-        schema = schema.set(place, schema.field(place).with_metadata(words))
-    return schema
+        schema = rows.schema
+        entries = {field.name: field for field in dictionary.fields(scope.warehouse, table)}
+        for place, name in enumerate(schema.names):
+            entry = entries[name]
+            words = {"meaning": entry.meaning, "unit": entry.unit, "duckdb_type": entry.type}
+            schema = schema.set(place, schema.field(place).with_metadata(words))
+        pyarrow.parquet.write_table(rows.cast(schema), path, compression="zstd")
 
 
 PLUGIN = ParquetExporter()

@@ -37,15 +37,20 @@ class JsonExporter:
     can_be_anonymous: bool = True
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        found = _noted(whole_runs(Scope(warehouse, request.selection)), request)
-        runs = (redacted_record(run, anonymous=True) if request.anonymous else run for run in found)
+        runs = _exported(whole_runs(Scope(warehouse, request.selection)), request)
         output = request.output
         if output is None:
             with text_output(None) as stream:
                 stream.writelines(f"{dumps(run)}\n" for run in runs)
             return ()
         if output.suffix == FILE and not request.is_folder:
-            _one_file(runs, output)
+            first = next(runs)
+            if next(runs, None) is not None:
+                raise UsageError(
+                    f"{output}: a run file contains one run, but several are selected: give a folder, or select one run"
+                )
+            with text_output(output) as stream:
+                stream.write(f"{dumps(first)}\n")
         else:
             with folder_output(output) as folder:
                 for run in runs:
@@ -62,25 +67,15 @@ def file_name(run: Run) -> str:
     return f"{words[:150]}_{re.sub('[^A-Za-z0-9-]', '-', run.run_id)}{FILE}"
 
 
-def _noted(stored: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]:
-    """The runs. The user is notified of samples that a run file cannot contain."""
-    for one in stored:
-        if one.compacted:
+def _exported(stored_runs: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]:
+    """The runs, redacted if asked. The user is notified of samples that a run file cannot contain."""
+    for stored in stored_runs:
+        if stored.compacted:
             request.notify(
-                f"run {one.run.run_id}: left out the quantiles of {one.compacted} launches and metrics, whose raw "
-                "samples were compacted: a run file has no field for them (Parquet does)"
+                f"run {stored.run.run_id}: left out the quantiles of {stored.compacted} launches and metrics, whose "
+                "raw samples were compacted: a run file has no field for them (Parquet does)"
             )
-        yield one.run
-
-
-def _one_file(runs: Iterator[Run], output: Path) -> None:
-    first = next(runs)
-    if next(runs, None) is not None:
-        raise UsageError(
-            f"{output}: a run file contains one run, but several are selected: give a folder, or select one run"
-        )
-    with text_output(output) as stream:
-        stream.write(f"{dumps(first)}\n")
+        yield redacted_record(stored.run, anonymous=True) if request.anonymous else stored.run
 
 
 PLUGIN = JsonExporter()

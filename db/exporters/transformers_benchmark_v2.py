@@ -41,7 +41,7 @@ class TransformersExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         runs = (stored.run for stored in selected_runs(scope))
-        entries = dict(_entry(one) for one in supported_results(runs, _why_not, request))
+        entries = dict(_entry(chosen) for chosen in supported_results(runs, _why_not, request))
         with text_output(request.file) as stream:
             json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
@@ -58,19 +58,13 @@ def _why_not(run: Run, result: Result) -> str | None:
     return None if values(result, "latency_wall") else "no raw samples stored"
 
 
-def _entry(one: RunResult) -> tuple[str, dict[str, Any]]:
+def _entry(chosen: RunResult) -> tuple[str, dict[str, Any]]:
     """The entry and its key, which depends on the result, since a configuration may have been measured twice."""
-    config = _config(one)
-    key = canonical_hash({"config": config, "result_id": one.result.result_id})
-    return key, {"metadata": _metadata(one), "measurements": _measurements(one.result), "config": config}
-
-
-def _metadata(one: RunResult) -> dict[str, Any]:
-    run, origin = one.run, one.run.provenance
-    device = run.cell.device
+    run, result, point, cell = chosen.run, chosen.result, chosen.result.point, chosen.run.cell
+    origin, device, mode = run.provenance, cell.device, cell.runtime_mode
     of_gpu = device.type in ("cuda", "rocm")
-    return {
-        "model_id": run.cell.workload.model_id,
+    metadata = {
+        "model_id": cell.workload.model_id,
         "timestamp": run.started_at.replace("Z", "+00:00"),
         "branch_name": origin.git_branch,
         "commit_id": origin.git_commit,
@@ -83,28 +77,22 @@ def _metadata(one: RunResult) -> dict[str, Any]:
         },
         "success": True,
         "benchhouse": {
-            "result_id": one.result.result_id,
+            "result_id": result.result_id,
             "run_id": run.run_id,
             "device": device.selector,
             "device_name": device.name,
-            "precision": run.cell.precision,
-            "validity": one.result.validity,
-            "doubts": [doubt.kind for doubt in one.result.doubts],
+            "precision": cell.precision,
+            "validity": result.validity,
+            "doubts": [doubt.kind for doubt in result.doubts],
         },
     }
-
-
-def _measurements(result: Result) -> dict[str, Any]:
-    times: dict[str, Any] = {
-        name: [value / MS_PER_S for value in values(result, metric)] for name, metric in MEASUREMENTS.items()
+    measurements: dict[str, Any] = {
+        **{name: [ms / MS_PER_S for ms in values(result, metric)] for name, metric in MEASUREMENTS.items()},
+        "shape_and_decoded_outputs": [],
+        "gpu_metrics": None,
+        "timestamps": None,
     }
-    return {**times, "shape_and_decoded_outputs": [], "gpu_metrics": None, "timestamps": None}
-
-
-def _config(one: RunResult) -> dict[str, Any]:
-    cell, point, result = one.run.cell, one.result.point, one.result
-    mode = cell.runtime_mode
-    return {
+    config = {
         "name": f"{cell.workload.model_id} {cell.runtime} {cell.precision} {point.label}",
         "warmup_iterations": result.warmup_iterations,
         "measurement_iterations": result.iterations,
@@ -117,6 +105,8 @@ def _config(one: RunResult) -> dict[str, Any]:
         "compile_kwargs": {"mode": mode.get("compile_mode", "default")} if cell.runtime == "compiled" else None,
         "kernelize": cell.runtime == "kernelized",
     }
+    key = canonical_hash({"config": config, "result_id": result.result_id})
+    return key, {"metadata": metadata, "measurements": measurements, "config": config}
 
 
 PLUGIN = TransformersExporter()

@@ -34,7 +34,12 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """
     rows, more = _first(answer, limit)
     if not page.is_terminal:
-        print(table_text(_table(answer.columns, rows), page), file=out)
+        table = Table(
+            headings=tuple(column.name for column in answer.columns),
+            rows=tuple(tuple(map(readable, row)) for row in rows),
+            numbers=tuple(index for index, column in enumerate(answer.columns) if _is_number(column)),
+        )
+        print(table_text(table, page), file=out)
         _remark(out, len(rows), more)
         return
     slots = [_slot(column, [row[index] for row in rows]) for index, column in enumerate(answer.columns)]
@@ -45,14 +50,6 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     _remark(out, len(rows), more)
     if (hidden := len(slots) - len(shown)) > 0:
         print(f"{hidden} more column{'s' * (hidden > 1)}: select fewer, or use --format vertical", file=out)
-
-
-def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
-    return Table(
-        headings=tuple(column.name for column in columns),
-        rows=tuple(tuple(map(readable, row)) for row in rows),
-        numbers=tuple(index for index, column in enumerate(columns) if _is_number(column)),
-    )
 
 
 def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:

@@ -73,7 +73,7 @@ def entries(warehouse: Warehouse) -> tuple[Entry, ...]:
 
 def entry(warehouse: Warehouse, name: str) -> Entry:
     """The table or view with that name. Raises UsageError, with similar names."""
-    known = {one.name: one for one in entries(warehouse)}
+    known = {known_entry.name: known_entry for known_entry in entries(warehouse)}
     return known[choice(name, tuple(known), "table or view")]
 
 
@@ -92,12 +92,14 @@ def unit_of(column: str) -> str:
 def dictionary_answer(warehouse: Warehouse, name: str | None) -> Answer:
     """The dictionary as an answer: all tables and views, or the columns of one."""
     if name is None:
-        rows = [(one.name, one.kind, one.meaning) for one in entries(warehouse)]
+        rows = [(described.name, described.kind, described.meaning) for described in entries(warehouse)]
         return _answer(("name", "kind", "meaning"), rows)
-    one = entry(warehouse, name)
     return _answer(
         ("name", "type", "unit", "meaning"),
-        [(field.name, field.type, field.unit, field.meaning) for field in fields(warehouse, one.name)],
+        [
+            (field.name, field.type, field.unit, field.meaning)
+            for field in fields(warehouse, entry(warehouse, name).name)
+        ],
     )
 
 
@@ -105,18 +107,18 @@ def text(warehouse: Warehouse, name: str | None, *, width: int) -> str:
     """The dictionary as text: each name with its whole meaning below it."""
     if name is None:
         return listing(entries(warehouse), width=width)
-    one = entry(warehouse, name)
+    described = entry(warehouse, name)
     rows = [
         ("  ".join(filter(None, (field.name, field.type, field.unit))), field.meaning)
-        for field in fields(warehouse, one.name)
+        for field in fields(warehouse, described.name)
     ]
-    title = textwrap.fill(f"{one.name} ({one.kind}): {one.meaning}", width)
+    title = textwrap.fill(f"{described.name} ({described.kind}): {described.meaning}", width)
     return "\n".join([title, "", *_paragraphs(rows, width)])
 
 
 def listing(entries: Sequence[Entry], *, width: int) -> str:
     """The tables and views as text."""
-    return "\n".join(_paragraphs([(f"{one.name}  ({one.kind})", one.meaning) for one in entries], width))
+    return "\n".join(_paragraphs([(f"{entry.name}  ({entry.kind})", entry.meaning) for entry in entries], width))
 
 
 def _paragraphs(rows: Sequence[tuple[str, str]], width: int) -> list[str]:

@@ -217,23 +217,7 @@ def _question_process(
         "lock_timeout_s": lock_timeout_s,
         "most_rows": None if limit is None else limit.rows,
     }
-    with _child() as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended; its answer has the reason
-            process.stdin.write(json.dumps(question))
-            process.stdin.close()
-        pipe = os.fdopen(process.stdout.fileno(), "rb", closefd=False)
-        answers = _Answers(pipe, None if limit is None else limit.bytes)
-        answers.next("open")
-        with _time_limit(process, timeout_s, answers):
-            columns = tuple(Column(name=name, type=kind) for name, kind in answers.next("columns"))
-            yield answers, columns
-
-
-@contextmanager
-def _child() -> Iterator[subprocess.Popen[str]]:
-    """The process that answers. It is killed at the end, since the rest of its answer may be unread."""
+    timer: threading.Timer | None = None
     with (
         temporary_folder("benchhouse-query") as folder,  # removed here even if the process is killed
         start(
@@ -246,28 +230,29 @@ def _child() -> Iterator[subprocess.Popen[str]]:
         if (stopper := STOPPER.get()) is not None:
             stopper.watch(process)
         try:
-            yield process
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(BrokenPipeError):  # it has ended; its answer has the reason
+                process.stdin.write(json.dumps(question))
+                process.stdin.close()
+            pipe = os.fdopen(process.stdout.fileno(), "rb", closefd=False)
+            answers = _Answers(pipe, None if limit is None else limit.bytes)
+            answers.next("open")
+            if timeout_s is not None:
+
+                def expire() -> None:
+                    answers.expired_s = timeout_s
+                    process.kill()
+
+                timer = threading.Timer(timeout_s, expire)
+                timer.daemon = True
+                timer.start()
+            columns = tuple(Column(name=name, type=kind) for name, kind in answers.next("columns"))
+            yield answers, columns
         finally:
-            process.kill()
-
-
-@contextmanager
-def _time_limit(process: subprocess.Popen[str], timeout_s: float | None, answers: _Answers) -> Iterator[None]:
-    """Kill the process at the time limit."""
-
-    def stop() -> None:
-        answers.expired_s = timeout_s
-        process.kill()
-
-    timer = None if timeout_s is None else threading.Timer(timeout_s, stop)
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
-    try:
-        yield
-    finally:
-        if timer is not None:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
+            process.kill()  # the rest of its answer may be unread
 
 
 class _Answers:
@@ -346,7 +331,10 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         with Warehouse.open(question["database"], for_questions=True, lock_timeout_s=lock_timeout_s) as warehouse:
             limit_memory()
             if question["timeout_s"] is not None:
-                _end_after(question["timeout_s"] + GRACE_S)
+                # The calling process kills this one at the limit, unless it has gone.
+                timer = threading.Timer(question["timeout_s"] + GRACE_S, os._exit, [EXIT_FAILED])
+                timer.daemon = True
+                timer.start()
             yield "open", None
             yield from _run_query(warehouse, question)
         yield "end", None
@@ -438,7 +426,14 @@ def _parquet(cursor: DuckDB) -> Iterator[bytes]:
         names = unique_names(reader.schema.names)
         schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
         file = _Written()
-        _check_types(schema)
+        for field in schema:  # Parquet has no INTERVAL, UNION, ...
+            try:
+                parquet.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+            except pa.ArrowException as error:
+                raise UsageError(
+                    f"Parquet has no type for {field.name!r}, which is {field.type}: cast it, for example "
+                    f'"{field.name}"::VARCHAR'
+                ) from error
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             for batch in reader:
                 writer.write_batch(batch.rename_columns(names))
@@ -448,43 +443,15 @@ def _parquet(cursor: DuckDB) -> Iterator[bytes]:
         raise StorageError(f"the answer cannot be written as Parquet: {str(error).splitlines()[0]}") from error
 
 
-def _check_types(schema: Any) -> None:
-    """Raise UsageError for a column whose type Parquet does not have: INTERVAL, UNION, ..."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    for field in schema:
-        try:
-            parquet.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
-        except pa.ArrowException as error:
-            raise UsageError(
-                f"Parquet has no type for {field.name!r}, which is {field.type}: cast it, for example "
-                f'"{field.name}"::VARCHAR'
-            ) from error
-
-
 def limit_memory() -> None:
     """Limit the growth of this process and its children to MEMORY_BYTES, if the system supports it."""
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, and macOS refuses it
         import resource
 
-        limit = MEMORY_BYTES + _address_space_bytes()
+        own_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limit = MEMORY_BYTES + own_bytes
         _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard_limit < 0 else min(limit, hard_limit), hard_limit))
-
-
-def _end_after(seconds: float) -> None:
-    """End this process after this time: the calling process would have killed it if it were still running."""
-    timer = threading.Timer(seconds, os._exit, [EXIT_FAILED])
-    timer.daemon = True
-    timer.start()
-
-
-def _address_space_bytes() -> int:
-    """The size of this process's address space."""
-    import resource
-
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _check(cursor: DuckDB, sql: str) -> None:

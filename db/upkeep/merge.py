@@ -66,15 +66,33 @@ def merge(
     they are here and the rest is added. Otherwise raises ConflictError; also FormatError for a file that is not a
     warehouse or has dangling references, LockedError and StorageError. After an error nothing has been added.
     """
-    if _is_same_database(str(path), warehouse.path):
+    if is_lake(path) and is_lake(warehouse.path):
+        is_same = LakePlace.parse(str(path)).catalog == LakePlace.parse(warehouse.path).catalog
+    else:
+        is_same = os.path.exists(path) and os.path.exists(warehouse.path) and os.path.samefile(path, warehouse.path)
+    if is_same:
         raise UsageError(f"{path} is the database itself: give another warehouse to merge")
 
     def merge_attached(connection: Connection, name: str) -> Merged:
-        other, aliases = _compare(connection, name)
+        mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
+        united, clashing = united_aliases(mine, theirs)
+        aliases = {series: alias for series, alias in united.items() if mine.get(series) != alias}
+        other = OtherWarehouse(
+            connection=connection,
+            database=name,
+            columns=all_column_types(connection),
+            conflicts=(*conflicts(connection, str, table_names(name)), *clashing),
+        )
         if other.conflicts and not keep_own:
             raise ConflictError(path, other.conflicts)
         other.mark_new_runs()
-        merged = _counts(other, aliases)
+        merged = Merged(
+            added={**other.new(), "series_alias": len(aliases)},
+            present=other.present(),
+            samples_restored=other.restorable(),
+            samples_kept=other.kept_finer(),
+            left_out=other.conflicts,
+        )
         if not dry_run:
             other.take(aliases)
         return merged
@@ -89,26 +107,6 @@ def merge(
 
     with upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current:
         return warehouse.repeated(attempt)
-
-
-def _compare(connection: Connection, name: str) -> tuple[OtherWarehouse, dict[str, Alias]]:
-    """The other warehouse with its conflicts, and the new or changed aliases."""
-    mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
-    aliases, clashing = united_aliases(mine, theirs)
-    found_conflicts = (*conflicts(connection, str, table_names(name)), *clashing)
-    changed = {series: alias for series, alias in aliases.items() if mine.get(series) != alias}
-    columns = all_column_types(connection)
-    return OtherWarehouse(connection=connection, database=name, columns=columns, conflicts=found_conflicts), changed
-
-
-def _counts(other: OtherWarehouse, aliases: Mapping[str, Alias]) -> Merged:
-    return Merged(
-        added={**other.new(), "series_alias": len(aliases)},
-        present=other.present(),
-        samples_restored=other.restorable(),
-        samples_kept=other.kept_finer(),
-        left_out=other.conflicts,
-    )
 
 
 @contextmanager
@@ -144,12 +142,6 @@ def upgraded(path: str | Path, *, lock_timeout_s: float, check: bool) -> Iterato
             if check:
                 _refuse_faults(other)
         yield copy
-
-
-def _is_same_database(path: str, own_path: str) -> bool:
-    if is_lake(path) and is_lake(own_path):
-        return LakePlace.parse(path).catalog == LakePlace.parse(own_path).catalog
-    return os.path.exists(path) and os.path.exists(own_path) and os.path.samefile(path, own_path)
 
 
 def _refuse_faults(other: Warehouse) -> None:
@@ -278,10 +270,28 @@ class OtherWarehouse:
         return self._finer(RAW, self.theirs(RAW))
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
-        """Add everything that is new, and the new and changed aliases."""
-        self._restore()
-        for table in MERGE_RULES:
-            self._supersede(table)
+        """Replace quantiles by samples or finer quantiles, and rows by the other version where its rule says so; add
+        everything that is new, and the new and changed aliases."""
+        finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
+        raw_key = ", ".join(CONTENTS[RAW].key)
+        self.connection.execute(f"DELETE FROM {RAW} WHERE ({raw_key}) IN (SELECT ({raw_key}) FROM finer)")
+        self.connection.execute(f"INSERT INTO {RAW} BY NAME SELECT * FROM finer")
+        self.connection.execute("DROP TABLE finer")
+        for table, rule in MERGE_RULES.items():
+            (key,) = CONTENTS[table].key
+            names = [quoted(name) for name in self.columns[table] if name not in (key, *rule.ignored)]
+            packed = {side: ", ".join(f"{name} := {side}.{name}" for name in names) for side in ("mine", "theirs")}
+            # If times are equal the text decides, so that the order of merging makes no difference.
+            mine, theirs = (
+                f"({side}.{rule.time}, to_json(struct_pack({fields}))::VARCHAR)" for side, fields in packed.items()
+            )
+            self.connection.execute(
+                f"UPDATE {table} AS mine SET {', '.join(f'{name} = theirs.{name}' for name in names)} "
+                f"FROM {self.theirs(table)} theirs WHERE mine.{key} = theirs.{key} "
+                f"AND {theirs} {'>' if rule.newer else '<'} {mine} AND mine.{key} NOT IN (SELECT unnest($left))",
+                self._left(table),
+            )
         for table in NEW:
             self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
         for series, alias in aliases.items():
@@ -305,38 +315,6 @@ class OtherWarehouse:
 
     def _finer(self, fine: str, coarse: str) -> int:
         return self._number(FINER.format(fine=fine, coarse=coarse), "count(DISTINCT result_id)", left=RAW)
-
-    def _restore(self) -> None:
-        """Replace quantiles with samples or finer quantiles."""
-        finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
-        key = ", ".join(CONTENTS[RAW].key)
-        self.connection.execute(f"DELETE FROM {RAW} WHERE ({key}) IN (SELECT ({key}) FROM finer)")
-        self.connection.execute(f"INSERT INTO {RAW} BY NAME SELECT * FROM finer")
-        self.connection.execute("DROP TABLE finer")
-
-    def _supersede(self, table: str) -> None:
-        names = ", ".join(f"{quoted(name)} = theirs.{quoted(name)}" for name in self._versioned(table))
-        self.connection.execute(
-            f"UPDATE {table} AS mine SET {names} FROM {self.theirs(table)} theirs WHERE {self._decides(table)}",
-            self._left(table),
-        )
-
-    def _decides(self, table: str) -> str:
-        """The condition for keeping the other version of a row."""
-        (key,), decided = CONTENTS[table].key, MERGE_RULES[table]
-        sign = ">" if decided.newer else "<"
-        # If times are equal the text decides, so that the order of merging makes no difference.
-        mine, theirs = (f"({side}.{decided.time}, {self._text(table, side)})" for side in ("mine", "theirs"))
-        return f"mine.{key} = theirs.{key} AND {theirs} {sign} {mine} AND mine.{key} NOT IN (SELECT unnest($left))"
-
-    def _text(self, table: str, side: str) -> str:
-        fields = ", ".join(f"{quoted(name)} := {side}.{quoted(name)}" for name in self._versioned(table))
-        return f"to_json(struct_pack({fields}))::VARCHAR"
-
-    def _versioned(self, table: str) -> list[str]:
-        ignored = (*CONTENTS[table].key, *MERGE_RULES[table].ignored)
-        return [name for name in self.columns[table] if name not in ignored]
 
     def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:
         bound = None if left is None else self._left(left)

@@ -64,7 +64,14 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
     path = path.resolve()
     make_folder(path.parent)
     with ExitStack() as hold, temporary_sibling(path) as part:
-        old_fault = _hold(hold, path, lock_timeout_s) if path.exists() else None
+        old_fault = None
+        if path.exists():
+            try:  # keep writers out until the end
+                hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
+            except LockedError:
+                raise
+            except StorageError as error:
+                old_fault = problem_of(error)
         file_before = file_id(str(path))
         with Warehouse.open(part) as warehouse:
             loaded = ingest_files(warehouse, files)
@@ -79,75 +86,64 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
     return rebuilt
 
 
-def _hold(hold: ExitStack, path: Path, lock_timeout_s: float) -> str | None:
-    """Lock the old file against writers until the end; returns the reason if it cannot be opened."""
-    try:
-        hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
-    except LockedError:
-        raise
-    except StorageError as error:
-        return problem_of(error)
-    return None
-
-
 def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, old_fault: str | None) -> Rebuilt:
     """Copy the rows that only the old file has, and compare the two."""
-    kept = _free_name(path)
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    kept = path.with_name(f"{path.stem}.before-{now}{path.suffix}")
     if old_fault is not None:
         lost = dict.fromkeys(CHECKSUMMED, old_fault)
         return Rebuilt(loaded=loaded, kept=kept, compared=_uncompared(warehouse, lost), lost=lost)
     with _readable(path) as (source, lost):
-        copied = None
-        if len(lost) < len(CHECKSUMMED):
+        compared, copied = list(_uncompared(warehouse, lost)), None
+        readable = [table for table in CHECKSUMMED if table not in lost]
+        if readable:
             copied = merge(warehouse, source, keep_own=True)
-        compared = [*_uncompared(warehouse, lost), *(_compared(warehouse, source, copied, lost) if copied else ())]
-    compared.sort(key=lambda one: list(CHECKSUMMED).index(one.table))
+            differing = {conflict.table for conflict in _differing(copied, lost)}
+            with warehouse.attached(source, lock_timeout_s=0.0) as name:
+                for table in readable:
+                    before, after = (_sum(warehouse, table, part) for part in (f"{quoted(name)}.{table}", table))
+                    # Merging has compared the rows one by one, except where samples replaced quantiles.
+                    is_equal = before == after or (before[0] == after[0] and table not in differing)
+                    compared.append(
+                        ABResult(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal)
+                    )
+    compared.sort(key=lambda result: list(CHECKSUMMED).index(result.table))
     return Rebuilt(loaded=loaded, kept=kept, compared=tuple(compared), copied=copied, lost=lost)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     """The old file, or a copy of its readable tables if some are unreadable; and the unreadable ones with reasons."""
-    trouble = _trouble(path)
-    with ExitStack() as stack:
-        if trouble is None:
-            yield stack.enter_context(upgraded(path, lock_timeout_s=0.0, check=False)), {}
-            return
-        copy = stack.enter_context(temporary_folder("benchhouse-rebuild")) / path.name
-        with Warehouse.open(copy) as salvaged:
-            lost = _salvage(salvaged, path)
-        yield copy, lost
-
-
-def _trouble(path: Path) -> str | None:
-    """The first fault of the old file; None if all its tables exist and can be read."""
     try:
         with (
             upgraded(path, lock_timeout_s=0.0, check=False) as current,
             Warehouse.open(current, read_only=True) as old,
         ):
             tables = {row["name"] for row in old.query("SELECT table_name AS name FROM duckdb_tables()").dicts()}
-            missing = [f"{table} is missing" for table in CHECKSUMMED if table not in tables]
-            return next((problem for _, problem in damage(old)), missing[0] if missing else None)
-    except StorageError as error:
-        return problem_of(error)
-
-
-def _salvage(salvaged: Warehouse, path: Path) -> dict[str, str]:
-    """Copy every readable table. Returns the others with reasons."""
+            is_whole = tables.issuperset(CHECKSUMMED) and next(damage(old), None) is None
+    except StorageError:
+        is_whole = False
+    if is_whole:
+        with upgraded(path, lock_timeout_s=0.0, check=False) as current:
+            yield current, {}
+        return
     lost: dict[str, str] = {}
-    with salvaged.attached(path, lock_timeout_s=0.0) as name:
-        for table in CHECKSUMMED:
-            try:
-                with salvaged.transaction() as connection:
-                    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {quoted(name)}.{table}")
-            except StorageError as error:
-                lost[table] = problem_of(error).removeprefix(f"{salvaged.path}: ")
-    if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # a run may lack only its samples
-        for table in RUN_TABLES:
-            lost.setdefault(table, f"{table} is useless without {' and '.join(sorted(lost.keys() & set(RUN_TABLES)))}")
-            salvaged.query(f"DELETE FROM {table}")
-    return lost
+    with temporary_folder("benchhouse-rebuild") as folder:
+        copy = folder / path.name
+        with Warehouse.open(copy) as salvaged:
+            with salvaged.attached(path, lock_timeout_s=0.0) as name:
+                for table in CHECKSUMMED:
+                    try:
+                        with salvaged.transaction() as connection:
+                            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {quoted(name)}.{table}")
+                    except StorageError as error:
+                        lost[table] = problem_of(error).removeprefix(f"{salvaged.path}: ")
+            if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # a run may lack only its samples
+                for table in RUN_TABLES:
+                    without = " and ".join(sorted(lost.keys() & set(RUN_TABLES)))
+                    lost.setdefault(table, f"{table} is useless without {without}")
+                    salvaged.query(f"DELETE FROM {table}")
+        yield copy, lost
 
 
 def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[ABResult, ...]:
@@ -155,19 +151,6 @@ def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[ABResult
         ABResult(table=table, rows_before=None, rows_after=_sum(warehouse, table, table)[0], is_equal=None)
         for table in lost
     )
-
-
-def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[str, str]) -> list[ABResult]:
-    """Number of rows and checksum of each readable table."""
-    differing = {conflict.table for conflict in _differing(copied, lost)}
-    tables = []
-    with warehouse.attached(source, lock_timeout_s=0.0) as name:
-        for table in (table for table in CHECKSUMMED if table not in lost):
-            before, after = (_sum(warehouse, table, relation) for relation in (f"{quoted(name)}.{table}", table))
-            # Merging has compared the rows one by one, except where samples replaced quantiles.
-            is_equal = before == after or (before[0] == after[0] and table not in differing)
-            tables.append(ABResult(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
-    return tables
 
 
 def _differing(copied: Merged, lost: Mapping[str, str]) -> tuple[Conflict, ...]:
@@ -180,11 +163,6 @@ def _sum(warehouse: Warehouse, table: str, relation: str) -> tuple[int, str]:
         names = list(all_column_types(connection)[table])
         rows, total = connection.execute(checksum(table, names, relation)).fetchall()[0]
     return int(rows), str(total)
-
-
-def _free_name(path: Path) -> Path:
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    return path.with_name(f"{path.stem}.before-{now}{path.suffix}")
 
 
 def _replace(path: Path, part: Path, kept: Path | None) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
@@ -67,12 +67,18 @@ differently; their digest in schema_migrations is checked instead."""
 def verify(warehouse: Warehouse) -> list[Finding]:
     """All faults. Raises StorageError if the file cannot be read."""
     damaged = [Finding(kind="damage", subject=table, problem=problem) for table, problem in damage(warehouse)]
-    findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
+    findings = [*damaged, *_schema(warehouse)]
+    if not damaged:
+        sql = "SELECT version, sha256 FROM schema_migrations"
+        applied = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
+        for step in (migrate.views(), *migrate.migrations()):
+            if applied.get(step.version) != step.sha256:
+                how = "was applied with other SQL" if step.version in applied else "was never applied"
+                findings.append(Finding(kind="schema", subject=step.name, problem=f"migration {step.name} {how}"))
     if findings:  # the other checks need a readable file with the right schema
         return findings
     return [
         *_contents(warehouse),
-        *_lake_keys(warehouse),
         *_names(warehouse),
         *_hashes(warehouse),
         *_checksums(warehouse),
@@ -87,8 +93,16 @@ def repair(warehouse: Warehouse) -> int:
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a new warehouse."""
     (expected, _), actual = _expected_schema(), _schema_of(warehouse)
-    if warehouse.is_lake:  # it supports fewer things: see `db.lake`
-        expected, actual = (_lake_schema(schema) for schema in (expected, actual))
+    if warehouse.is_lake:  # it has no constraints, and no comments and columns of views: see `db.lake`
+        absent = ("constraint ", *(f"column {view}." for view in migrate.view_names()))
+        expected, actual = (
+            {
+                name: "" if name.startswith("view ") else value
+                for name, value in schema.items()
+                if not name.startswith(absent)
+            }
+            for schema in (expected, actual)
+        )
     for name in sorted(expected.keys() | actual.keys()):
         if name not in actual:
             yield Finding(kind="schema", subject=name, problem=f"{name} is missing")
@@ -97,18 +111,6 @@ def _schema(warehouse: Warehouse) -> Iterator[Finding]:
         elif expected[name] != actual[name]:
             problem = f"{name} is {actual[name]!r}, expected {expected[name]!r}"
             yield Finding(kind="schema", subject=name, problem=problem)
-
-
-def _lake_schema(schema: Mapping[str, str]) -> dict[str, str]:
-    """The schema without constraints, and without the columns and comments of views."""
-    views = migrate.view_names()
-    without_view_comments = {name: "" if name.startswith("view ") else value for name, value in schema.items()}
-    view_columns = tuple(f"column {view}." for view in views)
-    return {
-        name: value
-        for name, value in without_view_comments.items()
-        if not name.startswith(("constraint ", *view_columns))
-    }
 
 
 @cache
@@ -125,34 +127,18 @@ def _schema_of(warehouse: Warehouse) -> dict[str, str]:
     }
 
 
-def _migrations(warehouse: Warehouse) -> Iterator[Finding]:
-    """Migrations that differ from those of this program."""
-    sql = "SELECT version, sha256 FROM schema_migrations"
-    applied = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
-    for step in (migrate.views(), *migrate.migrations()):
-        if step.version not in applied:
-            yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was never applied")
-        elif applied[step.version] != step.sha256:
-            yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was applied with other SQL")
-
-
 def _contents(warehouse: Warehouse) -> Iterator[Finding]:
-    for kind, sql in CHECKS:
+    """The rows that the queries find, and rows of a lake with the same primary key, which a file would refuse."""
+    checks = list(CHECKS)
+    if warehouse.is_lake:
+        _, keys = _expected_schema()
+        checked = {(table, key) for table, key, _ in KEYS}
+        for table, columns in keys.items():
+            if (table, ", ".join(columns)) not in checked:
+                checks.append(("duplicate", _duplicates(quoted(table), ", ".join(map(quoted, columns)), "TRUE")))
+    for kind, sql in checks:
         for row in warehouse.query(sql).dicts():
             yield Finding(kind=kind, subject=row["subject"], problem=row["problem"])
-
-
-def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
-    """Rows of a lake with the same primary key, which a file would refuse; other unique columns are in CHECKS."""
-    if not warehouse.is_lake:
-        return
-    _, keys = _expected_schema()
-    checked = {(table, key) for table, key, _ in KEYS}
-    for table, columns in keys.items():
-        key = ", ".join(map(quoted, columns))
-        if (table, ", ".join(columns)) not in checked:
-            for row in warehouse.query(_duplicates(quoted(table), key, "TRUE")).dicts():
-                yield Finding(kind="duplicate", subject=row["subject"], problem=row["problem"])
 
 
 def _names(warehouse: Warehouse) -> Iterator[Finding]:
@@ -183,22 +169,17 @@ def _checksums(warehouse: Warehouse) -> Iterator[Finding]:
     """Run files that were changed after loading. A missing file is not a fault: its runs are stored."""
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
-        problem = _file_problem(row)
-        if problem is not None:
-            yield Finding(kind="checksum", subject=row["run_id"], problem=problem)
-
-
-def _file_problem(row: dict[str, Any]) -> str | None:
-    if row["source"] is None or not os.path.isfile(row["source"]):
-        return None
-    path = Path(row["source"])
-    try:
-        digest = unpacked_digest(path)
-    except UnreadableError as error:
-        return f"run {row['run_id']}: {error}"
-    except FormatError:  # a gzip file, which was intact when it was loaded
-        digest = None
-    return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed after loading"
+        if row["source"] is None or not os.path.isfile(row["source"]):
+            continue
+        problem = f"its file {row['source']} was changed after loading"
+        try:
+            if unpacked_digest(Path(row["source"])) == row["source_sha256"]:
+                continue
+        except UnreadableError as error:
+            problem = str(error)
+        except FormatError:  # a gzip file, which was intact when it was loaded
+            pass
+        yield Finding(kind="checksum", subject=row["run_id"], problem=f"run {row['run_id']}: {problem}")
 
 
 MOST_UNACCOUNTED = 0.03
@@ -465,32 +446,22 @@ BATCH = 1000
 def damage(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
     """Each table with unreadable content, and the problem."""
     damaged = []
-    for row in warehouse.query(TABLES).dicts():
+    for table in (row["name"] for row in warehouse.query(TABLES).dicts()):
         try:
-            _read(warehouse, row["name"], "COLUMNS(*)")
+            _read(warehouse, table, "COLUMNS(*)")
         except StorageError as error:
-            damaged.append(row["name"])
-            yield (
-                row["name"],
-                f"{row['name']}: {_unreadable(warehouse, row['name'])} cannot be read: {problem_of(error)}",
-            )
+            damaged.append(table)
+            unreadable = []
+            for column in (row["column_name"] for row in warehouse.query(f"DESCRIBE {quoted(table)}").dicts()):
+                try:
+                    _read(warehouse, table, quoted(column))
+                except StorageError:
+                    unreadable.append(column)
+            yield table, f"{table}: {', '.join(unreadable) or 'some rows'} cannot be read: {problem_of(error)}"
     for row in warehouse.query(DAMAGE_KEYS).dicts():
         problem = None if row["name"] in damaged else _index_problem(warehouse, row["name"], row["key"])
         if problem is not None:
             yield row["name"], f"{row['name']}: the index of {row['key']} {problem}"
-
-
-def _unreadable(warehouse: Warehouse, table: str) -> str:
-    names = [row["column_name"] for row in warehouse.query(f"DESCRIBE {quoted(table)}").dicts()]
-    return ", ".join(name for name in names if not _is_readable(warehouse, table, name)) or "some rows"
-
-
-def _is_readable(warehouse: Warehouse, table: str, column: str) -> bool:
-    try:
-        _read(warehouse, table, quoted(column))
-    except StorageError:
-        return False
-    return True
 
 
 def _read(warehouse: Warehouse, table: str, columns: str) -> None:

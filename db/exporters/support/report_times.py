@@ -101,38 +101,33 @@ class Numbers:
 
 
 def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The latencies of a report by name, and the names of those without a mean, which a report requires."""
-    times_found: dict[str, dict[str, Any]] = {}
-    without_mean: list[str] = []
-    for time in _times(numbers.result.metrics):
-        before = set(numbers.used)
-        stated = _statistics(numbers, time)
-        if "mean" in stated:
-            times_found[time.name] = {"units": time.unit, **{its: ms / MS_PER_S for its, ms in stated.items()}}
-        elif stated:
-            without_mean.append(time.name)
-            numbers.used.intersection_update(before)
-    return times_found, without_mean
-
-
-def _times(metrics: Mapping[str, float]) -> Iterator[Time]:
-    """The times, as the tool of this result understands them.
+    """The latencies of a report by name, and the names of those without a mean, which a report requires.
 
     Where a tool's inter-token latency is a request's mean gap between tokens, its median is our time per output token,
     so its other statistics belong there too.
     """
+    metrics = numbers.result.metrics
     gap_is_each = (
         EACH.columns["p50"] in metrics
         and _has(metrics, GAP, "mean")
         and not _has(metrics, GAP, "p50")
         and not metrics.keys() & set(_names(replace(EACH, columns={}), "mean"))
     )
-    yield FIRST
-    if gap_is_each:
-        yield replace(EACH, called=(*EACH.called, *GAP.called))
-    else:
-        yield from (EACH, GAP)
-    yield from (NORMALIZED, LATENCY)
+    between_tokens = (replace(EACH, called=(*EACH.called, *GAP.called)),) if gap_is_each else (EACH, GAP)
+    times: dict[str, dict[str, Any]] = {}
+    without_mean: list[str] = []
+    for time in (FIRST, *between_tokens, NORMALIZED, LATENCY):
+        before = set(numbers.used)
+        of_samples = _of_samples(numbers, time)
+        stated = {its: numbers.first_of(_names(time, its)) for its in WORDS}
+        known = {its: of_samples.get(its) if value is None else value for its, value in stated.items()}
+        seconds = {its: ms / MS_PER_S for its, ms in known.items() if ms is not None}
+        if "mean" in seconds:
+            times[time.name] = {"units": time.unit, **seconds}
+        elif seconds:
+            without_mean.append(time.name)
+            numbers.used.intersection_update(before)
+    return times, without_mean
 
 
 def _has(metrics: Mapping[str, float], time: Time, statistic: str) -> bool:
@@ -149,15 +144,6 @@ def _names(time: Time, statistic: str) -> Iterator[str]:
         yield from (name, f"stated_{name}")
 
 
-def _statistics(numbers: Numbers, time: Time) -> dict[str, float]:
-    """The statistics of a time in ms: those of the result, and those of its raw samples that it does not have."""
-    stated = {its: numbers.first_of(_names(time, its)) for its in WORDS}
-    for its, value in _of_samples(numbers, time).items():
-        if stated[its] is None:
-            stated[its] = value
-    return {its: value for its, value in stated.items() if value is not None}
-
-
 def _of_samples(numbers: Numbers, time: Time) -> dict[str, float | None]:
     """The statistics of all launches together. Samples of blocks of calls, and compacted ones, have only a mean."""
     if time.samples is None:
@@ -168,7 +154,7 @@ def _of_samples(numbers: Numbers, time: Time) -> dict[str, float | None]:
     if not raw:
         return {}
     known = describe(raw)
-    is_in_blocks = any(one.inner_loops > 1 for one in numbers.result.samples if one.metric == time.samples)
+    is_in_blocks = any(samples.inner_loops > 1 for samples in numbers.result.samples if samples.metric == time.samples)
     return {"mean": known.mean} if is_in_blocks else {its: getattr(known, of) for its, of in OF_SAMPLES.items()}
 
 
@@ -180,7 +166,7 @@ def lengths(numbers: Numbers, fixed: int | None, counts: Iterable[int | None], c
     """
     counts_known = list(counts)
     if counts_known and None not in counts_known:
-        known = describe([float(one) for one in counts_known if one is not None])
+        known = describe([float(count) for count in counts_known if count is not None])
         statistics = {its: getattr(known, name) for its, name in OF_SAMPLES.items()}
     elif fixed is not None:
         statistics = {"mean": float(fixed), "min": fixed, "max": fixed}

@@ -152,11 +152,11 @@ def test_text_in_sql_is_text(text):
 def test_without_raw_samples_only_the_stored_mean_is_exported(make_run):
     from dataclasses import replace
 
-    from db.exporters.llama_bench_sql import _times
+    from db.exporters.llama_bench_sql import times_and_speeds
 
     result = replace(make_run(batch_sizes=(1,), sequence_lengths=(32,)).results[0], samples=())
-    assert _times(result) == {"avg_ns": 8_000_000}
-    assert _times(replace(result, metrics={})) == {"avg_ns": None}
+    assert times_and_speeds(result) == {"avg_ns": 8_000_000}
+    assert times_and_speeds(replace(result, metrics={})) == {"avg_ns": None}
 
 
 def test_anonymous_run_files_do_not_name_their_host_and_other_formats_are_refused(asked_database, capsys):

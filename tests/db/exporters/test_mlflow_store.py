@@ -48,7 +48,7 @@ def test_a_real_store_has_runs_with_parameters_metrics_tags_and_artifacts(export
     pytest.importorskip("alembic", reason="needs alembic, as MLflow's SQLite store does")
     store = tmp_path / "store"
     assert export("mlflow", store, "model=bert-base-uncased|gpt2") == []
-    assert export("mlflow", store, "model=bert-base-uncased|gpt2") == ["3 runs had been exported before: left alone"]
+    assert export("mlflow", store, "model=bert-base-uncased|gpt2") == ["3 runs already exported: skipped"]
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{store / 'mlflow.db'}")
     found = {
         name: client.search_runs([client.get_experiment_by_name(name).experiment_id])

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from benchmarking.core.errors import UsageError
-from db.exporters.openmetrics import _escaped, _worded, family
+from db.exporters.openmetrics import _escaped, family, in_base_units
 
 SAMPLE = re.compile(r'([a-z_0-9]+)\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)+)\} (\S+) (\S+)')
 
@@ -36,9 +36,9 @@ def test_names_end_in_base_units_and_values_are_in_them(column, name, unit, stor
 
 
 def test_the_help_names_the_unit_of_the_value():
-    assert _worded("Latency in ms: peak in MB (10^6 bytes).") == "Latency in seconds: peak in bytes."
+    assert in_base_units("Latency in ms: peak in MB (10^6 bytes).") == "Latency in seconds: peak in bytes."
     assert (
-        _worded("Time spent in s, energy in J, power in W.")
+        in_base_units("Time spent in s, energy in J, power in W.")
         == "Time spent in seconds, energy in joules, power in watts."
     )
 
