@@ -135,7 +135,7 @@ class BenchmarkConfig:
     def __setattr__(self, name: str, value: Any) -> None:
         name = FIELD_ALIASES.get(name, name)
         if name in OPTION_ALIASES:
-            others = {key: one for key, one in self.options.items() if key != name}
+            others = {key: option for key, option in self.options.items() if key != name}
             name, value = "options", others if value is None else {**others, name: value}
         choice(name, FIELDS, "field of BenchmarkConfig")
         _check(name, value, value if name == "name" else self.name)
@@ -162,7 +162,7 @@ class BenchmarkConfig:
         )
 
 
-FIELDS = tuple(one.name for one in dataclasses.fields(BenchmarkConfig))
+FIELDS = tuple(field.name for field in dataclasses.fields(BenchmarkConfig))
 
 
 def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[Any]]) -> tuple[BenchmarkConfig, ...]:
@@ -190,24 +190,15 @@ def _check(field_name: str, value: Any, config_name: Any) -> None:
         if value is not None and not (isinstance(value, str) and value.strip()):
             raise UsageError(f"{field_name} of {config_name} takes a name: got {value!r}")
     elif field_name in COUNTS:
-        _check_count(field_name, value, config_name)
+        least = COUNTS[field_name]
+        is_default = value is None and field_name != "batch_size"
+        if not is_default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise UsageError(f"{field_name} of {config_name} takes a whole number from {least}: got {value!r}")
     elif field_name in MAPPINGS:
-        _check_mapping(field_name, value, config_name)
-
-
-def _check_count(field_name: str, value: Any, config_name: str) -> None:
-    least = COUNTS[field_name]
-    if value is None and field_name != "batch_size":
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{field_name} of {config_name} takes a whole number from {least}: got {value!r}")
-
-
-def _check_mapping(field_name: str, value: Any, config_name: str) -> None:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{field_name} of {config_name} takes a mapping: got {value!r}")
-    kinds = MAPPINGS[field_name]
-    for key, one in value.items():
-        if not isinstance(key, str) or not isinstance(one, kinds):
-            what = "values that JSON has" if kinds is JSON_KINDS else " or ".join(kind.__name__ for kind in kinds)
-            raise UsageError(f"{field_name} of {config_name} maps names to {what}: got {key!r}: {one!r}")
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{field_name} of {config_name} takes a mapping: got {value!r}")
+        kinds = MAPPINGS[field_name]
+        for key, content in value.items():
+            if not isinstance(key, str) or not isinstance(content, kinds):
+                what = "values that JSON has" if kinds is JSON_KINDS else " or ".join(kind.__name__ for kind in kinds)
+                raise UsageError(f"{field_name} of {config_name} maps names to {what}: got {key!r}: {content!r}")

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import IO, Any
 
 from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.entry_points import (
-    BenchRequests,
     FunctionBenchmark,
     entry_point,
     function_benchmark,
@@ -97,7 +96,9 @@ def discover(
     left_out: dict[str, str] = {}
     listed = _list_benches(files, {**(given or {}), "enable_mock": enable_mock})
     for bench in listed.benches:
-        configs = tuple(config for config in bench.configs if _is_selected(bench, config, folder, include, exclude))
+        names = [*_names_of_file(Path(bench.path), folder), bench.class_name, bench.label]
+        included = [config for config in bench.configs if not include or _matches(include, [*names, config.name])]
+        configs = tuple(config for config in included if not _matches(exclude, [*names, config.name]))
         if bench.is_mock and not enable_mock:
             left_out[bench.label] = "a mock: use --enable-mock to run it"
         elif not configs:
@@ -117,21 +118,14 @@ def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(f"--benches {folder}: no such folder or Python file: check the path")
     root = folder.resolve()
-    found = sorted(root.rglob("*.py"))
-    return [path for path in found if not any(part[0] in "._" for part in path.relative_to(root).parts)]
+    files = sorted(root.rglob("*.py"))
+    return [path for path in files if not any(part[0] in "._" for part in path.relative_to(root).parts)]
 
 
 def _names_of_file(path: Path, folder: Path) -> tuple[str, ...]:
     root = folder.resolve()
     is_inside = folder.is_dir() and path.is_relative_to(root)  # a driver may request a class from another file
     return (path.stem, path.name, path.relative_to(root).as_posix() if is_inside else path.as_posix())
-
-
-def _is_selected(
-    bench: Bench, config: BenchmarkConfig, folder: Path, include: Sequence[str], exclude: Sequence[str]
-) -> bool:
-    names = (*_names_of_file(Path(bench.path), folder), bench.class_name, bench.label, config.name)
-    return (not include or _matches(include, names)) and not _matches(exclude, names)
 
 
 def _matches(patterns: Sequence[str], names: Sequence[str]) -> bool:
@@ -142,46 +136,29 @@ def _list_benches(files: Sequence[Path], given: Mapping[str, Any]) -> Discovery:
     """The benchmarks in the files. Raises UsageError for the first file that cannot be imported."""
     if not files:
         return Discovery(benches=(), left_out={})
-    listing = _list_in_child(files, given)
-    found: list[dict[str, Any]] = []
+    question = json.dumps({"files": [str(file) for file in files], "given": given})
+    done = run_module("benchmarking.benches.discovery", input_text=question, limit_s=TIME_LIMIT_S)
+    if done.exit_code is None:
+        end = f"took longer than {TIME_LIMIT_S:g} s"
+    else:
+        end = f"ended the process with exit code {done.exit_code}" + (f": {done.last_line}" if done.last_line else "")
+    listed: list[dict[str, Any]] = []
     errors, importing = [], ""
-    for answer in listing.lines:
+    for answer in (json.loads(line) for line in done.stdout.splitlines() if line.endswith("}")):
         importing = answer.get("importing", "" if "benches" in answer or "error" in answer else importing)
-        found += answer.get("benches", ())
+        listed += answer.get("benches", ())
         errors += [answer["error"]] if "error" in answer else []
     if importing:
-        errors.append(f"{importing}: importing it {listing.end}")
-    elif not errors and listing.failed:
-        errors.append(f"listing the benchmarks {listing.end}")
+        errors.append(f"{importing}: importing it {end}")
+    elif not errors and done.exit_code != 0:
+        errors.append(f"listing the benchmarks {end}")
     if errors:
         more = f" (and {len(errors) - 1} more such files)" if len(errors) > 1 else ""
         raise UsageError(f"{errors[0]}{more}; use --exclude NAME to skip a file")
     return Discovery(
-        benches=tuple(from_json(Bench, each) for each in found if "left_out" not in each),
-        left_out={each["left_out"]: each["why"] for each in found if "left_out" in each},
+        benches=tuple(from_json(Bench, entry) for entry in listed if "left_out" not in entry),
+        left_out={entry["left_out"]: entry["why"] for entry in listed if "left_out" in entry},
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listing:
-    """The output of the child process, and how it ended."""
-
-    lines: list[dict[str, Any]]
-    end: str
-    failed: bool
-
-
-def _list_in_child(files: Sequence[Path], given: Mapping[str, Any]) -> _Listing:
-    question = json.dumps({"files": [str(file) for file in files], "given": given})
-    done = run_module("benchmarking.benches.discovery", input_text=question, limit_s=TIME_LIMIT_S)
-    if done.exit_code is None:
-        return _Listing(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
-    end = f"ended the process with exit code {done.exit_code}" + (f": {done.last_line}" if done.last_line else "")
-    return _Listing(lines=_lines(done.stdout), end=end, failed=done.exit_code != 0)
-
-
-def _lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
 def main() -> int:
@@ -191,7 +168,10 @@ def main() -> int:
     question = json.load(sys.stdin)
     for path in map(Path, question["files"]):
         _write(stdout, {"importing": str(path)})
-        _write(stdout, _file_listing(path, question["given"]))
+        try:
+            _write(stdout, {"benches": list(_benches_in(path, question["given"]))})
+        except BenchhouseError as error:
+            _write(stdout, {"error": str(error)})
     return 0
 
 
@@ -200,40 +180,27 @@ def _write(stdout: IO[str], answer: dict[str, Any]) -> None:
     stdout.flush()
 
 
-def _file_listing(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return {"benches": list(_benches_in(path, given))}
-    except BenchhouseError as error:
-        return {"error": str(error)}
-
-
 def _benches_in(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The benchmarks of a file as JSON: those requested by its driver, else its classes, else its timed function."""
     module = load_module(path)
     function = entry_point(module, path)
     if function is not None and is_driver(function):
-        requests, early_end = _driver_requests(path, function, given)
+        try:
+            requests, early_end = requested_by(function, given)
+        except BenchhouseError:
+            raise
+        except Exception as error:
+            why = f"{function.__name__}: {type(error).__name__}: {error}"
+            raise BenchhouseError(f"{error_location(path, error)}: {why}") from error
         for request in requests:
             yield {**_bench_json(path, request.kind, request.configs), "saved_as": request.saved_as}
         if early_end is not None:
             yield {"left_out": f"{path.stem}.{function.__name__}", "why": EARLY_END.format(early_end)}
         return
-    found = classes(module)
-    yield from (_bench_json(path, bench) for bench in found)
-    if function is not None and not found:
+    benches = classes(module)
+    yield from (_bench_json(path, bench) for bench in benches)
+    if function is not None and not benches:
         yield _bench_json(path, function_benchmark(function))
-
-
-def _driver_requests(
-    path: Path, driver: Callable[..., Any], given: Mapping[str, Any]
-) -> tuple[BenchRequests, str | None]:
-    try:
-        return requested_by(driver, given)
-    except BenchhouseError:
-        raise
-    except Exception as error:
-        why = f"{driver.__name__}: {type(error).__name__}: {error}"
-        raise BenchhouseError(f"{error_location(path, error)}: {why}") from error
 
 
 def describe(bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None) -> Bench:
@@ -251,7 +218,8 @@ def _bench_json(
     path: Path, bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None
 ) -> dict[str, Any]:
     """A benchmark as JSON of a `Bench`. Errors of the class name its line in the file."""
-    line = _line(bench)
+    source: Any = bench.function if issubclass(bench, FunctionBenchmark) else bench
+    line = inspect.getsourcelines(source)[1]
     try:
         return {
             "path": str(path if issubclass(bench, FunctionBenchmark) else Path(inspect.getfile(bench)).resolve()),
@@ -268,12 +236,6 @@ def _bench_json(
         raise BenchhouseError(
             f"{error_location(path, error)}: {bench.__name__}: {type(error).__name__}: {error}"
         ) from error
-
-
-def _line(bench: type[ModelBenchmark]) -> int:
-    """The line where its class or function begins."""
-    source: Any = bench.function if issubclass(bench, FunctionBenchmark) else bench
-    return inspect.getsourcelines(source)[1]
 
 
 def load_module(path: Path) -> ModuleType:
@@ -305,22 +267,17 @@ def load_module(path: Path) -> ModuleType:
 
 def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
     """The benchmarks defined in a file, in order, without base classes (abstract or with a name starting with "_")."""
-    found = (value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, ModelBenchmark))
-    return tuple(
-        dict.fromkeys(
-            each
-            for each in found
-            if each.__module__ == module.__name__ and not each.__name__.startswith("_") and not inspect.isabstract(each)
-        )
-    )
+    benches = (value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, ModelBenchmark))
+    own = (bench for bench in benches if bench.__module__ == module.__name__ and not bench.__name__.startswith("_"))
+    return tuple(dict.fromkeys(bench for bench in own if not inspect.isabstract(bench)))
 
 
 def load_class(path: Path, name: str) -> type[ModelBenchmark]:
     """A benchmark by its file and class. Raises BenchhouseError when it no longer exists."""
     module = load_module(path)
-    for each in classes(module):
-        if each.__name__ == name:
-            return each
+    for bench in classes(module):
+        if bench.__name__ == name:
+            return bench
     function = entry_point(module, path)
     if function is not None and function.__name__ == name:
         return function_benchmark(function)

@@ -48,7 +48,8 @@ class FunctionBenchmark(ModelBenchmark):
     function: ClassVar[Callable[..., Any]]
 
     def setup_model(self) -> None:
-        known = {**self.config.options, **_values(self.config)}
+        fields = {name: getattr(self.config, name) for name in FIELDS}
+        known = {**self.config.options, **fields, **{other: fields[name] for other, name in FIELD_ALIASES.items()}}
         known |= {"config": self.config, "torch_device": self.torch_device, "logger": logging.getLogger(__name__)}
         parameters = inspect.signature(type(self).function).parameters
         self._arguments = {name: known[name] for name in parameters if known.get(name) is not None}
@@ -57,18 +58,12 @@ class FunctionBenchmark(ModelBenchmark):
         return type(self).function(**self._arguments)
 
 
-def _values(config: BenchmarkConfig) -> dict[str, Any]:
-    """The fields of a config, under all their names."""
-    found = {name: getattr(config, name) for name in FIELDS}
-    return {**found, **{other: found[field] for other, field in FIELD_ALIASES.items()}}
-
-
 def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:
     """The function of a file that is a benchmark; None without one."""
     for name in (f"run_{path.stem}", "run_benchmark"):
-        found = vars(module).get(name)
-        if inspect.isfunction(found) and found.__module__ == module.__name__:
-            return found
+        function = vars(module).get(name)
+        if inspect.isfunction(function) and function.__module__ == module.__name__:
+            return function
     return None
 
 
@@ -81,15 +76,16 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
     """The class for a timed function. Raises UsageError for a parameter without a value."""
     parameters = inspect.signature(function).parameters.values()
     defaults: dict[str, Any] = {}
-    for one in parameters:
-        has_default = one.default is not inspect.Parameter.empty
-        is_rest = one.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        if not has_default and not is_rest and one.name not in (*CONFIG_PARAMETERS, *EXTRA_PARAMETERS):
+    for parameter in parameters:
+        name, default = parameter.name, parameter.default
+        has_default = default is not inspect.Parameter.empty
+        is_rest = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if not has_default and not is_rest and name not in (*CONFIG_PARAMETERS, *EXTRA_PARAMETERS):
             raise UsageError(
-                f"{function.__name__}: parameter {one.name!r} is not a field of BenchmarkConfig: give it a default"
+                f"{function.__name__}: parameter {name!r} is not a field of BenchmarkConfig: give it a default"
             )
-        if has_default and one.name in CONFIG_PARAMETERS and one.default is not None:
-            defaults[one.name] = one.default
+        if has_default and name in CONFIG_PARAMETERS and default is not None:
+            defaults[name] = default
     defaults.setdefault("name", defaults.get("model_id") or function.__name__.removeprefix("run_"))
     config = BenchmarkConfig(**resolve_aliases(defaults))
     members = {
@@ -110,11 +106,11 @@ def requested_by(driver: Callable[..., Any], given: Mapping[str, Any]) -> tuple[
     """
     given = {**given, "logger": logging.getLogger(driver.__module__), "output_dir": "."}
     parameters = inspect.signature(driver).parameters.values()
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     requests: BenchRequests = []
     token = _requests.set(requests)
     try:
-        named = {one.name for one in parameters}
+        named = {parameter.name for parameter in parameters}
         driver(**{name: value for name, value in given.items() if takes_all or name in named})
     except Exception as error:
         if not requests:

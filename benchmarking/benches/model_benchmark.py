@@ -69,10 +69,11 @@ class ModelBenchmark(ABC):
         are not filled in."""
         self.torch_device: str | None = None
         """The device's name in torch ("cpu", "cuda:0"), set before `setup_model`; None when torch cannot use it."""
-        self.synchronize: Callable[[], None] = _nothing
-        """Waits for the device."""
-        self.mark: Callable[[str], None] = _no_mark
-        """For use in `run()`: mark("token") when a token has reached the host, mark("encode") at the end of a phase."""
+        self.synchronize: Callable[[], None] = lambda: None
+        """Waits for the device; nothing before one is open."""
+        self.mark: Callable[[str], None] = lambda name: None
+        """For use in `run()`: mark("token") when a token has reached the host, mark("encode") at the end of a phase.
+        Nothing outside a timed call."""
 
     @abstractmethod
     def setup_model(self, *args: Any, **kwargs: Any) -> None:
@@ -109,21 +110,13 @@ class ModelBenchmark(ABC):
         return ()
 
 
-def _nothing() -> None:
-    """`synchronize` before a device is open."""
-
-
-def _no_mark(name: str) -> None:
-    """`mark` outside a timed call."""
-
-
 def made(bench: type[ModelBenchmark], config: BenchmarkConfig, logger: logging.Logger) -> ModelBenchmark:
     """A benchmark for a config. Its constructor gets the config or the logger, whichever it names."""
     parameters = inspect.signature(bench).parameters
     given: dict[str, Any] = {"config": config, "logger": logger}
     named = {name: value for name, value in given.items() if name in parameters}
     unnamed: list[Any] = []
-    if not named and any(_is_required(one) for one in parameters.values()):
+    if not named and any(map(_is_required, parameters.values())):
         unnamed = [logger if takes_config(bench.setup_model) else config]
     instance = bench(*unnamed, **named)
     instance.config = config
@@ -133,7 +126,7 @@ def made(bench: type[ModelBenchmark], config: BenchmarkConfig, logger: logging.L
 def takes_config(method: Callable[..., Any]) -> bool:
     """Whether a method of a class, unbound, takes the config as an argument."""
     _, *parameters = inspect.signature(method).parameters.values()
-    return any(one.name == "config" or _is_required(one) for one in parameters)
+    return any(parameter.name == "config" or _is_required(parameter) for parameter in parameters)
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,7 +47,14 @@ def plan_benches(
     """A plan for each group of configs of a benchmark that differ only in their point. Raises UsageError for invalid
     configs."""
     machine = Machine() if machine is None else machine
-    return tuple(_plan(bench, configs, planning, machine) for bench in benches for configs in _cells(bench.configs))
+    plans: list[CellPlan] = []
+    for bench in benches:
+        cells: dict[str, list[BenchmarkConfig]] = {}
+        for config in bench.configs:
+            cell = replace(config, batch_size=1, sequence_length=None, new_tokens=None, axes={})
+            cells.setdefault(canonical_hash(cell), []).append(config)
+        plans += [_plan(bench, configs, planning, machine) for configs in cells.values()]
+    return tuple(plans)
 
 
 def replaced_configs(
@@ -63,36 +70,21 @@ def replaced_configs(
             )
         if planning.new_tokens is not None and all(config.new_tokens is None for config in configs):
             raise UsageError("--new-tokens: no config of these benchmarks has new_tokens: remove the flag")
-    return tuple(
-        replace(bench, configs=tuple(_distinct(each for one in bench.configs for each in _replaced(one, planning))))
-        for bench in benches
-    )
-
-
-def _replaced(config: BenchmarkConfig, planning: BenchPlanning) -> Iterator[BenchmarkConfig]:
-    if planning.model_id is not None and config.model_id is not None:
-        name = planning.model_id if config.name == config.model_id else config.name
-        config = replace(config, model_id=planning.model_id, name=name)
-    if planning.new_tokens is None or config.new_tokens is None:
-        yield config
-        return
-    yield from (replace(config, new_tokens=count) for count in planning.new_tokens)
-
-
-def _distinct(configs: Iterable[BenchmarkConfig]) -> list[BenchmarkConfig]:
-    found: list[BenchmarkConfig] = []
-    for config in configs:
-        found += [] if config in found else [config]
-    return found
-
-
-def _cells(configs: Sequence[BenchmarkConfig]) -> list[list[BenchmarkConfig]]:
-    """The configs grouped by cell."""
-    cells: dict[str, list[BenchmarkConfig]] = {}
-    for config in configs:
-        rest = replace(config, batch_size=1, sequence_length=None, new_tokens=None, axes={})
-        cells.setdefault(canonical_hash(rest), []).append(config)
-    return list(cells.values())
+    updated: list[Bench] = []
+    for bench in benches:
+        distinct: list[BenchmarkConfig] = []
+        for config in bench.configs:
+            if planning.model_id is not None and config.model_id is not None:
+                name = planning.model_id if config.name == config.model_id else config.name
+                config = replace(config, model_id=planning.model_id, name=name)
+            variants = [config]
+            if planning.new_tokens is not None and config.new_tokens is not None:
+                variants = [replace(config, new_tokens=count) for count in planning.new_tokens]
+            for variant in variants:
+                if variant not in distinct:
+                    distinct.append(variant)
+        updated.append(replace(bench, configs=tuple(distinct)))
+    return tuple(updated)
 
 
 def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlanning, machine: Machine) -> CellPlan:

@@ -85,14 +85,14 @@ class BenchmarkRunner:
         if is_loading():
             raise UsageError('run_benchmark was called during import: put the call below if __name__ == "__main__":')
         self._has_gpu_metrics = collect_gpu_metrics
-        found: dict[str, ScenarioResult] = {}
+        results: dict[str, ScenarioResult] = {}
         for name, run in zip(configs, measure_plans(self._plans(kind, configs, commit_id)), strict=True):
             (result,) = run.results
             if result.status == "ok":
-                found[name] = ScenarioResult(run=run, result=result)
+                results[name] = ScenarioResult(run=run, result=result)
             else:
                 self.logger.warning("%s: %s: %s", name, result.status.replace("_", " "), result.error)
-        return found
+        return results
 
     def save_results(self, model_name: str, results: Mapping[str, ScenarioResult]) -> str:
         """Write results to `<output_dir>/<model_name>/`, in the layout of `core.scenario_file`; returns the path.
@@ -103,7 +103,7 @@ class BenchmarkRunner:
             for request in recorded:
                 request.saved_as = request.saved_as or model_name
             return ""
-        document = scenario_file(model_name, [(one.run, one.result) for one in results.values()])
+        document = scenario_file(model_name, [(scenario.run, scenario.result) for scenario in results.values()])
         for scenario, name in zip(document["benchmark_scenarios"], results, strict=False):
             scenario["scenario_name"] = name
             if not self._has_gpu_metrics:
@@ -120,8 +120,8 @@ class BenchmarkRunner:
             session_id=uuid7(), settings=self._settings, device=self._device, command=tuple(sys.argv)
         )
         machine, bench = Machine(), describe(kind, list(configs.values()))
-        each = (replace(bench, configs=(config,)) for config in configs.values())
-        plans = tuple(plan for one in each for plan in plan_benches([one], planning, machine))
+        benches = [replace(bench, configs=(config,)) for config in configs.values()]
+        plans = tuple(plan for single in benches for plan in plan_benches([single], planning, machine))
         if commit_id is None:
             return plans
         return tuple(replace(plan, provenance=replace(plan.provenance, git_commit=commit_id)) for plan in plans)
@@ -140,24 +140,21 @@ def write_scenarios(output_dir: Path, document: Mapping[str, Any]) -> Path:
 
 
 def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[str, BenchmarkConfig]:
-    """The configs by scenario name. Raises UsageError for anything other than configs."""
-    named: dict[str, Any]
+    """The configs by scenario name, by default a unique one: "gpt2 compiled b1 s128 (2)". Raises UsageError for
+    anything other than configs."""
+    named: dict[str, Any] = {}
     if isinstance(scenarios, Mapping):
-        named = {name: getattr(each, "config", each) for name, each in scenarios.items()}
+        named = {name: getattr(scenario, "config", scenario) for name, scenario in scenarios.items()}
     else:
-        configs = configs_of(kind) if scenarios is None else tuple(scenarios)
-        named = {_name(config, number): config for number, config in enumerate(configs, 1)}
+        for number, config in enumerate(configs_of(kind) if scenarios is None else scenarios, 1):
+            name = str(number)
+            if isinstance(config, BenchmarkConfig):
+                words = (config.name, config.variant, config.precision, config.point.label)
+                name = f"{' '.join(filter(None, words))} ({number})"
+            named[name] = config
     for name, config in named.items():
         if not isinstance(config, BenchmarkConfig):
             raise UsageError(f"scenario {name} takes a BenchmarkConfig: got {config!r}")
     if not named:
         raise UsageError(f"{kind.__name__}: no scenario to run: give at least one config")
     return named
-
-
-def _name(config: Any, number: int) -> str:
-    """A unique name of a config: "gpt2 compiled b1 s128 (2)"."""
-    if not isinstance(config, BenchmarkConfig):
-        return str(number)
-    words = (config.name, config.variant, config.precision, config.point.label)
-    return f"{' '.join(filter(None, words))} ({number})"

@@ -75,7 +75,12 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
     ensure_bundle(export.cell, (export.point,), store, "if_needed", precision, export.opset)
     source = store.folder(bundle_key(export.cell, export.point, precision, export.opset))
     with _atomic_folder(export.folder) as folder:
-        (_to_openvino if export.format == "openvino" else _to_onnx)(export, source, folder)
+        if export.format == "openvino":
+            _to_openvino(export, source, folder)
+        else:
+            for path in source.iterdir():
+                if path.name != RECORD:
+                    shutil.copyfile(path, folder / path.name)
         say("comparing the files with the torch model")
         agreement = _agreement(export, folder)
         _name_model(export, folder, agreement)
@@ -122,12 +127,6 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
             temporary.rename(folder)
     except OSError as error:
         raise StorageError(f"--output-dir {folder}: {error.strerror or error}") from error
-
-
-def _to_onnx(export: Export, source: Path, folder: Path) -> None:
-    for path in source.iterdir():
-        if path.name != RECORD:
-            shutil.copyfile(path, folder / path.name)
 
 
 def _to_openvino(export: Export, source: Path, folder: Path) -> None:

@@ -82,8 +82,7 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
     bundle = read_bundle(source)
     counts: Counter[str] = Counter()
     for name, graph in bundle.graphs.items():
-        counts += _write_fused_graph(name, source / graph.file, workload, folder / graph.file)
-        _check_tensors(name, graph, folder / graph.file)
+        counts += _write_fused_graph(name, graph, source / graph.file, workload, folder / graph.file)
     if not counts:
         raise UnsupportedError(
             f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
@@ -104,14 +103,27 @@ def fused_operators(bundle: Bundle) -> dict[str, Json]:
     return {name: bundle.facts[name] for name in ("fused_operators",) if name in bundle.facts}
 
 
-def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path) -> Counter[str]:
-    """Write a graph's fused version. Returns its new operators with their numbers."""
+def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload, target: Path) -> Counter[str]:
+    """Write a graph's fused version. Returns its new operators with their numbers. Raises BenchhouseError unless it has
+    the inputs and outputs of the original.
+
+    The optimizer makes only its own fusions (level 0), since ONNX Runtime's optimizations at load time depend on the
+    provider."""
     import onnx
 
+    config = workload.config
     operators_before = _operators(onnx.load(str(source), load_external_data=False))
     try:
         with files.quiet():
-            optimized = _optimized(source, workload)
+            from onnxruntime.transformers import optimizer
+
+            optimized = optimizer.optimize_model(
+                str(source),
+                model_type=PATTERNS[str(config["model_type"])],
+                num_heads=_number(config, HEADS),
+                hidden_size=_number(config, WIDTH),
+                opt_level=0,
+            )
             is_large = sum(file.stat().st_size for file in (source, *files.weight_files(source))) > IN_ONE_FILE_BYTES
             optimized.save_model_to_file(str(target), use_external_data_format=is_large)
     except ImportError as error:
@@ -120,22 +132,12 @@ def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path
         raise BenchhouseError(
             f"onnxruntime's optimizer failed on graph {name!r}: {type(error).__name__}: {first_line(error)}"
         ) from error
+    inputs, outputs = files.tensors(target)
+    fused = [(tensor.name, tensor.dtype) for tensor in (*inputs, *outputs)]
+    original = [(tensor.name, tensor.dtype) for tensor in (*graph.inputs, *graph.outputs)]
+    if sorted(fused) != sorted(original):
+        raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of graph {name!r}")
     return _operators(optimized.model) - operators_before
-
-
-def _optimized(source: Path, workload: Workload) -> Any:
-    """The optimizer's model. Level 0 means only the optimizer's own fusions, since ONNX Runtime's optimizations at load
-    time depend on the provider."""
-    from onnxruntime.transformers import optimizer
-
-    config = workload.config
-    return optimizer.optimize_model(
-        str(source),
-        model_type=PATTERNS[str(config["model_type"])],
-        num_heads=_number(config, HEADS),
-        hidden_size=_number(config, WIDTH),
-        opt_level=0,
-    )
 
 
 def _number(config: Mapping[str, Json], names: Sequence[str]) -> int:
@@ -147,12 +149,3 @@ def _operators(model: Any) -> Counter[str]:
     """Number of nodes by operator, for ONNX Runtime's own operators."""
     own = [node.op_type for node in model.graph.node if node.domain == "com.microsoft"]
     return Counter(own)
-
-
-def _check_tensors(name: str, graph: Graph, path: Path) -> None:
-    """Raise BenchhouseError unless a fused graph has the inputs and outputs of the original."""
-    inputs, outputs = files.tensors(path)
-    found = [(one.name, one.dtype) for one in (*inputs, *outputs)]
-    wanted = [(one.name, one.dtype) for one in (*graph.inputs, *graph.outputs)]
-    if sorted(found) != sorted(wanted):
-        raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of graph {name!r}")

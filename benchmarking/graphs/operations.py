@@ -99,10 +99,15 @@ class GraphOperation(Operation):
 
     def _place_inputs(self, graph: Graph, arrays: Arrays) -> dict[str, Placed]:
         """The feeds made from the family's inputs, in the graph's types, placed by the runner."""
-        feed_arrays = {
-            name: _feed_array(arrays, source, graph.input(name).dtype) for name, source in graph.feeds.items()
-        }
-        return {name: self._runner.place(array) for name, array in feed_arrays.items() if array is not None}
+        placed: dict[str, Placed] = {}
+        for name, source in graph.feeds.items():
+            kind, _, input_name = source.partition(".")
+            if kind in ("inputs", "ones", "zeros"):  # all other sources are made during the call
+                array = as_dtype(arrays, input_name, graph.input(name).dtype)
+                if kind != "inputs":
+                    array = np.full_like(array, 1 if kind == "ones" else 0)
+                placed[name] = self._runner.place(array)
+        return placed
 
 
 class ForwardCall(GraphOperation):
@@ -219,16 +224,12 @@ class Generation(GraphOperation):
         """Run `count` tokens of each sequence. Returns logits of at least the last token."""
         feeds = {**self._feeds, self._tokens_input: tokens}
         if self._growing:
-            feeds |= self._mask_and_positions(count)
+            start, self._length = self._length, self._length + count
+            positions = np.tile(np.arange(start, self._length, dtype=np.int64), (self._batch_size, 1))
+            values = {MASK: np.ones((self._batch_size, self._length), dtype=np.int64), POSITIONS: positions}
+            feeds |= {name: self._runner.place(values[source]) for name, source in self._growing.items()}
         outputs, self._states = self._runner.step(DECODE, feeds, self._states)
         return outputs[self._decode.result or ""]
-
-    def _mask_and_positions(self, count: int) -> dict[str, Placed]:
-        """Mask and positions, for graphs that do not derive them from their states."""
-        start, self._length = self._length, self._length + count
-        positions = np.tile(np.arange(start, self._length, dtype=np.int64), (self._batch_size, 1))
-        values = {MASK: np.ones((self._batch_size, self._length), dtype=np.int64), POSITIONS: positions}
-        return {name: self._runner.place(values[source]) for name, source in self._growing.items()}
 
 
 class DecoderGeneration(Generation):
@@ -338,14 +339,3 @@ def as_dtype(arrays: Arrays, name: str, dtype: str) -> np.ndarray:
     if name not in arrays:
         raise BenchhouseError(f"the bundle needs input {name!r}, but the family makes {', '.join(arrays)}")
     return np.ascontiguousarray(arrays[name], dtype=dtype)
-
-
-def _feed_array(arrays: Arrays, source: str, dtype: str) -> np.ndarray | None:
-    """The array of a feed from the family's inputs; None for any other source."""
-    kind, _, name = source.partition(".")
-    if kind == "inputs":
-        return as_dtype(arrays, name, dtype)
-    if kind in ("ones", "zeros"):
-        shape = as_dtype(arrays, name, dtype).shape
-        return np.ones(shape, dtype=dtype) if kind == "ones" else np.zeros(shape, dtype=dtype)
-    return None

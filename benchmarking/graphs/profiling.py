@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,20 +78,30 @@ class Origins:
         graphs = {name: onnx.load(str(path), load_external_data=False).graph for name, path in files.items()}
         nodes = {(name, node.name): node for name, graph in graphs.items() for node in _nodes(graph)}
         scoped = {key: (node.op_type, scope) for key, node in nodes.items() if (scope := _enclosing_modules(node))}
-        wrapper = _wrapper(path for _, scope in scoped.values() for path, _ in scope)
+        tops = {path.partition(".")[0] for _, scope in scoped.values() for path, _ in scope if path}
+        wrapper = f"{WRAPPED}." if tops == {WRAPPED} else ""  # the export's, if all paths begin with it
         for key, (operator, scope) in scoped.items():
-            inner = [(_without_wrapper(path, class_name, wrapper), class_name) for path, class_name in scope]
-            modules[key] = inner[-1][0]
-            for path, class_name in inner:
-                _add_traits(traits, path, class_name, has_weights=operator in PRODUCTS)
+            for path, class_name in scope:
+                name = class_name.rpartition(".")[2]
+                # The model itself has its class as its name, as in torch profiles.
+                inner = name if wrapper == f"{path}." else path.removeprefix(wrapper)
+                previous = traits.get(inner)
+                traits[inner] = ModuleTraits(
+                    class_name=name,
+                    is_lookup=class_name.endswith(".Embedding"),
+                    is_convolution=name in ("Conv1d", "Conv2d", "Conv3d"),
+                    is_activation="activation" in class_name,
+                    has_weights=operator in PRODUCTS or (previous is not None and previous.has_weights),
+                )
+                modules[key] = inner
         for name, graph in graphs.items() if modules else ():
-            known = {
-                node.name: modules.get((name, node.name), _module_without_scope(node))
-                for node in graph.node
-                if node.name
-            }
-            with_module = {node: module for node, module in known.items() if module is not None}
-            inferred = infer_modules(_producers(graph), with_module, traits)
+            known: dict[str, str] = {}
+            for node in (node for node in graph.node if node.name):
+                if (name, node.name) in modules:
+                    known[node.name] = modules[name, node.name]
+                elif SCOPES in {entry.key for entry in node.metadata_props}:  # else it may be anywhere
+                    known[node.name] = OUTSIDE
+            inferred = infer_modules(_producers(graph), known, traits)
             modules |= {(name, node): module for node, module in inferred.items()}
             tensors |= {
                 (name, tensor): inferred[node.name]
@@ -144,14 +154,10 @@ def infer_modules(
         for node in order:
             known_neighbours = [modules[neighbour] for neighbour in neighbours.get(node, ()) if neighbour in modules]
             if node not in modules and known_neighbours:
-                modules[node] = _common(known_neighbours, paths)
+                first, *others = map(_enclosing_paths, dict.fromkeys(known_neighbours))
+                around_all = (path for path in first if path in paths and all(path in other for other in others))
+                modules[node] = next(around_all, OUTSIDE)
     return modules
-
-
-def _common(inside: Sequence[str], paths: Collection[str]) -> str:
-    """The innermost of the paths around all of these; `OUTSIDE` if there is none."""
-    first, *others = map(_enclosing_paths, dict.fromkeys(inside))
-    return next(path for path in first if path == OUTSIDE or (path in paths and all(path in one for one in others)))
 
 
 def breakdown(
@@ -164,9 +170,9 @@ def breakdown(
         node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
     }
     operators = _operators(calls, module_of_node, origins)
-    in_nodes = sum(one.exclusive_ms for one in operators)
+    in_nodes = sum(time.exclusive_ms for time in operators)
     outside_ms = max(host_ms - in_nodes, 0.0)
-    matched = sum(one.exclusive_ms for one in operators if one.module != OUTSIDE)
+    matched = sum(time.exclusive_ms for time in operators if time.module != OUTSIDE)
     names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
     return Breakdown(
         host_ms=max(host_ms, in_nodes),
@@ -198,7 +204,7 @@ def _operators(
         )
         for (module, operator, provider), nodes in executions.items()
     ]
-    return tuple(sorted(times, key=lambda one: (-one.exclusive_ms, one.module, one.operator)))
+    return tuple(sorted(times, key=lambda time: (-time.exclusive_ms, time.module, time.operator)))
 
 
 def _modules(
@@ -255,41 +261,17 @@ def _producers(graph: Any) -> dict[str, list[str]]:
     return {node.name: [producer_of[tensor] for tensor in node.input if tensor in producer_of] for node in named}
 
 
-def _module_without_scope(node: Any) -> str | None:
-    """`OUTSIDE` for a node that is known to be outside modules; None for a node without module information."""
-    return OUTSIDE if any(entry.key == SCOPES for entry in node.metadata_props) else None
-
-
 def _enclosing_modules(node: Any) -> list[tuple[str, str]]:
     """Paths and classes of the modules around a node, outermost first; empty if the file does not record them."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
-    scopes, classes = (_parse_list(metadata.get(key)) for key in KEPT_METADATA)
-    if len(scopes) != len(classes):
+    try:
+        scopes, classes = (ast.literal_eval(metadata.get(key, "")) for key in KEPT_METADATA)
+    except (ValueError, SyntaxError):
         return []
-    pairs = list(zip(scopes, classes, strict=True))[:-1]
+    if not isinstance(scopes, list) or not isinstance(classes, list) or len(scopes) != len(classes):
+        return []
+    pairs = [(str(path), str(name)) for path, name in zip(scopes, classes, strict=True)][:-1]
     return [(path, name) for path, name in pairs if not path.startswith(NO_SCOPE)]
-
-
-def _wrapper(paths: Iterable[str]) -> str:
-    """The path prefix of the export's wrapper module, if all paths begin with it."""
-    firsts = {path.partition(".")[0] for path in paths if path}
-    return f"{WRAPPED}." if firsts == {WRAPPED} else ""
-
-
-def _without_wrapper(path: str, class_name: str, wrapper: str) -> str:
-    """A path without the wrapper. The model itself has its class as its name, as in torch profiles."""
-    return class_name.rpartition(".")[2] if wrapper == f"{path}." else path.removeprefix(wrapper)
-
-
-def _add_traits(traits: dict[str, ModuleTraits], path: str, class_name: str, *, has_weights: bool) -> None:
-    previous = traits.get(path)
-    traits[path] = ModuleTraits(
-        class_name=class_name.rpartition(".")[2],
-        is_lookup=class_name.endswith(".Embedding"),
-        is_convolution=class_name.rpartition(".")[2] in ("Conv1d", "Conv2d", "Conv3d"),
-        is_activation="activation" in class_name,
-        has_weights=has_weights or (previous is not None and previous.has_weights),
-    )
 
 
 def _info(origins: Origins, path: str) -> ModuleInfo:
@@ -301,12 +283,3 @@ def _enclosing_paths(path: str) -> list[str]:
     """A path and its parents, ending with `OUTSIDE`, the call."""
     parts = path.split(".") if path else []
     return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
-
-
-def _parse_list(text: str | None) -> list[str]:
-    """The names in a list in Python's notation; empty for anything else."""
-    try:
-        value = ast.literal_eval(text or "")
-    except (ValueError, SyntaxError):
-        return []
-    return [str(one) for one in value] if isinstance(value, list) else []

@@ -21,7 +21,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
-from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
+from benchmarking.graphs.bundle import Bundle, read_bundle
 from benchmarking.graphs.export.exporter import (
     OPTIMUM,
     convert_bundle,
@@ -95,7 +95,14 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
     """The inputs of a point's bundle. `precision` is the graphs' precision if the runtime converts them to the cell's
     (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
     recipe = _recipe(cell.workload)
-    stored_precision = _stored_precision(precision or cell.precision)
+    asked = precision or cell.precision
+    if asked not in PRECISIONS:
+        raise UnsupportedError(f"no graphs at {asked} (supported: {', '.join(PRECISIONS)})")
+    stored_precision: Precision = "float32" if asked == "tf32" else asked
+    # The packages that make the graphs or contain the models' code.
+    packages = [*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS_EXPORTER else "diffusers"]
+    if stored_precision in QUANTIZED:
+        packages += QUANTIZER_PACKAGES
     shipped = shipped_file(cell.workload, recipe, stored_precision)
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
@@ -104,7 +111,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
         "exporter": recipe.exporter if shipped is None else {OPTIMUM: shipped_file_identity(shipped)},
         "opset": opset,
         "export_version": EXPORT_VERSION,
-        "versions": _versions((*_packages(recipe), *(QUANTIZER_PACKAGES if stored_precision in QUANTIZED else ()))),
+        "versions": {name: version for name in packages if (version := version_of(name)) is not None},
     }
     return BuildKey(kind=KIND, parts=parts)
 
@@ -227,21 +234,15 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]
     input has."""
     sizes: dict[str, int] = {}
     for graph in bundle.graphs.values():
-        sizes |= _input_sizes(graph, arrays)
+        for tensor in graph.inputs:
+            source = graph.feeds.get(tensor.name, "")
+            array = arrays.get(source.removeprefix(INPUTS)) if source.startswith(INPUTS) else None
+            if array is not None:
+                pairs = zip(tensor.shape, array.shape, strict=True)
+                sizes |= {name: size for name, size in pairs if isinstance(name, str)}
         free = {size for tensor in graph.inputs for size in tensor.shape if isinstance(size, str)}
         if unknown := sorted(free - set(sizes)):
             raise BenchhouseError(f"no input of the model has dimension {', '.join(unknown)}")
-    return sizes
-
-
-def _input_sizes(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for tensor in graph.inputs:
-        source = graph.feeds.get(tensor.name, "")
-        array = arrays.get(source.removeprefix(INPUTS)) if source.startswith(INPUTS) else None
-        if array is not None:
-            pairs = zip(tensor.shape, array.shape, strict=True)
-            sizes |= {free: size for free, size in pairs if isinstance(free, str)}
     return sizes
 
 
@@ -259,14 +260,10 @@ def _ensure(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild:
         _ensure(cell, source, point, store, "if_needed" if rebuild == "always" else rebuild)
         return convert_bundle(store.folder(source), precision, folder)
 
-    is_converted = precision in QUANTIZED and not _is_already_quantized(cell.workload, precision)
-    return store.get(key, quantize if is_converted else export, rebuild)
-
-
-def _is_already_quantized(workload: Workload, precision: Precision) -> bool:
-    """Whether the graphs of a file or of an exported folder are already quantized."""
+    workload = cell.workload
     stored = export_facts(workload)["precision"] if is_export(workload) else workload.config.get(PRECISION)
-    return workload.source == "file" and stored == precision
+    is_quantized = workload.source == "file" and stored == precision
+    return store.get(key, quantize if precision in QUANTIZED and not is_quantized else export, rebuild)
 
 
 def _recipe(workload: Workload) -> Recipe:
@@ -274,18 +271,3 @@ def _recipe(workload: Workload) -> Recipe:
     if isinstance(recipe, str):
         raise UnsupportedError(f"{workload.model_id}: {recipe}")
     return recipe
-
-
-def _stored_precision(precision: Precision) -> Precision:
-    if precision not in PRECISIONS:
-        raise UnsupportedError(f"no graphs at {precision} (supported: {', '.join(PRECISIONS)})")
-    return "float32" if precision == "tf32" else precision
-
-
-def _packages(recipe: Recipe) -> tuple[str, ...]:
-    """The packages that make the graphs or contain the models' code."""
-    return (*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS_EXPORTER else "diffusers")
-
-
-def _versions(packages: Sequence[str]) -> dict[str, Json]:
-    return {name: version for name in packages if (version := version_of(name)) is not None}

@@ -11,19 +11,15 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import Workload, dumps, from_json
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.workloads.support.given_modules import GivenModule, describe, recorded_calls
-from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
-
-if TYPE_CHECKING:
-    from benchmarking.workloads.support.script_runs import ModuleRecord, ScriptRun
+from benchmarking.workloads.support.sequences import read_sequence
 
 MODULE = "benchmarking.scripts.analysis"
 REFUSED = "refused"
@@ -75,7 +71,8 @@ class Analysis:
 
     def workload(self, module: GivenModule) -> Workload:
         """A module as a workload, named after script and class: "example.Net", or "example.Net-2" for a second one."""
-        before = Counter(one.class_name for one in self.modules if one.number < module.number)[module.class_name]
+        earlier = (other.class_name for other in self.modules if other.number < module.number)
+        before = Counter(earlier)[module.class_name]
         name = f"{Path(self.request.path).stem}.{module.class_name}" + (f"-{before + 1}" if before else "")
         return module.workload(name, Path(self.request.path))
 
@@ -91,21 +88,24 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
     """
     done = run_module(MODULE, input_text=dumps(request), limit_s=limit_s)
     if log is not None:
-        _write(log, done.stderr)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(without_secrets(done.stderr[-LAST_LOG_CHARACTERS:]), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {log}: {error.strerror}; choose another folder with --cache-dir"
+            ) from error
     log_text = None if log is None else str(log)
     lines = done.stdout.splitlines()
     if done.exit_code == 0 and lines:
         if (refused := json.loads(lines[-1]).get(REFUSED)) is not None:
             raise UsageError(refused)
-        found = from_json(Analysis, json.loads(lines[-1]), MODULE)
-        return Analysis(
-            request=request, modules=found.modules, error=found.error, traceback=found.traceback, log=log_text
-        )
+        return replace(from_json(Analysis, json.loads(lines[-1]), MODULE), request=request, log=log_text)
     if done.exit_code is None:
-        error = f"it did not finish within {limit_s:g} s: raise --timeout"
+        why = f"it did not finish within {limit_s:g} s: raise --timeout"
     else:
-        error = f"its process ended with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
-    return Analysis(request=request, error=error, log=log_text)
+        why = f"its process ended with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
+    return Analysis(request=request, error=why, log=log_text)
 
 
 def analysed(request: ScriptRequest) -> Analysis:
@@ -114,10 +114,37 @@ def analysed(request: ScriptRequest) -> Analysis:
 
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watch_script(Path(request.path), request.arguments, request.max_depth)
-    modules = tuple(_module(one, request, sequence) for one in run.modules)
-    return Analysis(
-        request=request, modules=modules, error=run.error or _incomplete_reason(run), traceback=run.traceback
+    modules = tuple(
+        describe(
+            seen.module,
+            seen.hash,
+            recorded_calls(
+                seen.module,
+                [call.arguments for call in seen.calls],
+                [call.executions for call in seen.calls],
+                request.batch_size,
+            ),
+            script=Path(request.path).name,
+            script_arguments=request.arguments,
+            line=seen.line,
+            number=seen.number,
+            max_depth=request.max_depth,
+            depth=seen.depth,
+            parent=seen.parent,
+            executions=seen.executions,
+            seconds=seen.seconds,
+            further_executions=seen.further_executions,
+            sequence=sequence,
+            batch_size=request.batch_size,
+        )
+        for seen in run.modules
     )
+    why = run.error
+    if why is None and run.other_backend is not None:
+        why = KERAS_ELSEWHERE.format(elsewhere=run.other_backend)
+    elif why is None and not run.modules:
+        why = TENSORFLOW_MODELS if run.imports_tensorflow else NO_MODELS
+    return Analysis(request=request, modules=modules, error=why, traceback=run.traceback)
 
 
 def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
@@ -127,50 +154,9 @@ def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
         return tuple(module.number for module in analysis.modules)
     for prefix in hashes:
         if not any(module.hash.startswith(prefix) for module in analysis.modules):
-            found = ", ".join(f"{one.short_hash} ({one.class_name})" for one in analysis.modules) or "none"
-            raise UsageError(f"{analysis.name}::{prefix}: no model with this hash; found {found}")
-    return tuple(one.number for one in analysis.modules if one.hash.startswith(tuple(hashes)))
-
-
-def _module(seen: ModuleRecord, request: ScriptRequest, sequence: BuildSequence | None) -> GivenModule:
-    return describe(
-        seen.module,
-        seen.hash,
-        recorded_calls(
-            seen.module,
-            [call.arguments for call in seen.calls],
-            [call.executions for call in seen.calls],
-            request.batch_size,
-        ),
-        script=Path(request.path).name,
-        script_arguments=request.arguments,
-        line=seen.line,
-        number=seen.number,
-        max_depth=request.max_depth,
-        depth=seen.depth,
-        parent=seen.parent,
-        executions=seen.executions,
-        seconds=seen.seconds,
-        further_executions=seen.further_executions,
-        sequence=sequence,
-        batch_size=request.batch_size,
-    )
-
-
-def _incomplete_reason(run: ScriptRun) -> str | None:
-    if run.other_backend is not None:
-        return KERAS_ELSEWHERE.format(elsewhere=run.other_backend)
-    if run.modules:
-        return None
-    return TENSORFLOW_MODELS if run.imports_tensorflow else NO_MODELS
-
-
-def _write(log: Path, text: str) -> None:
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(without_secrets(text[-LAST_LOG_CHARACTERS:]), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot write {log}: {error.strerror}; choose another folder with --cache-dir") from error
+            known = ", ".join(f"{module.short_hash} ({module.class_name})" for module in analysis.modules) or "none"
+            raise UsageError(f"{analysis.name}::{prefix}: no model with this hash; found {known}")
+    return tuple(module.number for module in analysis.modules if module.hash.startswith(tuple(hashes)))
 
 
 def main() -> int:

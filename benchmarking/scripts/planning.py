@@ -45,11 +45,10 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     if not named:
         what = f"found none (*.py) in {folder}" if everything else "give a script, or --all for those in this folder"
         raise UsageError(f"no script to measure: {what}")
-    return tuple({target.path: target for target in reversed(named)}[path] for path in _unique(named))
-
-
-def _unique(named: Sequence[Target]) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys(target.path for target in named))
+    first: dict[Path, Target] = {}
+    for target in named:
+        first.setdefault(target.path, target)
+    return tuple(first.values())
 
 
 def _target(word: str, folder: Path) -> Target:
@@ -103,43 +102,28 @@ def plan_models(
     plans: list[CellPlan] = []
     for analysis in analyses:
         for module in analysis.selected:
-            one = replace(request, precision=precision or precision_of(module))
-            plans += _plans(analysis, module, selection, one, session_id, machine, say)
+            workload = analysis.workload(module)
+            points = tuple(call.point for call in module.calls)
+            module_request = replace(request, model_id=workload.model_id, precision=precision or precision_of(module))
+            planned: list[CellPlan] = []
+            refused: dict[str, UnsupportedError] = {}
+            for device, runtime in selection:
+                placed = replace(module_request, device=device, runtime=runtime)
+                try:
+                    plan = plan_points(placed, session_id, workload, points, skipped={}, machine=machine)
+                    if module.sequence is not None and not has_build(plan.cell):
+                        raise UnsupportedError(
+                            f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag"
+                        )
+                    planned.append(plan)
+                except UnsupportedError as error:
+                    refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
+            if refused and not planned:
+                raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
+            for where, why in refused.items():
+                say(f"left out: {where}: {why}")
+            plans += planned
     return tuple(plans)
-
-
-def _plans(
-    analysis: Analysis,
-    module: GivenModule,
-    selection: Sequence[tuple[str, str | None]],
-    request: Request,
-    session_id: str,
-    machine: Machine,
-    say: Callable[[str], None],
-) -> list[CellPlan]:
-    workload = analysis.workload(module)
-    points = tuple(call.point for call in module.calls)
-    plans: list[CellPlan] = []
-    refused: dict[str, UnsupportedError] = {}
-    for device, runtime in selection:
-        module_request = replace(request, model_id=workload.model_id, device=device, runtime=runtime)
-        try:
-            plan = plan_points(module_request, session_id, workload, points, skipped={}, machine=machine)
-            _check_sequence(module, plan)
-            plans.append(plan)
-        except UnsupportedError as error:
-            refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
-    if refused and not plans:
-        raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
-    for where, why in refused.items():
-        say(f"left out: {where}: {why}")
-    return plans
-
-
-def _check_sequence(module: GivenModule, plan: CellPlan) -> None:
-    """Raise UnsupportedError if a custom build sequence has no effect on the measurement."""
-    if module.sequence is not None and not has_build(plan.cell):
-        raise UnsupportedError(f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag")
 
 
 def precision_of(module: GivenModule) -> Precision:
@@ -158,6 +142,8 @@ def precision_of(module: GivenModule) -> Precision:
 
 def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:
     """A block of lines for each script with its models and their calls."""
+    from benchmarking.core.text import number, size_text
+
     for analysis in analyses:
         lines = [analysis.name]
         if analysis.error is not None:
@@ -165,26 +151,20 @@ def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:
         if analysis.log is not None:
             lines.append(f"  output of the script: {analysis.log}")
         for module in analysis.modules:
-            lines += _outline(analysis, module)
+            indent = "  " * (module.depth + 1)
+            name = analysis.workload(module).model_id
+            rows = [
+                ("class", f"{module.module_class} ({module.kind})"),
+                ("location", analysis.name if module.line is None else f"{analysis.name}, line {module.line}"),
+                ("parameters", f"{module.parameter_count} ({size_text(module.weights_bytes)})"),
+                ("hash", module.short_hash),
+            ]
+            for call in module.calls:
+                inputs = ", ".join(f"{argument}: {what}" for argument, what in call.signature.items()) or "none"
+                rows.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
+            if module.further_executions:
+                count = f"{module.further_executions} calls"
+                rows.append(("more", f"{count} with other kinds of input, which are not measured"))
+            lines.append(f"{indent}{name} (executed {module.executions}x, {number(module.seconds, 2)} s)")
+            lines += [f"{indent}  {key:<10}  {text}" for key, text in rows]
         yield "\n".join(lines)
-
-
-def _outline(analysis: Analysis, module: GivenModule) -> list[str]:
-    from benchmarking.core.text import number, size_text
-
-    indent = "  " * (module.depth + 1)
-    name = analysis.workload(module).model_id
-    place = analysis.name if module.line is None else f"{analysis.name}, line {module.line}"
-    rows = [
-        ("class", f"{module.module_class} ({module.kind})"),
-        ("location", place),
-        ("parameters", f"{module.parameter_count} ({size_text(module.weights_bytes)})"),
-        ("hash", module.short_hash),
-    ]
-    for call in module.calls:
-        inputs = ", ".join(f"{name}: {what}" for name, what in call.signature.items()) or "none"
-        rows.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
-    if module.further_executions:
-        rows.append(("more", f"{module.further_executions} calls with other kinds of input, which are not measured"))
-    head = f"{indent}{name} (executed {module.executions}x, {number(module.seconds, 2)} s)"
-    return [head, *(f"{indent}  {key:<10}  {text}" for key, text in rows)]

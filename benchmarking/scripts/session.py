@@ -81,7 +81,7 @@ class Models:
         for analysis in self.analyses[self._planned :]:
             self._planned += 1
             try:
-                found = plan_models(
+                new_plans = plan_models(
                     [analysis],
                     *(selection.devices, selection.runtimes, request, session_id),
                     precision=selection.precision,
@@ -91,8 +91,14 @@ class Models:
             except UnsupportedError as error:
                 self._refused.append(error)
                 continue
-            plans += found
-            self._open_states(analysis, found, say)
+            plans += new_plans
+            for module in analysis.selected:
+                model_id = analysis.workload(module).model_id
+                state, stale = states.opened(Path(analysis.request.path), model_id, module)
+                if stale is not None:
+                    say(stale)
+                self._states |= {plan.run_id: state for plan in new_plans if plan.cell.workload.model_id == model_id}
+                self._keep(state)
         self.plans += plans
         return plans
 
@@ -117,16 +123,6 @@ class Models:
         """Add a finished run to the saved state of its model."""
         plan = next(plan for plan in self.plans if plan.run_id == run.run_id)
         self._keep(states.with_run(self._state_of(plan), plan, run))
-
-    def _open_states(self, analysis: Analysis, plans: Sequence[CellPlan], say: Say) -> None:
-        path = Path(analysis.request.path)
-        for module in analysis.selected:
-            model_id = analysis.workload(module).model_id
-            state, stale = states.opened(path, model_id, module)
-            if stale is not None:
-                say(stale)
-            self._states |= {plan.run_id: state for plan in plans if plan.cell.workload.model_id == model_id}
-            self._keep(state)
 
     def _state_of(self, plan: CellPlan) -> states.ScriptState:
         return self._by_name[self._states[plan.run_id].name]
@@ -175,12 +171,12 @@ def analyse_each(
         )
         log = states.states_folder() / f"{states.NOT_IN_NAMES.sub('_', target.path.stem)}.log"
         started_s = time.monotonic()
-        found = analyse(request, log, limit_s)
-        count = len(found.modules)
+        analysis = analyse(request, log, limit_s)
+        count = len(analysis.modules)
         say(f"{target.path.name}: {count} model{'' if count == 1 else 's'} in {time.monotonic() - started_s:.1f} s")
-        if found.error is not None:
-            models.failures.append(f"{target.path.name}: {found.error}")
-        if found.modules:
-            found = replace(found, chosen=choose(found, target.hashes))
-        models.analyses += (found,)
-        yield found
+        if analysis.error is not None:
+            models.failures.append(f"{target.path.name}: {analysis.error}")
+        if analysis.modules:
+            analysis = replace(analysis, chosen=choose(analysis, target.hashes))
+        models.analyses += (analysis,)
+        yield analysis

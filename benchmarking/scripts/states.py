@@ -21,7 +21,7 @@ from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.contracts import MADE_BUILD
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, versions
-from benchmarking.core.records import Json, Preparation, Result, Run, canonical_hash
+from benchmarking.core.records import Json, Preparation, Run, canonical_hash
 from benchmarking.core.untrusted.yaml_files import read_yaml
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.workloads.support.given_modules import GivenModule
@@ -131,7 +131,13 @@ def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptStat
         return new, None
     if old.identity == new.identity:
         return replace(new, engines=old.engines, results=old.results), None
-    return new, f"{name} is stale: {_what_changed(old, new)}"
+    before, after = old.model.identity, new.model.identity
+    changed = [key for key in {**after, **before} if before.get(key) != after.get(key)]
+    words = [key.replace("_", " ").replace("calls", "input shapes") for key in changed]
+    packages = sorted({*old.versions, *new.versions})
+    words += [f"the version of {name}" for name in packages if old.versions.get(name) != new.versions.get(name)]
+    why = f"{', '.join(words)} changed" if words else "it was written by another version of this program"
+    return new, f"{name} is stale: {why}"
 
 
 def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparation | None) -> ScriptState:
@@ -141,27 +147,46 @@ def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparatio
 
 def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -> ScriptState:
     """`build` has the form of `Preparation.build`; empty for a cell without one."""
+    kind, digests, build_s = build.get("kind"), build.get("digests"), build.get("build_s")
     engine = BuildRecord(
         runtime=plan.cell.runtime,
         device=plan.cell.device.selector,
         precision=plan.cell.precision,
-        kind=_text(build.get("kind")),
-        digests=tuple(map(str, digests)) if isinstance(digests := build.get("digests"), list) else (),
+        kind=kind if isinstance(kind, str) else None,
+        digests=tuple(map(str, digests)) if isinstance(digests, list) else (),
         opset=_whole(build.get("opset")),
         size_bytes=_whole(build.get("size_bytes")),
-        build_s=_number(build.get("build_s")),
+        build_s=float(build_s) if isinstance(build_s, int | float) else None,
         made_at=utc_now(),
     )
-    others = (one for one in state.engines if _place(one) != _place(engine))
+    others = (record for record in state.engines if _place(record) != _place(engine))
     return replace(state, engines=(*others, engine), updated_at=utc_now())
 
 
 def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
     """The state with a run's results, replacing earlier ones of the same cell."""
-    results = tuple(_result(run, result) for result in run.results)
-    selection = {_place(one) for one in results}
-    others = (one for one in state.results if _place(one) not in selection)
-    updated = replace(state, results=(*others, *results), updated_at=utc_now())
+    records = []
+    for result in run.results:
+        performance = run.performance_of(result)
+        records.append(
+            ResultRecord(
+                run_id=run.run_id,
+                runtime=run.cell.runtime,
+                device=run.cell.device.selector,
+                precision=run.cell.precision,
+                point=result.point.label,
+                status=result.status,
+                error=result.error,
+                mean_latency=performance.mean_latency,
+                latency_units=performance.latency_units,
+                throughput=performance.throughput,
+                throughput_units=performance.throughput_units,
+                measured_at=run.finished_at,
+            )
+        )
+    places = {_place(record) for record in records}
+    others = (record for record in state.results if _place(record) not in places)
+    updated = replace(state, results=(*others, *records), updated_at=utc_now())
     prepared = {} if run.preparation is None else run.preparation.build
     return _with_build(updated, plan, prepared or _made_by_launches(run))
 
@@ -169,25 +194,21 @@ def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
 def _made_by_launches(run: Run) -> dict[str, Json]:
     """The builds made by the launches themselves, such as compiled code, in the form of `Preparation.build`; without
     size and time if they are on another machine."""
-    builds = dict.fromkeys(name for result in run.results for name in _made(result))
+    builds: list[str] = []
+    for launches in (result.extra.get("launches") for result in run.results):
+        for launch in launches if isinstance(launches, list) else ():
+            verified = launch.get("verified") if isinstance(launch, dict) else None
+            build = verified.get(MADE_BUILD) if isinstance(verified, dict) else None
+            if isinstance(build, str) and MADE.fullmatch(build) and build not in builds:
+                builds.append(build)
     if not builds:
         return {}
-    kind, _, _ = next(iter(builds)).partition("/")
-    digests = [name.partition("/")[2] for name in builds]
+    kind = builds[0].partition("/")[0]
+    digests = [build.partition("/")[2] for build in builds]
     store = BuildStore()
-    found = [(build, True) for digest in digests if (build := store.find_digest(kind, digest)) is not None]
-    known = combined_facts(kind, found) if len(found) == len(digests) else {}
+    stored = [(build, True) for digest in digests if (build := store.find_digest(kind, digest)) is not None]
+    known = combined_facts(kind, stored) if len(stored) == len(digests) else {}
     return {**known, "kind": kind, "digests": [*digests]}
-
-
-def _made(result: Result) -> Iterator[str]:
-    """Kind and digest of each build made by the launches of a point."""
-    launches = result.extra.get("launches")
-    for launch in launches if isinstance(launches, list) else ():
-        verified = launch.get("verified") if isinstance(launch, dict) else None
-        build = verified.get(MADE_BUILD) if isinstance(verified, dict) else None
-        if isinstance(build, str) and MADE.fullmatch(build):
-            yield build
 
 
 def write(state: ScriptState) -> None:
@@ -209,10 +230,10 @@ def find(name: str) -> ScriptState | None:
     if not path.is_file():
         return None
     try:
-        found: ScriptState = from_json(ScriptState, read_yaml(path).plain(), str(path))
+        state: ScriptState = from_json(ScriptState, read_yaml(path).plain(), str(path))
     except BenchhouseError as error:
         raise StorageError(f"cannot read {path} ({error}): delete its folder {path.parent}") from error
-    return found
+    return state
 
 
 def all_states() -> tuple[ScriptState, ...]:
@@ -240,11 +261,12 @@ def _read(name: str) -> ScriptState | StorageError | None:
 def named(name: str) -> ScriptState:
     """The state with this name or unique prefix. Raises UsageError for none or several."""
     states = all_states()
-    found = [state for state in states if state.name == name] or [s for s in states if name and s.name.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(state.name for state in found or states) or "none"
-    what = f"{len(found)} builds of scripts begin with" if found else "no build of a script is named"
+    exact = [state for state in states if state.name == name]
+    matching = exact or [state for state in states if name and state.name.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    known = ", ".join(state.name for state in matching or states) or "none"
+    what = f"{len(matching)} builds of scripts begin with" if matching else "no build of a script is named"
     raise UsageError(f"{what} {name!r}: found {known}")
 
 
@@ -257,48 +279,12 @@ def remove(names: Iterable[str]) -> None:
             shutil.rmtree(folder)
 
 
-def _what_changed(old: ScriptState, new: ScriptState) -> str:
-    before, now = old.model.identity, new.model.identity
-    changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
-    words = [name.replace("_", " ").replace("calls", "input shapes") for name in changed]
-    if dict(old.versions) != dict(new.versions):
-        names = sorted({*old.versions, *new.versions})
-        words += [f"the version of {name}" for name in names if old.versions.get(name) != new.versions.get(name)]
-    return f"{', '.join(words)} changed" if words else "it was written by another version of this program"
-
-
-def _result(run: Run, result: Result) -> ResultRecord:
-    found = run.performance_of(result)
-    return ResultRecord(
-        run_id=run.run_id,
-        runtime=run.cell.runtime,
-        device=run.cell.device.selector,
-        precision=run.cell.precision,
-        point=result.point.label,
-        status=result.status,
-        error=result.error,
-        mean_latency=found.mean_latency,
-        latency_units=found.latency_units,
-        throughput=found.throughput,
-        throughput_units=found.throughput_units,
-        measured_at=run.finished_at,
-    )
-
-
-def _place(one: BuildRecord | ResultRecord) -> tuple[str, str, str]:
-    return one.runtime, one.device, one.precision
-
-
-def _text(value: Json) -> str | None:
-    return value if isinstance(value, str) else None
+def _place(record: BuildRecord | ResultRecord) -> tuple[str, str, str]:
+    return record.runtime, record.device, record.precision
 
 
 def _whole(value: Json) -> int | None:
     return value if isinstance(value, int) else None
-
-
-def _number(value: Json) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 @contextmanager

@@ -70,7 +70,9 @@ class Diffusion(WorkloadFamily):
             return problem
         if (why_not := denoising.missing() or denoising.unsupported(workload.config)) is not None:
             return why_not
-        size, steps, unit = int(point.axes["image_size"]), int(point.axes["steps"]), _pixels_per_unit(workload.config)
+        size, steps = int(point.axes["image_size"]), int(point.axes["steps"])
+        # The pixels of a latent or, in a DiT, of a patch of latents.
+        unit = PIXELS_PER_LATENT * (integer(workload.config, "patch_size", 2) if _is_dit(workload.config) else 1)
         if size % unit:
             near = max(size // unit, 1) * unit
             return f"image size {size}: {workload.model_id} needs a multiple of {unit} pixels, such as {near}"
@@ -97,7 +99,9 @@ class Diffusion(WorkloadFamily):
         inputs = {"sample": noise, "encoder_hidden_states": prompt}
         if config.get("addition_embed_type") == "text_time":
             size = point.axes["image_size"]
-            inputs["text_embeds"] = normal(_pooled_size(config))
+            # The width of SDXL's embedding of the whole prompt: the projection's input without the sizes' embeddings.
+            width = integer(config, "projection_class_embeddings_input_dim", 2816)
+            inputs["text_embeds"] = normal(width - TIME_IDS * integer(config, "addition_time_embed_dim", 256))
             inputs["time_ids"] = np.tile(np.array([size, size, 0, 0, size, size], dtype=np.float32), (batch_size, 1))
         return inputs
 
@@ -124,21 +128,14 @@ class Diffusion(WorkloadFamily):
 
 def denoiser_of(model: Any, config: Mapping[str, Json], inputs: dict[str, Any]) -> Denoiser:
     """A step's pass through the model. `inputs` are all inputs but the noise and the step."""
-    return _dit(model, inputs) if _is_dit(config) else _unet(model, inputs)
-
-
-def _unet(model: Any, inputs: dict[str, Any]) -> Denoiser:
-    prompt = inputs.pop("encoder_hidden_states")
-    added = {"added_cond_kwargs": inputs} if inputs else {}
-    return lambda latents, times: model(latents, times, encoder_hidden_states=prompt, return_dict=False, **added)[0]
-
-
-def _dit(model: Any, inputs: dict[str, Any]) -> Denoiser:
-    """The second half of DiT's output channels is the variance, which DDIM does not use."""
+    if not _is_dit(config):
+        prompt = inputs.pop("encoder_hidden_states")
+        added = {"added_cond_kwargs": inputs} if inputs else {}
+        return lambda latents, times: model(latents, times, encoder_hidden_states=prompt, return_dict=False, **added)[0]
 
     def noise_in(latents: Any, times: Any) -> Any:
         output = model(latents, times, class_labels=inputs["class_labels"], return_dict=False)[0]
-        return output[:, : latents.shape[1]]
+        return output[:, : latents.shape[1]]  # the second half is the variance, which DDIM does not use
 
     return noise_in
 
@@ -155,17 +152,6 @@ def latents_input(config: Mapping[str, Json]) -> str:
 def schedule_of(config: Mapping[str, Json]) -> NoiseSchedule:
     """The model's published schedule."""
     return DIT if _is_dit(config) else STABLE_DIFFUSION
-
-
-def _pixels_per_unit(config: Mapping[str, Json]) -> int:
-    """An image's sides must be multiples of this: the pixels of a latent or, in a DiT, of a patch of latents."""
-    return PIXELS_PER_LATENT * (integer(config, "patch_size", 2) if _is_dit(config) else 1)
-
-
-def _pooled_size(config: Mapping[str, Json]) -> int:
-    """Width of SDXL's embedding of the whole prompt: the projection's input minus the embeddings of the sizes."""
-    taken = integer(config, "projection_class_embeddings_input_dim", 2816)
-    return taken - TIME_IDS * integer(config, "addition_time_embed_dim", 256)
 
 
 PLUGIN = Diffusion()

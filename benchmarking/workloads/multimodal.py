@@ -133,35 +133,30 @@ class ImageTextGeneration(DecoderGeneration):
         self._features = None
 
     def run(self, mark: Mark) -> Generated:
-        self._features = self._encode()
-        mark(IMAGE_ENCODE)
-        return super().run(mark)
-
-    def _encode(self) -> Any:
-        """The images' embeddings: placeholders of all images x hidden size."""
         import torch
 
         output = self._model.get_image_features(**self._pixels)
         features = getattr(output, "pooler_output", output)  # transformers 5.0 returned them directly
-        return features.flatten(0, -2) if isinstance(features, torch.Tensor) else torch.cat(tuple(features))
+        is_whole = isinstance(features, torch.Tensor)
+        # The placeholders of all images x hidden size.
+        self._features = features.flatten(0, -2) if is_whole else torch.cat(tuple(features))
+        mark(IMAGE_ENCODE)
+        return super().run(mark)
 
     def _step(self, tokens: Any) -> Any:
+        step_input = {"input_ids": tokens}
+        if tokens is self._prompt:
+            embeddings = self._model.get_input_embeddings()(tokens)
+            features = self._features.to(embeddings.dtype)
+            step_input = {"inputs_embeds": embeddings.masked_scatter(self._is_image, features)}
         output = self._model(
-            **self._step_input(tokens),
+            **step_input,
             **self._positions(),
             past_key_values=self._cache,
             use_cache=True,
             **self._last_only,
         )
         return output.logits[:, -1]
-
-    def _step_input(self, tokens: Any) -> dict[str, Any]:
-        """The step's input: tokens, or the prompt's embeddings including the image's."""
-        if tokens is not self._prompt:
-            return {"input_ids": tokens}
-        embeddings = self._model.get_input_embeddings()(tokens)
-        features = self._features.to(embeddings.dtype)
-        return {"inputs_embeds": embeddings.masked_scatter(self._is_image, features)}
 
     def _positions(self) -> dict[str, Any]:
         """The positions of this step's tokens, for a model that does not derive them from its cache."""

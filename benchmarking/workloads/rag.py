@@ -72,7 +72,23 @@ class Rag(TextFamily):
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := wrong_axes(workload, point, tuple(AXES))) is not None:
             return problem
-        return _wrong_numbers(workload, point) or _too_long(workload, point)
+        documents, top_k = point.axes["documents"], point.axes["top_k"]
+        for name, value in (("documents", documents), ("top-k", top_k)):
+            if value != int(value) or value < 1:
+                return f"{name} {value}: {workload.model_id} needs a whole number from 1"
+        if top_k > documents:
+            return f"top-k {top_k} exceeds the number of documents ({documents})"
+        question, new_tokens = point.sequence_length or 0, point.new_tokens or 0
+        limit = workload.max_sequence_length
+        if limit is not None and question > limit:
+            return (
+                f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens "
+                f"after passages of {PASSAGE_TOKENS} tokens"
+            )
+        max_new_tokens = positions(part(workload.config, "generator"))
+        if max_new_tokens is not None and new_tokens > max_new_tokens:
+            return f"{new_tokens} new tokens: {workload.model_id} generates at most {max_new_tokens}"
+        return None
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """The question in the vocabularies of both models: `input_ids` and `generator_input_ids`."""
@@ -84,7 +100,12 @@ class Rag(TextFamily):
 
         # It is not among transformers' automatic classes.
         AutoModelForSeq2SeqLM.register(RagConfig, RagTokenForGeneration, exist_ok=True)
-        _check_parts(workload)
+        names = workload.config.get("architectures") or ["RagTokenForGeneration"]
+        if names != ["RagTokenForGeneration"]:
+            raise UnsupportedError(f"{workload.model_id} is a {names}: only RagTokenForGeneration is supported")
+        encoder = part(workload.config, "question_encoder").get("model_type")
+        if encoder not in QUESTION_ENCODERS:
+            raise UnsupportedError(f"{workload.model_id} has question encoder {encoder}: only dpr is supported")
         return super().model_class(workload)
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
@@ -115,16 +136,6 @@ class Rag(TextFamily):
         return RetrievalGeneration(model, workload, point, inputs)
 
 
-def _check_parts(workload: Workload) -> None:
-    """Raise UnsupportedError for any model but RAG-token with a supported question encoder."""
-    architectures = workload.config.get("architectures") or ["RagTokenForGeneration"]
-    if architectures != ["RagTokenForGeneration"]:
-        raise UnsupportedError(f"{workload.model_id} is a {architectures}: only RagTokenForGeneration is supported")
-    encoder = part(workload.config, "question_encoder").get("model_type")
-    if encoder not in QUESTION_ENCODERS:
-        raise UnsupportedError(f"{workload.model_id} has question encoder {encoder}: only dpr is supported")
-
-
 def _set_attention(model: Any, attention: str | None) -> None:
     """Set the requested attention on both models, as transformers sets it on the composite only.
 
@@ -137,32 +148,6 @@ def _set_attention(model: Any, attention: str | None) -> None:
             raise UnsupportedError(f"attention {attention} for the {name}: {error}") from error
         if (used := model_part.config._attn_implementation) != attention:
             raise UnsupportedError(f"expected attention {attention}, but the {name} uses {used}")
-
-
-def _wrong_numbers(workload: Workload, point: Point) -> str | None:
-    """None, or what is wrong with the number of documents or `top_k`."""
-    documents, top_k = point.axes["documents"], point.axes["top_k"]
-    for name, value in (("documents", documents), ("top-k", top_k)):
-        if value != int(value) or value < 1:
-            return f"{name} {value}: {workload.model_id} needs a whole number from 1"
-    if top_k > documents:
-        return f"top-k {top_k} exceeds the number of documents ({documents})"
-    return None
-
-
-def _too_long(workload: Workload, point: Point) -> str | None:
-    """None, or why the question or the answer is too long."""
-    question, new_tokens = point.sequence_length or 0, point.new_tokens or 0
-    limit = workload.max_sequence_length
-    if limit is not None and question > limit:
-        return (
-            f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens "
-            f"after passages of {PASSAGE_TOKENS} tokens"
-        )
-    max_new_tokens = positions(part(workload.config, "generator"))
-    if max_new_tokens is not None and new_tokens > max_new_tokens:
-        return f"{new_tokens} new tokens: {workload.model_id} generates at most {max_new_tokens}"
-    return None
 
 
 PASSAGE_TOKENS = 128
@@ -242,10 +227,15 @@ class RetrievalGeneration(GreedyGeneration):
         mark("retrieve")
 
     def retrieve(self) -> Any:
-        """Find the documents. Returns their numbers, batch x top_k."""
+        """Find the documents. Returns their numbers, batch x top_k.
+
+        Sets the generator's input: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
+        import torch
+
         vectors = self._model.rag.question_encoder(self._question).pooler_output
         self._scores, documents = search(vectors, self._corpus.embeddings, self._top_k)
-        self._reader_ids = _reader_input(self._corpus.passages[documents.flatten()], self._questions)
+        passages = self._corpus.passages[documents.flatten()].to(self._questions.dtype)
+        self._reader_ids = torch.cat([passages, self._questions], dim=1)
         return documents
 
     def prefill(self) -> Any:
@@ -265,13 +255,6 @@ class RetrievalGeneration(GreedyGeneration):
             use_cache=True,
         )
         return output.logits[:, -1]
-
-
-def _reader_input(passages: Any, questions: Any) -> Any:
-    """The generator's input: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
-    import torch
-
-    return torch.cat([passages.to(questions.dtype), questions], dim=1)
 
 
 PLUGIN = Rag()

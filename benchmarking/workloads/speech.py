@@ -72,13 +72,26 @@ class Speech(TransformersFamily):
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
-        if _transcribes(workload.config):
-            return _too_long(workload, point)
-        minimum = synthetic_inputs.receptive_field(*_convolutions(workload.config))
-        if synthetic_inputs.sample_count(point) >= minimum:
-            return None
-        requested_s, minimum_s = point.axes[synthetic_inputs.AUDIO_AXIS], minimum / synthetic_inputs.SAMPLES_PER_S
-        return f"{requested_s} s of audio: {workload.model_id} needs at least {minimum_s} s"
+        seconds, config = point.axes[synthetic_inputs.AUDIO_AXIS], workload.config
+        if not _transcribes(config):
+            kernels = integers(config, "conv_kernel", DEFAULT_KERNELS)
+            minimum = synthetic_inputs.receptive_field(kernels, integers(config, "conv_stride", DEFAULT_STRIDES))
+            if synthetic_inputs.sample_count(point) >= minimum:
+                return None
+            minimum_s = minimum / synthetic_inputs.SAMPLES_PER_S
+            return f"{seconds} s of audio: {workload.model_id} needs at least {minimum_s} s"
+        # Shorter audio is padded with silence, as Whisper does itself.
+        if seconds > (window := window_s(config)):
+            return f"{seconds} s of audio: {workload.model_id} takes at most {window} s per call"
+        if synthetic_inputs.frame_count(point) < 1:
+            return f"{seconds} s of audio: {workload.model_id} needs at least {1 / synthetic_inputs.FRAMES_PER_S} s"
+        before, positions = len(prompt(config)), integer(config, "max_target_positions", 448)
+        if before + (point.new_tokens or 0) > positions:
+            return (
+                f"{point.new_tokens} new tokens: {workload.model_id} generates at most {positions - before} "
+                f"after its prompt of {before} tokens"
+            )
+        return None
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         if not _transcribes(workload.config):
@@ -152,34 +165,12 @@ def _transcript_readings(point: Point) -> Readings:
     return Readings(missing={"real_time_factor": f"{NOT_APPLICABLE}: {why}"})
 
 
-def _too_long(workload: Workload, point: Point) -> str | None:
-    """None, or what exceeds Whisper's window or its decoder's positions. Shorter audio is padded with silence, as
-    Whisper does itself."""
-    seconds, window = point.axes[synthetic_inputs.AUDIO_AXIS], window_s(workload.config)
-    if seconds > window:
-        return f"{seconds} s of audio: {workload.model_id} takes at most {window} s per call"
-    if synthetic_inputs.frame_count(point) < 1:
-        return f"{seconds} s of audio: {workload.model_id} needs at least {1 / synthetic_inputs.FRAMES_PER_S} s"
-    before, positions = len(prompt(workload.config)), integer(workload.config, "max_target_positions", 448)
-    if before + (point.new_tokens or 0) > positions:
-        return (
-            f"{point.new_tokens} new tokens: {workload.model_id} generates at most {positions - before} "
-            f"after its prompt of {before} tokens"
-        )
-    return None
-
-
 def _transcribes(config: Mapping[str, Json]) -> bool:
     return config.get("model_type") in TRANSCRIBING
 
 
 def _frames(config: Mapping[str, Json]) -> int:
     return FRAMES_PER_POSITION * integer(config, "max_source_positions", 1500)
-
-
-def _convolutions(config: Mapping[str, Json]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Kernels and strides of the first layers, over the waveform."""
-    return integers(config, "conv_kernel", DEFAULT_KERNELS), integers(config, "conv_stride", DEFAULT_STRIDES)
 
 
 PLUGIN = Speech()

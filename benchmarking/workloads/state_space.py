@@ -58,22 +58,23 @@ def implementation(model: Any) -> dict[str, Json]:
     """`recurrence`: "kernels" or "reference" (transformers' torch code, an order of magnitude slower);
     `recurrence_kernels`: the packages in use, or why each is not."""
     if model.config.model_type == "rwkv":
-        return _wkv_implementation(model)
+        # Its kernel is fetched from a hub and used on CUDA only.
+        kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
+        on_cuda = next(model.parameters()).device.type == "cuda"
+        if kernel is not None and on_cuda:
+            return {"recurrence": "kernels", "recurrence_kernels": {"rwkv": "in use"}}
+        why = "not loaded" if on_cuda else "runs on CUDA only"
+        return {"recurrence": "reference", "recurrence_kernels": {"rwkv": why}}
     why_not = {package: _why_not(package) for package in KERNEL_PACKAGES}
-    found = not any(why_not.values())
     return {
-        "recurrence": "kernels" if found else "reference",
+        "recurrence": "reference" if any(why_not.values()) else "kernels",
         "recurrence_kernels": {package: why or "in use" for package, why in why_not.items()},
     }
 
 
 def quiet_fallback() -> None:
     """Suppress the log line for every missing kernel: the running implementation is stored instead."""
-    logging.getLogger(FALLBACK_LOGGER).addFilter(_is_no_fallback)
-
-
-def _is_no_fallback(record: logging.LogRecord) -> bool:
-    return FALLBACK_WORDS not in record.getMessage()
+    logging.getLogger(FALLBACK_LOGGER).addFilter(lambda record: FALLBACK_WORDS not in record.getMessage())
 
 
 def _why_not(package: str) -> str | None:
@@ -83,16 +84,6 @@ def _why_not(package: str) -> str | None:
     except (ImportError, OSError) as error:  # OSError: an incompatible compiled library
         return str(error)
     return None
-
-
-def _wkv_implementation(model: Any) -> dict[str, Json]:
-    """RWKV's kernel is fetched from a hub and used on CUDA only."""
-    kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
-    on_cuda = next(model.parameters()).device.type == "cuda"
-    if kernel is not None and on_cuda:
-        return {"recurrence": "kernels", "recurrence_kernels": {"rwkv": "in use"}}
-    why = "not loaded" if on_cuda else "runs on CUDA only"
-    return {"recurrence": "reference", "recurrence_kernels": {"rwkv": why}}
 
 
 ONE_SEQUENCE = frozenset({"rwkv"})

@@ -98,7 +98,13 @@ class VisionText(TransformersFamily):
         if (problem := wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
         length, new_tokens = point.sequence_length or 0, point.new_tokens or 0
-        return too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
+        if (problem := too_long(workload, length, new_tokens, shared_positions=True)) is not None:
+            return problem
+        size, defaults = point.axes[synthetic_inputs.IMAGE_AXIS], _defaults(workload.config)
+        if defaults.patch_size is None:
+            return synthetic_inputs.too_small(workload.model_id, size, defaults.least_size)
+        patch_size = integer(part(workload.config, IMAGE), "patch_size", defaults.patch_size)
+        return synthetic_inputs.cut_up(workload.model_id, size, patch_size)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """One text and one image per row. A text for CLIP ends with the token whose state is the text's embedding."""
@@ -130,8 +136,8 @@ class TwoTowers(ForwardPass):
         super().__init__(model, point, {**inputs, **synthetic_inputs.interpolation(model, point, own_size)})
 
     def problem(self, output: Any) -> str | None:
-        found = (non_finite(name, tensor) for name, tensor in _tensors(output).items())
-        return next((problem for problem in found if problem is not None), None)
+        problems = (non_finite(name, tensor) for name, tensor in _tensors(output).items())
+        return next((problem for problem in problems if problem is not None), None)
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """Similarities and both towers' embeddings, as float32 numpy arrays."""
@@ -145,14 +151,6 @@ def own_size(config: Mapping[str, Json]) -> int:
 
 def _tensors(output: Any) -> dict[str, Any]:
     return {name: getattr(output, name) for name in ("logits_per_image", "image_embeds", "text_embeds")}
-
-
-def _wrong_size(workload: Workload, point: Point) -> str | None:
-    size, defaults = point.axes[synthetic_inputs.IMAGE_AXIS], _defaults(workload.config)
-    if defaults.patch_size is None:
-        return synthetic_inputs.too_small(workload.model_id, size, defaults.least_size)
-    patch_size = integer(part(workload.config, IMAGE), "patch_size", defaults.patch_size)
-    return synthetic_inputs.cut_up(workload.model_id, size, patch_size)
 
 
 def _defaults(config: Mapping[str, Json]) -> Defaults:

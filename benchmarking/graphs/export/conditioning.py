@@ -75,12 +75,12 @@ def _doubled(model: Any) -> Iterator[None]:
     """The model's floating-point parameters and buffers are float64 inside, and unchanged afterwards."""
     import torch
 
-    tensors = [one for one in (*model.parameters(), *model.buffers()) if one.is_floating_point()]
-    before = [one.data for one in tensors]
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    before = [tensor.data for tensor in tensors]
     try:
-        for one in tensors:
-            one.data = one.data.to(torch.float64)
+        for tensor in tensors:
+            tensor.data = tensor.data.to(torch.float64)
         yield
     finally:
-        for one, data in zip(tensors, before, strict=True):
-            one.data = data
+        for tensor, data in zip(tensors, before, strict=True):
+            tensor.data = data

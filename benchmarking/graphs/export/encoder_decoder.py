@@ -149,7 +149,7 @@ def three_graphs(model: Any, inputs: Mapping[str, torch.Tensor], encoder: Encode
     past, cross = cache_tensors(cache.self_attention_cache, "past"), cache_tensors(cache.cross_attention_cache, "cross")
     # The number of hidden states is free for text and fixed for images and spectrograms.
     is_free = any(len(FREE_AXES.get(name, ())) > 1 for name in inputs)
-    length = {1: ENCODED} if is_free else {}
+    length, cross_length = ({1: ENCODED}, {2: ENCODED}) if is_free else ({}, {})
     return {
         "encoder": Traced(
             module=encoder,
@@ -163,33 +163,23 @@ def three_graphs(model: Any, inputs: Mapping[str, torch.Tensor], encoder: Encode
             axes={HIDDEN: {0: BATCH, **length}},
             feeds={HIDDEN: f"encoder.{HIDDEN}"},
         ),
-        "decode": _decode_graph(model, decode, past, cross, encoded, is_free=is_free),
+        "decode": Traced(
+            module=Decoder(model, decode, len(past) // 2, int(encoded.shape[-1])),
+            inputs={
+                "input_ids": torch.ones((encoded.shape[0], TRACED_TOKENS), dtype=torch.int64),
+                **past,
+                **cross,
+            },
+            axes={
+                "input_ids": {0: BATCH, 1: SEQUENCE},
+                **{name: {0: BATCH, 2: PAST} for name in past},
+                **{name: {0: BATCH, **cross_length} for name in cross},
+            },
+            feeds={"input_ids": "tokens", **{name: f"cross.{name}" for name in cross}},
+            states=growing_states(past),
+            result="logits",
+        ),
     }
-
-
-def _decode_graph(
-    model: Any,
-    decode: Decode,
-    past: Mapping[str, torch.Tensor],
-    cross: Mapping[str, torch.Tensor],
-    encoded: torch.Tensor,
-    *,
-    is_free: bool,
-) -> Traced:
-    length = {2: ENCODED} if is_free else {}
-    tokens = torch.ones((encoded.shape[0], TRACED_TOKENS), dtype=torch.int64)
-    return Traced(
-        module=Decoder(model, decode, len(past) // 2, int(encoded.shape[-1])),
-        inputs={"input_ids": tokens, **past, **cross},
-        axes={
-            "input_ids": {0: BATCH, 1: SEQUENCE},
-            **{name: {0: BATCH, 2: PAST} for name in past},
-            **{name: {0: BATCH, **length} for name in cross},
-        },
-        feeds={"input_ids": "tokens", **{name: f"cross.{name}" for name in cross}},
-        states=growing_states(past),
-        result="logits",
-    )
 
 
 def empty_cache() -> Any:

@@ -22,7 +22,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.graph_contents import WEIGHTS
 
 if TYPE_CHECKING:
-    from benchmarking.graphs.export.plans import Plan, Traced
+    from benchmarking.graphs.export.plans import Plan
 
 SHIPPED_FILE = "model.onnx"
 SHIPPED_FOLDERS = ("", "onnx")
@@ -66,7 +65,7 @@ def export_bundle(
         return _bundle_of_folder(workload, point, folder)
     if workload.source == "file":
         return _bundle_of_file(workload, folder)
-    from benchmarking.graphs.export.agreement import check_agreement
+    from benchmarking.graphs.export.agreement import check_agreement, traced_point
     from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 
     recipe = recipe_of(workload)
@@ -76,8 +75,18 @@ def export_bundle(
     model.requires_grad_(False)
     bundle = _bundle_of_shipped_file(workload, recipe, point, folder, precision)
     if bundle is None:
-        bundle = _export_plan(_plan(recipe, model, workload, point), workload, recipe, folder, opset)
-    facts = {**bundle.facts, **_torch_facts(model, workload, point, recipe)}
+        bundle = _bundle_of_plan(model, workload, recipe, point, folder, opset)
+    facts = dict(bundle.facts)
+    if recipe.torch_facts:  # readings of the torch operation, from a call of the traced size
+        import torch
+
+        from benchmarking.graphs.export.plans import family_inputs
+
+        point_traced = traced_point(workload, point, recipe)
+        inputs = family_inputs(model, workload, point_traced)
+        with torch.no_grad():
+            readings = plugin_of(workload).torch_operation(model, workload, point_traced, inputs, {}).readings(None)
+        facts |= {name: value for name, value in readings.values.items() if name in recipe.torch_facts}
     bundle = dataclasses.replace(bundle, parameter_count=parameter_count(model), facts=facts)
     write_bundle(folder, bundle)
     agreement = check_agreement(model, workload, bundle, folder, point, recipe, precision)
@@ -94,12 +103,12 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
         files.check(copy)
     weights = files.weights([copy]) if is_onnx else None
     described: Any = workload.config.get(WEIGHTS, {})
-    names = [one["name"] for one in outputs]
+    names = [tensor["name"] for tensor in outputs]
     graph = Graph(
         file=copy.name,
-        inputs=tuple(Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"])) for one in inputs),
-        outputs=tuple(Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"])) for one in outputs),
-        feeds={one["name"]: f"inputs.{one['name']}" for one in inputs},
+        inputs=tuple(Tensor(name=each["name"], dtype=each["dtype"], shape=tuple(each["shape"])) for each in inputs),
+        outputs=tuple(Tensor(name=each["name"], dtype=each["dtype"], shape=tuple(each["shape"])) for each in outputs),
+        feeds={tensor["name"]: f"inputs.{tensor['name']}" for tensor in inputs},
         result=names[0],
         result_name=names[0],
         more_results={name: name for name in names[1:]},
@@ -152,7 +161,8 @@ def build_facts(bundle: Bundle) -> dict[str, Json]:
     }
 
 
-def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
+def _bundle_of_plan(model: Any, workload: Workload, recipe: Recipe, point: Point, folder: Path, opset: int) -> Bundle:
+    """The bundle of the graphs that the recipe's plan traces, each exported, rewritten by its family and checked."""
     from benchmarking.graphs.export import encoder_decoder, plans, recurrent
 
     functions: dict[ExportPlan, Callable[[Any, Workload, Recipe, Point], Plan]] = {
@@ -164,67 +174,84 @@ def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
         "caption": encoder_decoder.caption_plan,
         "denoiser": plans.denoiser_plan,
     }
-    return functions[recipe.plan](model, workload, recipe, point)
-
-
-def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -> dict[str, Json]:
-    """The torch operation's readings named in the recipe, from a call of the traced size."""
-    if not recipe.torch_facts:
-        return {}
-    import torch
-
-    from benchmarking.graphs.export.agreement import traced_point
-    from benchmarking.graphs.export.plans import family_inputs
-
-    point_traced = traced_point(workload, point, recipe)
-    inputs = family_inputs(model, workload, point_traced)
-    with torch.no_grad():
-        readings = plugin_of(workload).torch_operation(model, workload, point_traced, inputs, {}).readings(None)
-    return {name: value for name, value in readings.values.items() if name in recipe.torch_facts}
-
-
-def _export_graph(
-    traced: Traced, name: str, folder: Path, exporter: str, opset: int, rewrite: Callable[[Path], None]
-) -> Graph:
-    path = folder / f"{name}.onnx"
-    files.export_graph_file(traced, path, exporter, opset)
-    rewrite(path)
-    files.check_opset(path, opset, exporter)
-    files.name_free_axes(path, traced.axes)
-    files.check(path)
-    inputs, outputs = files.tensors(path)
-    return Graph(
-        file=path.name,
-        inputs=inputs,
-        outputs=outputs,
-        feeds={name: source for name, source in traced.feeds.items() if name in {tensor.name for tensor in inputs}},
-        states=traced.states,
-        result=traced.result,
-        result_name=traced.result,
-        more_results=traced.more_results,
-    )
+    plan = functions[recipe.plan](model, workload, recipe, point)
+    exporter = files.installed_exporter(recipe.exporter)
+    graphs: dict[str, Graph] = {}
+    for graph_name, traced in plan.graphs.items():
+        path = folder / f"{graph_name}.onnx"
+        files.export_graph_file(traced, path, exporter, opset)
+        plugin_of(workload).rewrite(workload, path)
+        files.check_opset(path, opset, exporter)
+        files.name_free_axes(path, traced.axes)
+        files.check(path)
+        inputs, outputs = files.tensors(path)
+        input_names = {tensor.name for tensor in inputs}
+        graphs[graph_name] = Graph(
+            file=path.name,
+            inputs=inputs,
+            outputs=outputs,
+            feeds={name: source for name, source in traced.feeds.items() if name in input_names},
+            states=traced.states,
+            result=traced.result,
+            result_name=traced.result,
+            more_results=traced.more_results,
+        )
+    return _bundle(graphs, recipe, folder, exporter, plan.fields)
 
 
 def _bundle_of_shipped_file(
     workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision
 ) -> Bundle | None:
-    """The bundle of the model's own ONNX file, if it has one."""
+    """The bundle of the model's own ONNX file, copied with its weights into the folder; None if it has no file. Raises
+    BenchhouseError if the file's inputs do not match the layout."""
     source = shipped_file(workload, recipe, precision)
     if source is None:
         return None
-    inputs = plugin_of(workload).inputs(workload, point, workload.seed)
-    graphs = _shipped_graphs(source, recipe, folder, frozenset(inputs))
-    prompt = {"prompt_input": "input_ids"} if recipe.kind == "decoder" else {}
-    return _bundle(graphs, recipe, folder, OPTIMUM, prompt)
-
-
-def _export_plan(plan: Plan, workload: Workload, recipe: Recipe, folder: Path, opset: int) -> Bundle:
-    exporter = files.installed_exporter(recipe.exporter)
-    rewrite = partial(plugin_of(workload).rewrite, workload)
-    graphs = {
-        name: _export_graph(traced, name, folder, exporter, opset, rewrite) for name, traced in plan.graphs.items()
-    }
-    return _bundle(graphs, recipe, folder, exporter, plan.fields)
+    to_export = "move it away to export the model"
+    for path in (source, *files.weight_files(source)):
+        shutil.copyfile(path, folder / path.relative_to(source.parent))
+    files.check(folder / source.name)
+    inputs, outputs = files.tensors(folder / source.name)
+    is_decoder = recipe.kind == "decoder"
+    if is_decoder:
+        sources = {TOKENS: "tokens", MASK: "mask", POSITIONS: "positions"}
+    else:
+        family_inputs = plugin_of(workload).inputs(workload, point, workload.seed)
+        sources = {
+            MASK: f"ones.{TOKENS}",
+            TYPES: f"zeros.{TOKENS}",
+            **{name: f"inputs.{name}" for name in family_inputs},
+        }
+    feeds: dict[str, str] = {}
+    states: list[State] = []
+    for tensor in inputs:
+        is_state = PAST_INPUT.fullmatch(tensor.name) is not None
+        if not (is_state and is_decoder):
+            if tensor.name not in sources:
+                raise BenchhouseError(f"{source} has an unknown input {tensor.name!r}: {to_export}")
+            feeds[tensor.name] = sources[tensor.name]
+        if is_state:
+            heads, width = tensor.shape[1], tensor.shape[3]
+            if isinstance(heads, str) or isinstance(width, str):
+                raise BenchhouseError(f"{source} does not specify the size of {tensor.name}: {to_export}")
+            output = tensor.name.replace("past_key_values", "present", 1)
+            states.append(State(input=tensor.name, output=output, first=("batch", heads, 0, width)))
+    result = next((name for name in MAIN_OUTPUTS if name in {tensor.name for tensor in outputs}), None)
+    if result is None:
+        raise BenchhouseError(f"{source} has no output {' or '.join(MAIN_OUTPUTS)}: {to_export}")
+    if is_decoder and not states:
+        raise BenchhouseError(f"{source} has no inputs for past keys and values: {to_export}")
+    graph = Graph(
+        file=source.name,
+        inputs=inputs,
+        outputs=outputs,
+        feeds=feeds,
+        states=tuple(states),
+        result=result,
+        result_name=result,
+    )
+    prompt = {"prompt_input": "input_ids"} if is_decoder else {}
+    return _bundle({"decode" if is_decoder else "model": graph}, recipe, folder, OPTIMUM, prompt)
 
 
 def _bundle(
@@ -259,57 +286,6 @@ def shipped_file_identity(path: Path) -> dict[str, Json]:
     return {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
 
 
-def _shipped_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: frozenset[str]) -> dict[str, Graph]:
-    """The graph of a file, copied with its weights into the folder. Raises BenchhouseError if the file's inputs do not
-    match the layout."""
-    for path in (source, *files.weight_files(source)):
-        shutil.copyfile(path, folder / path.relative_to(source.parent))
-    files.check(folder / source.name)
-    inputs, outputs = files.tensors(folder / source.name)
-    is_decoder = recipe.kind == "decoder"
-    feeds = {tensor.name: _source(tensor.name, family_inputs, source, is_decoder=is_decoder) for tensor in inputs}
-    result = next((name for name in MAIN_OUTPUTS if name in {tensor.name for tensor in outputs}), None)
-    if result is None:
-        raise BenchhouseError(f"{source} has no output {' or '.join(MAIN_OUTPUTS)}: move it away to export the model")
-    graph = Graph(
-        file=source.name,
-        inputs=inputs,
-        outputs=outputs,
-        feeds={name: feed for name, feed in feeds.items() if feed is not None},
-        states=tuple(_state(tensor, source) for tensor in inputs if PAST_INPUT.fullmatch(tensor.name)),
-        result=result,
-        result_name=result,
-    )
-    if is_decoder and not graph.states:
-        raise BenchhouseError(f"{source} has no inputs for past keys and values: move it away to export the model")
-    return {"decode" if is_decoder else "model": graph}
-
-
-def _source(name: str, family_inputs: frozenset[str], source: Path, *, is_decoder: bool) -> str | None:
-    """The feed's source of an input; None for a state."""
-    if is_decoder:
-        sources = {TOKENS: "tokens", MASK: "mask", POSITIONS: "positions"}
-        if PAST_INPUT.fullmatch(name):
-            return None
-    else:
-        sources = {MASK: f"ones.{TOKENS}", TYPES: f"zeros.{TOKENS}"}
-        sources |= {input_name: f"inputs.{input_name}" for input_name in family_inputs}
-    if name not in sources:
-        raise BenchhouseError(f"{source} has an unknown input {name!r}: move it away to export the model")
-    return sources[name]
-
-
-def _state(tensor: Tensor, source: Path) -> State:
-    heads, width = tensor.shape[1], tensor.shape[3]
-    if isinstance(heads, str) or isinstance(width, str):
-        raise BenchhouseError(f"{source} does not specify the size of {tensor.name}: move it away to export the model")
-    return State(
-        input=tensor.name,
-        output=tensor.name.replace("past_key_values", "present", 1),
-        first=("batch", heads, 0, width),
-    )
-
-
 def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) -> dict[str, Json]:
     """Fill an empty folder with the bundle at int8 or int4. Returns the facts of its build.
 
@@ -318,11 +294,20 @@ def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) 
     if precision not in QUANTIZERS:
         raise UnsupportedError(f"bundles can be converted to {', '.join(QUANTIZERS)}, not to {precision}")
     bundle = read_bundle(bundle_folder)
-    counts: dict[str, int] = {}
+    quantize, operators = QUANTIZERS[precision]
+    counts: Counter[str] = Counter()
     for name, graph in bundle.graphs.items():
-        _quantize(name, bundle_folder / graph.file, out_folder / graph.file, precision)
-        for operator, count in _operators(out_folder / graph.file, QUANTIZERS[precision][1]).items():
-            counts[operator] = counts.get(operator, 0) + count
+        try:
+            import onnx
+
+            with files.quiet():
+                quantize(bundle_folder / graph.file, out_folder / graph.file)
+        except ImportError as error:
+            raise UnsupportedError(f"{precision} graphs need onnxruntime's quantizers: {first_line(error)}") from error
+        except (RuntimeError, ValueError) as error:
+            raise BenchhouseError(f"cannot quantize graph {name!r} to {precision}: {first_line(error)}") from error
+        nodes = onnx.load(str(out_folder / graph.file), load_external_data=False).graph.node
+        counts.update(node.op_type for node in nodes if node.op_type in operators)
     if not counts:
         raise UnsupportedError(f"{precision}: the model's graphs have no matrix product with weights to quantize")
     weights = files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
@@ -332,16 +317,6 @@ def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) 
     )
     write_bundle(out_folder, new)
     return {**build_facts(new), "quantized_operators": dict(counts)}
-
-
-def _quantize(name: str, source: Path, target: Path, precision: Precision) -> None:
-    try:
-        with files.quiet():
-            QUANTIZERS[precision][0](source, target)
-    except ImportError as error:
-        raise UnsupportedError(f"{precision} graphs need onnxruntime's quantizers: {first_line(error)}") from error
-    except (RuntimeError, ValueError) as error:
-        raise BenchhouseError(f"cannot quantize graph {name!r} to {precision}: {first_line(error)}") from error
 
 
 def _to_int8(source: Path, target: Path) -> None:
@@ -400,11 +375,3 @@ QUANTIZERS: Mapping[str, tuple[Callable[[Path, Path], None], frozenset[str]]] = 
     "int4": (_to_int4, frozenset({"MatMulNBits"})),
 }
 """By precision: the function that makes the file, and operators of which the file must then have some."""
-
-
-def _operators(path: Path, names: frozenset[str]) -> Counter[str]:
-    """Number of these operators in a file's graph."""
-    import onnx
-
-    nodes = onnx.load(str(path), load_external_data=False).graph.node
-    return Counter(node.op_type for node in nodes if node.op_type in names)

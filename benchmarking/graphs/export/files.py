@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -61,18 +61,13 @@ def export_graph_file(traced: Traced, path: Path, exporter: str, opset: int) -> 
             convert(traced, path, opset)
         except Exception as error:
             log.debug("%s", printed.getvalue())
-            why = _root_cause(error)
+            why: BaseException = error
+            while why.__cause__ is not None:  # torch.onnx's own error only states that exporting failed, with advice
+                why = why.__cause__
             newer = f"; operators from version {OLDEST_OPSET} have another exporter" if opset < OLDEST_OPSET else ""
             raise BenchhouseError(
                 f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}{newer}"
             ) from error
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """The root cause of an error: torch.onnx's own error only states that exporting failed, with advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 @contextlib.contextmanager
@@ -119,9 +114,17 @@ def _export_by_torch(traced: Traced, path: Path, opset: int) -> None:
     import torch
 
     module = traced.module
+    forward = module.forward
+
+    def with_named_parameters(**inputs: Any) -> Any:
+        return forward(**inputs)
+
+    # The exporter expects the keywords in the signature.
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in traced.inputs]
+    with_named_parameters.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with torch.no_grad():
         outputs = list(module(**traced.inputs))
-        module.forward = _with_named_parameters(module.forward, list(traced.inputs))
+        module.forward = with_named_parameters
         program = torch.onnx.export(
             module,
             args=(),
@@ -166,17 +169,6 @@ def _export_by_torchscript(traced: Traced, path: Path, opset: int) -> None:
     onnx.save(model, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
 
 
-def _with_named_parameters(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """The function with its keywords in its signature, as the exporter expects."""
-
-    def flat(**inputs: Any) -> Any:
-        return forward(**inputs)
-
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return flat
-
-
 def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
     """The free axes in torch's form. torch derives their relations, and `name_free_axes` checks that none was fixed."""
     from torch.export import Dim
@@ -190,7 +182,9 @@ def check_opset(path: Path, opset: int, exporter: str) -> None:
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    written = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=None)
+    written = max(
+        (imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx")), default=None
+    )
     if written != opset:
         raise BenchhouseError(
             f"{exporter} cannot convert {path.stem!r} to operators of version {opset}, it wrote version {written}: "
@@ -205,7 +199,17 @@ def name_free_axes(path: Path, axes: Axes) -> None:
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    names = _names(model.graph.input, axes, path)
+    names: dict[str, str] = {}  # by the exporter's symbol ("s56")
+    for value in model.graph.input:
+        dimensions = value.type.tensor_type.shape.dim
+        for axis, name in axes.get(value.name, {}).items():
+            symbol = dimensions[axis].dim_param
+            if not SYMBOL.match(symbol):  # no symbol, or a symbol that is really a number
+                raise BenchhouseError(
+                    f"the exporter fixed axis {axis} ({name}) of {value.name} in {path.name} at "
+                    f"{symbol or dimensions[axis].dim_value}: the graph would be correct at that size only"
+                )
+            names.setdefault(symbol, name)
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.HasField("dim_param"):
@@ -246,10 +250,18 @@ def weights(paths: Sequence[Path]) -> Weights:
     counts: dict[str, int] = {}
     for path in paths:
         graph = onnx.load(str(path), load_external_data=False).graph
-        packed = {node.input[1] for node in graph.node if node.op_type == "MatMulNBits" and _bits(node) == 4}
+        packed = {
+            node.input[1]
+            for node in graph.node
+            if node.op_type == "MatMulNBits"
+            and next((attribute.i for attribute in node.attribute if attribute.name == "bits"), 4) == 4
+        }
         for tensor in _stored_tensors(graph):
             values = prod(tensor.dims)
-            size_bytes += _size_bytes(tensor, values)
+            if onnx.TensorProto.DataType.Name(tensor.data_type) in ("INT4", "UINT4", "FLOAT4E2M1"):
+                size_bytes += (values + 1) // 2  # two values share a byte
+            else:
+                size_bytes += values * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
             name, values = ("int4", 2 * values) if tensor.name in packed else (_dtype(tensor.data_type), values)
             counts[name] = counts.get(name, 0) + values
     return Weights(size_bytes=size_bytes, values_by_dtype=dict(sorted(counts.items())))
@@ -278,22 +290,6 @@ def weight_files(path: Path) -> tuple[Path, ...]:
     return tuple(path.parent / name for name in sorted(names))
 
 
-def _names(inputs: Iterable[Any], axes: Axes, path: Path) -> dict[str, str]:
-    """Names of the free axes by the exporter's symbols ("s56")."""
-    names: dict[str, str] = {}
-    for value in inputs:
-        dimensions = value.type.tensor_type.shape.dim
-        for axis, name in axes.get(value.name, {}).items():
-            symbol = dimensions[axis].dim_param
-            if not SYMBOL.match(symbol):  # no symbol, or a symbol that is really a number
-                raise BenchhouseError(
-                    f"the exporter fixed axis {axis} ({name}) of {value.name} in {path.name} at "
-                    f"{symbol or dimensions[axis].dim_value}: the graph would be correct at that size only"
-                )
-            names.setdefault(symbol, name)
-    return names
-
-
 def _tensors(values: Iterable[Any]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(
@@ -314,17 +310,3 @@ def _dtype(number: int) -> str:
 
     name: str = onnx.TensorProto.DataType.Name(number).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
-
-
-def _bits(node: Any) -> int:
-    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "bits"), 4)
-
-
-def _size_bytes(tensor: Any, values: int) -> int:
-    """Bytes of a tensor; two 4-bit values share a byte."""
-    import onnx
-
-    name = onnx.TensorProto.DataType.Name(tensor.data_type)
-    if name in ("INT4", "UINT4", "FLOAT4E2M1"):
-        return (values + 1) // 2
-    return values * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)

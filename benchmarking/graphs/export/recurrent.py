@@ -39,8 +39,12 @@ class Prefill(torch.nn.Module):
         with scan_as_operator(self.model):
             output = self.model(input_ids=input_ids, use_cache=True, **self._last_only)
         states = states_of(output.cache_params, "present")
-        widened = {name: _widened(state, self._width) for name, state in states.items() if name.endswith(CONV)}
-        return {"logits": output.logits, **states, **widened}
+        for name, state in states.items():
+            if name.endswith(CONV):
+                # The traced graph keeps only the prompt's positions; the convolution pads them on the left itself.
+                zeros = state.new_zeros((*state.shape[:-1], self._width))
+                states[name] = torch.cat([zeros, state], dim=-1)[..., -self._width :]
+        return {"logits": output.logits, **states}
 
 
 class Decode(torch.nn.Module):
@@ -56,7 +60,14 @@ class Decode(torch.nn.Module):
 
         cache = DynamicCache(config=self.model.config)
         for index in range(self._layers):
-            _fill(cache.layers[index], past[f"past_{index}_{CONV}"], past[f"past_{index}_{RECURRENT}"])
+            layer: Any = cache.layers[index]
+            conv, recurrent = past[f"past_{index}_{CONV}"], past[f"past_{index}_{RECURRENT}"]
+            # Cloned, because the layer updates its states in place.
+            layer.conv_states[0], layer.recurrent_states[0] = conv.clone(), recurrent.clone()
+            layer.conv_kernel_size[0] = conv.shape[-1]
+            layer.is_conv_states_initialized[0] = layer.is_recurrent_states_initialized[0] = True
+            layer.has_previous_state[0] = True
+            layer.dtype, layer.device = conv.dtype, conv.device
         output = self.model(input_ids=input_ids, cache_params=cache, use_cache=True)
         return {"logits": output.logits, **states_of(output.cache_params, "present")}
 
@@ -74,12 +85,16 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
         feeds={"input_ids": "tokens"},
         result="logits",
     )
+    outputs = {name: name.replace("past", "present", 1) for name in past}
     decode = Traced(
         module=Decode(model, len(past) // 2),
         inputs={"input_ids": prompt[:, :1], **past},
         axes={"input_ids": {0: BATCH}, **{name: {0: BATCH} for name in past}},
         feeds={"input_ids": "tokens"},
-        states=tuple(_state(name, tensor) for name, tensor in past.items()),
+        states=tuple(
+            State(input=name, output=output, first=(BATCH, *map(int, past[name].shape[1:])), first_from=output)
+            for name, output in outputs.items()
+        ),
         result="logits",
     )
     return Plan(graphs={"prefill": prefill, "decode": decode}, fields={"prompt_input": "input_ids"})
@@ -139,23 +154,3 @@ def selective_scan(
     last, outputs = scan(step, first, (decay, drive, C.permute(2, 0, 1)))
     scanned = outputs.permute(1, 2, 0) + hidden_states * D[None, :, None]
     return scanned * functional.silu(z), last
-
-
-def _widened(state: torch.Tensor, width: int) -> torch.Tensor:
-    """A convolution's state padded on the left with zeros to its width, as the convolution does itself; the traced
-    graph keeps only the prompt's positions."""
-    return torch.cat([state.new_zeros((*state.shape[:-1], width)), state], dim=-1)[..., -width:]
-
-
-def _fill(layer: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> None:
-    """Set the states of a layer in an empty cache, cloned because the layer updates them in place."""
-    layer.conv_states[0], layer.recurrent_states[0] = conv.clone(), recurrent.clone()
-    layer.conv_kernel_size[0] = conv.shape[-1]
-    layer.is_conv_states_initialized[0] = layer.is_recurrent_states_initialized[0] = True
-    layer.has_previous_state[0] = True
-    layer.dtype, layer.device = conv.dtype, conv.device
-
-
-def _state(name: str, tensor: torch.Tensor) -> State:
-    output = name.replace("past", "present", 1)
-    return State(input=name, output=output, first=(BATCH, *map(int, tensor.shape[1:])), first_from=output)

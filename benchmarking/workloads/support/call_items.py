@@ -23,17 +23,16 @@ GRAPH_PACKAGES = ("torch_geometric", "dgl")
 def batch_of(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> int | None:
     """The batch of a call with these tensors, by argument; None if they do not show it."""
     shaped = {
-        name: tensor for name, tensor in tensors.items() if tensor.dim() > 0 and not _is_square_mask(name, tensor)
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor.dim() > 0
+        and not ("mask" in name.lower() and tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1])
     }
     sizes = {int(tensor.shape[0]) for tensor in shaped.values()}
     sizes = sizes - {1} or sizes  # an input of one row, such as positions, is for the whole batch
     if len(sizes) != 1 or all(tensor.dim() == 1 for tensor in shaped.values()) or 0 in sizes:
         return None
     return None if _counts_nodes(module, shaped) or _is_time_or_channels(module, shaped) else sizes.pop()
-
-
-def _is_square_mask(name: str, tensor: Any) -> bool:
-    return "mask" in name.lower() and tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1]
 
 
 def _counts_nodes(module: Any, tensors: Mapping[str, Any]) -> bool:

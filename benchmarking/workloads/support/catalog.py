@@ -7,14 +7,14 @@ config.json values, without those used only for training or sampling. Files are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.records import Family, Json
+from benchmarking.core.records import Json
 from benchmarking.workloads.support.families import family_named
 
 
@@ -36,17 +36,14 @@ class Entry:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Every model of the catalog, family by family."""
-    models = [model for family in plugins.family_names() for model in _models(family)]
+    """Every model of the catalog, family by family: those in the family's file, and those listed by its plugin."""
+    models: list[Mapping[str, Any]] = []
+    for family in plugins.family_names():
+        file = resources.files(plugins.FAMILIES).joinpath("catalog", f"{family}.json")
+        if file.is_file():
+            models += json.loads(file.read_text(encoding="utf-8"))
+        models += plugin.catalog if (plugin := family_named(family)) else ()
     return tuple(Entry(**{**model, "aliases": tuple(model["aliases"])}) for model in models)
-
-
-def _models(family: Family) -> Iterator[Mapping[str, Any]]:
-    """The models in the family's file, if it has one, and those listed by its plugin."""
-    file = resources.files(plugins.FAMILIES).joinpath("catalog", f"{family}.json")
-    if file.is_file():
-        yield from json.loads(file.read_text(encoding="utf-8"))
-    yield from plugin.catalog if (plugin := family_named(family)) else ()
 
 
 def find(name: str) -> Entry | None:

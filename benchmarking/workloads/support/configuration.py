@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,18 +100,14 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
             )
     for section in (config, *(value for value in config.values() if isinstance(value, dict))):
         for name in SIZES:
-            _check_size(section.get(name), name, where)
+            value = section.get(name)
+            least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
+            for size in value if isinstance(value, list) else [value]:  # a list has one size per stage
+                if size is None or (isinstance(size, int) and not isinstance(size, bool) and least <= size <= most):
+                    continue
+                text = repr(size) if len(repr(size)) <= 40 else f"{repr(size)[:37]}..."
+                raise UsageError(f"{where}: {name} is {text}: expected an integer from {least} to {most}")
     return config
-
-
-def _check_size(value: Json, name: str, where: str) -> None:
-    """Raise UsageError unless the value is None, a valid size, or a list with one size per stage."""
-    for each in value if isinstance(value, list) else [value]:
-        minimum, maximum = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
-        if each is None or (isinstance(each, int) and not isinstance(each, bool) and minimum <= each <= maximum):
-            continue
-        value_text = repr(each) if len(repr(each)) <= 40 else f"{repr(each)[:37]}..."
-        raise UsageError(f"{where}: {name} is {value_text}: expected an integer from {minimum} to {maximum}")
 
 
 def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
@@ -126,8 +122,15 @@ def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
     Links may point to the folder's own files, into the hub's cache that contains the folder, and into `caches`. Raises
     UsageError for any other link, StorageError for anything but a regular file, FormatError for invalid JSON.
     """
-    roots = [*_roots(folder), *(cache.resolve() for cache in caches)]
-    for path in _entries(folder):
+    roots = [folder.resolve(), *(cache.resolve() for cache in caches)]
+    for parent in folder.parents:  # snapshots in the hub's cache link to blobs next to them
+        if parent.name == "snapshots" and (parent.parent / "blobs").is_dir():
+            roots.append(parent.parent)
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
+    for path in paths:
         try:
             mode = path.stat().st_mode
         except OSError as error:
@@ -140,21 +143,6 @@ def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
             raise UsageError(f"{path} links to a file outside the model's folder: replace it by a copy of that file")
         if path.name in SETTINGS_FILES:
             read_json(path)
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    """The entries of the folder, in order. Raises StorageError."""
-    try:
-        yield from sorted(folder.iterdir())
-    except OSError as error:
-        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
-
-
-def _roots(folder: Path) -> list[Path]:
-    """The folders that links may point into: the model's own, and its repository in the hub's cache (snapshots link to
-    blobs next to them)."""
-    caches = [parent.parent for parent in folder.parents if parent.name == "snapshots"]
-    return [folder.resolve(), *(cache for cache in caches if (cache / "blobs").is_dir())]
 
 
 @cache
@@ -191,7 +179,7 @@ def integer(config: Mapping[str, Json], name: str, default: int) -> int:
 def integers(config: Mapping[str, Json], name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     """A list of integers from a configuration, or the library's default."""
     value = config.get(name)
-    return tuple(int(each) for each in value if isinstance(each, int)) if isinstance(value, list) else default
+    return tuple(int(number) for number in value if isinstance(number, int)) if isinstance(value, list) else default
 
 
 def part(config: Mapping[str, Json], name: str) -> Mapping[str, Json]:

@@ -90,8 +90,22 @@ class _Reader:
         count = self._number("<I")
         if count > MAX_VARIABLES:
             self._refuse(f"{count} variables, limit {MAX_VARIABLES}")
-        variables = {name: (shape, kind, size) for name, shape, kind, size in (self._variable() for _ in range(count))}
-        arrays = {name: one for name, one in variables.items() if one[0]}
+        arrays: dict[str, tuple[tuple[int, ...], str, int]] = {}
+        for _ in range(count):
+            name = self._text()
+            dimensions = self._number("<B")
+            if dimensions > MAX_DIMENSIONS:
+                self._refuse(f"{name} has {dimensions} dimensions")
+            shape = tuple(self._number("<I") for _ in range(dimensions))
+            number = self._number("<B")
+            if number >= len(TYPES):
+                self._refuse(f"{name} has unknown type {number}")
+            size = self._number("<I")
+            if size > self._size - self._file.tell():
+                raise FormatError(f"{self._path} is truncated: {name} exceeds the file: fetch it again")
+            self._file.seek(size, os.SEEK_CUR)
+            if shape:
+                arrays[name] = shape, TYPES[number], size
         by_type: dict[str, int] = {}
         for shape, kind, _ in arrays.values():
             if len(shape) > 1:
@@ -105,21 +119,6 @@ class _Reader:
             vocabulary_size=next((rows for name, rows in tables.items() if "embeddings" in name), 0),
             positions=next((rows for name, rows in tables.items() if "position_encodings" in name), None),
         )
-
-    def _variable(self) -> tuple[str, tuple[int, ...], str, int]:
-        name = self._text()
-        dimensions = self._number("<B")
-        if dimensions > MAX_DIMENSIONS:
-            self._refuse(f"{name} has {dimensions} dimensions")
-        shape = tuple(self._number("<I") for _ in range(dimensions))
-        kind = self._number("<B")
-        if kind >= len(TYPES):
-            self._refuse(f"{name} has unknown type {kind}")
-        size = self._number("<I")
-        if size > self._size - self._file.tell():
-            raise FormatError(f"{self._path} is truncated: {name} exceeds the file: fetch it again")
-        self._file.seek(size, os.SEEK_CUR)
-        return name, shape, TYPES[kind], size
 
     def _text(self) -> str:
         """A text, stored with its length in front and a zero at the end."""

@@ -72,7 +72,12 @@ def exported_workload(
         config = read_config(folder)
         check_files(folder)
         workload = _workload(model_id, folder, bundle, exported, config, seed)
-        _check_calls(bundle, workload)
+        recipe = plugin_of(workload).recipe(workload)
+        kind = recipe.kind if isinstance(recipe, Recipe) else "nothing"
+        if kind != bundle.kind:
+            raise FormatError(f"{MANIFEST} has graphs of kind {bundle.kind}, but the model of {CONFIG_NAME} is {kind}")
+        if absent := sorted(GRAPHS[bundle.kind] - set(bundle.graphs)):
+            raise FormatError(f"{MANIFEST} has no graph {absent[0]!r}, which kind {bundle.kind} needs: export it again")
         _graphs(folder, bundle, exported)
     except BenchhouseError as error:
         raise UsageError(f"--model-id {model_id}: {error}") from error
@@ -213,16 +218,6 @@ def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, 
     if unlisted:
         raise FormatError(f"{MANIFEST} does not list {unlisted[0]}, which holds weights of a graph: export it again")
     return graphs
-
-
-def _check_calls(bundle: Bundle, workload: Workload) -> None:
-    """Raise FormatError if the graphs do not match the family's calls."""
-    recipe = plugin_of(workload).recipe(workload)
-    kind = recipe.kind if isinstance(recipe, Recipe) else "nothing"
-    if kind != bundle.kind:
-        raise FormatError(f"{MANIFEST} has graphs of kind {bundle.kind}, but the model of {CONFIG_NAME} is {kind}")
-    if missing := sorted(GRAPHS[bundle.kind] - set(bundle.graphs)):
-        raise FormatError(f"{MANIFEST} has no graph {missing[0]!r}, which kind {bundle.kind} needs: export it again")
 
 
 def _digest(path: Path) -> str:

@@ -82,7 +82,9 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
     model_type = str(config.get("model_type") or config.get("_class_name"))
     for plugin in families():
         if model_type in plugin.model_types:
-            _check_architecture(plugin, config, model_id)
+            # A model type may be used unlike its family, such as BERT as a decoder or half a T5.
+            if (why_not := plugin.why_not_architecture(config, architectures(config))) is not None:
+                raise UsageError(f"{model_id} is {why_not}, which is not supported")
             return plugin
     for plugin in families():
         if model_type in plugin.unsupported_model_types:
@@ -90,7 +92,11 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
                 f"{model_id} is of family {plugin.name}, but {model_type} is not supported "
                 f"(supported: {', '.join(sorted(plugin.model_types))})"
             )
-    raise UsageError(f"{model_id}: unknown model_type {model_type!r}{_suggestion(model_type)}")
+    known = sorted(name for plugin in families() for name in plugin.model_types)
+    near = ", ".join(difflib.get_close_matches(model_type, known, n=3))
+    question = f" (did you mean {near}?)" if near else ""
+    by_family = "; ".join(f"{plugin.name}: {', '.join(sorted(plugin.model_types))}" for plugin in families())
+    raise UsageError(f"{model_id}: unknown model_type {model_type!r}{question}. Supported: {by_family}")
 
 
 def task_of(plugin: WorkloadFamily, config: Mapping[str, Json], requested: str | None, model_id: str) -> str:
@@ -113,20 +119,6 @@ def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:
     """The class names in the configuration."""
     value = config.get("architectures")
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
-
-
-def _check_architecture(plugin: WorkloadFamily, config: Mapping[str, Json], model_id: str) -> None:
-    """Raise UsageError for a model type used unlike its family, such as BERT as a decoder or half a T5."""
-    if (why_not := plugin.why_not_architecture(config, architectures(config))) is not None:
-        raise UsageError(f"{model_id} is {why_not}, which is not supported")
-
-
-def _suggestion(model_type: str) -> str:
-    known = sorted(name for plugin in families() for name in plugin.model_types)
-    near = ", ".join(difflib.get_close_matches(model_type, known, n=3))
-    question = f" (did you mean {near}?)" if near else ""
-    by_family = "; ".join(f"{plugin.name}: {', '.join(sorted(plugin.model_types))}" for plugin in families())
-    return f"{question}. Supported: {by_family}"
 
 
 def positions(config: Mapping[str, Json]) -> int | None:

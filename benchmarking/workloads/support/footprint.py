@@ -72,8 +72,13 @@ class Fit:
 
     def why_not(self, point: Point) -> str | None:
         """None, or how the point's need exceeds the free memory. None, too, if either is unknown."""
-        if (too_large := self._too_large()) is not None:
-            return too_large
+        model_id, host = self.cell.workload.model_id, free_host_bytes()
+        is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.min_bytes
+        if not is_counted and self.min_bytes > host:  # it cannot be built, even if its files are smaller
+            return (
+                f"{model_id} needs at least {_size(self.min_bytes)} for weights at {self.cell.precision} (from its "
+                f"configuration), {_size(host)} free on the host: use a smaller model or --skip-unsupported"
+            )
         limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
         if self.weights_bytes is None or not isinstance(limit, int):
             return None
@@ -83,22 +88,9 @@ class Fit:
             place = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
             times = f" on each of {copies} devices" if copies > 1 else ""
             return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {place}")
-        host = free_host_bytes()
         if self.cell.workload.weights == "random" and self.weights_bytes > host:
             return self._refusal(", which are filled in host memory,", f"{_size(host)} free on the host")
         return None
-
-    def _too_large(self) -> str | None:
-        """None, or why the model of this configuration cannot be built, even if its files are smaller."""
-        host = free_host_bytes()
-        is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.min_bytes
-        if is_counted or self.min_bytes <= host:
-            return None
-        return (
-            f"{self.cell.workload.model_id} needs at least {_size(self.min_bytes)} for weights at "
-            f"{self.cell.precision} (from its configuration), {_size(host)} free on the host: use a smaller model or "
-            "--skip-unsupported"
-        )
 
     def unfit_points(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
         """The reasons of points that do not fit, by label. Raises UnsupportedError for the first one unless they may be
@@ -251,6 +243,11 @@ def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
     )
     if not vocabulary or not hidden:
         return None
+    has_one_for_all = text_config.get("multi_query") is True and text_config.get("new_decoder_architecture") is not True
+    grouped = _number(text_config, "num_key_value_heads", "num_kv_heads")
+    key_value_heads = 1 if has_one_for_all else grouped or heads  # `multi_query` is of Falcon and BigCode
+    # The shortest window is a lower bound even if some layers see all tokens.
+    window = _number(text_config, "sliding_window") if text_config.get("use_sliding_window") is not False else 0
     has_experts = any("expert" in key for key in text_config)
     plugin = family_named(family)
     has_cache = heads > 0 and (plugin is None or plugin.has_attention_cache)
@@ -258,11 +255,11 @@ def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
         hidden=hidden,
         intermediate=0 if has_experts else _number(text_config, *INTERMEDIATE),
         heads=heads,
-        key_value_heads=_key_value_heads(text_config, heads) if has_cache else 0,
+        key_value_heads=key_value_heads if has_cache else 0,
         head_size=_number(text_config, *HEAD_SIZE) or (hidden // heads if heads else 0),
         cached_layers=_number(text_config, *DECODER_LAYERS) if has_cache else 0,
         vocabulary=vocabulary,
-        window=_window(text_config),
+        window=window or None,
         cross_attends=config.get("is_encoder_decoder") is True,
     )
 
@@ -307,16 +304,3 @@ def _number(config: Mapping[str, Json], *names: str) -> int:
     """The first positive integer under the names, else 0."""
     values = (config.get(name) for name in names)
     return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), 0)
-
-
-def _key_value_heads(config: Mapping[str, Json], heads: int) -> int:
-    """Grouped queries share heads; with `multi_query` (Falcon, BigCode) all queries share one."""
-    if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
-        return 1
-    return _number(config, "num_key_value_heads", "num_kv_heads") or heads
-
-
-def _window(config: Mapping[str, Json]) -> int | None:
-    """The shortest window, which is a lower bound even if some layers see all tokens."""
-    window = _number(config, "sliding_window")
-    return window if window and config.get("use_sliding_window") is not False else None

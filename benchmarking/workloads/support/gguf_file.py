@@ -154,9 +154,9 @@ class Gguf:
     @property
     def quantization(self) -> str:
         """The name of the file's type mixture, or its most common type if the file does not name one."""
-        by_file = FILE_TYPES.get(_whole(self.metadata.get("general.file_type")))
-        if by_file is not None:
-            return by_file
+        file_type = self.metadata.get("general.file_type")
+        if isinstance(file_type, int) and file_type in FILE_TYPES:
+            return FILE_TYPES[file_type]
         matrices = [tensor for tensor in self.tensors if len(tensor.shape) > 1]
         counted: dict[str, int] = {}
         for tensor in matrices:
@@ -185,10 +185,6 @@ def read_gguf(path: Path) -> Gguf:
         return _Reader(file, path).read()
 
 
-def _whole(value: Json) -> int:
-    return value if isinstance(value, int) else -1
-
-
 class _Reader:
     """Reads a file from its start, checking every length against the remaining size."""
 
@@ -207,14 +203,13 @@ class _Reader:
             )
         tensors = self._count("<Q", MAX_TENSORS, "tensors")
         entries = self._count("<Q", MAX_ENTRIES, "metadata entries")
-        metadata = dict(self._entry() for _ in range(entries))
-        found = tuple(self._tensor() for _ in range(tensors))
-        self._check_places(found, metadata)
-        return Gguf(metadata=metadata, tensors=found)
-
-    def _entry(self) -> tuple[str, Json]:
-        key = self._text(MAX_NAME_BYTES)
-        return key, self._value(int(self._number("<I")), 0)
+        metadata: dict[str, Json] = {}
+        for _ in range(entries):
+            key = self._text(MAX_NAME_BYTES)
+            metadata[key] = self._value(int(self._number("<I")), 0)
+        placed = tuple(self._tensor() for _ in range(tensors))
+        self._check_places(placed, metadata)
+        return Gguf(metadata=metadata, tensors=placed)
 
     def _value(self, kind: int, depth: int) -> Json:
         if kind == _TEXT:
@@ -262,7 +257,7 @@ class _Reader:
             self._refuse(f"invalid alignment {alignment}")
         begin = -(-self._file.tell() // alignment) * alignment
         end = 0
-        for tensor in sorted(tensors, key=lambda one: one.offset):
+        for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
             if tensor.offset < end:
                 self._refuse(f"{tensor.name} overlaps another tensor")
             end = tensor.offset + tensor.size_bytes

@@ -152,10 +152,16 @@ def has_inputs(workload: Workload) -> bool:
 
 def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **details: Any) -> GivenModule:
     """A module and its calls as a record."""
-    kind = type(module)
+    import torch
+
+    own_class, kind = type(module), "keras model" if is_keras(module) else "torch module"
+    if isinstance(module, torch.jit.ScriptModule):
+        kind = "torch script"
+    elif hasattr(getattr(module, "config", None), "model_type"):
+        kind = "transformers model"
     return GivenModule(
-        module_class=f"{kind.__module__}.{kind.__qualname__}",
-        kind=_kind(module),
+        module_class=f"{own_class.__module__}.{own_class.__qualname__}",
+        kind=kind,
         hash=hash,
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         weights_bytes=sum(tensor.nbytes for group in (module.parameters(), module.buffers()) for tensor in group),
@@ -176,9 +182,19 @@ def recorded_calls(
     calls = []
     for number, (call_arguments, count) in enumerate(zip(arguments, executions, strict=True), start=1):
         batch = batch_size or batch_of(module, call_arguments.tensors)
+        # The second dimension of token ids is the sequence, if the first is the batch.
+        ids = [
+            tensor.shape
+            for tensor in call_arguments.tensors.values()
+            if tensor.dim() == 2 and not tensor.is_floating_point() and not tensor.is_complex()
+        ]
         calls.append(
             RecordedCall(
-                point=_point(call_arguments, batch, number if len(arguments) > 1 else None),
+                point=Point(
+                    batch_size=batch or 1,
+                    sequence_length=max(1, int(ids[0][1])) if ids and batch is not None else None,
+                    axes={CALL_AXIS: number} if len(arguments) > 1 else {},
+                ),
                 signature=call_arguments.signature,
                 inputs=_store_inputs(call_arguments),
                 executions=count,
@@ -231,7 +247,14 @@ class GivenModules(WorkloadFamily):
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         record = given_module(workload)
-        module, arguments = _load_from_script(workload, record) if workload.path else _load_from_process(workload)
+        if workload.path:
+            module, arguments = _load_from_script(workload, record)
+        else:  # a copy, which may be moved and converted, of a module passed in this process
+            given = ((module, calls) for module, (revision, calls) in _GIVEN.items() if revision == workload.revision)
+            passed, arguments = next(given, (None, ()))
+            if passed is None:
+                raise BenchhouseError(f"{workload.model_id} was passed in another process: call benchmark_model again")
+            module = copy.deepcopy(passed)
         arguments_by_label = dict(zip((call.point.label for call in record.calls), arguments, strict=True))
         module = module.eval().cpu()
         _CALLS[module] = (_float_dtype(module), arguments_by_label)
@@ -331,14 +354,6 @@ def _load_from_script(workload: Workload, record: GivenModule) -> tuple[Any, tup
     return captured_module.module, tuple(call.arguments for call in captured_module.calls)
 
 
-def _load_from_process(workload: Workload) -> tuple[Any, tuple[CallArguments, ...]]:
-    """A copy of a module passed in this process, which may then be moved and converted."""
-    for module, (revision, arguments) in _GIVEN.items():
-        if revision == workload.revision:
-            return copy.deepcopy(module), arguments
-    raise BenchhouseError(f"{workload.model_id} was passed in another process: call benchmark_model again")
-
-
 def _call_at(record: GivenModule, point: Point) -> RecordedCall:
     call = next((call for call in record.calls if call.point.label == point.label), None)
     if call is None:
@@ -346,26 +361,16 @@ def _call_at(record: GivenModule, point: Point) -> RecordedCall:
     return call
 
 
-def _point(arguments: CallArguments, batch: int | None, number: int | None) -> Point:
-    """The point of a call; the second dimension of token ids is the sequence, if the first is the batch."""
-    ids = [tensor.shape for tensor in arguments.tensors.values() if tensor.dim() == 2 and _is_integer(tensor)]
-    ids = [] if batch is None else ids
-    return Point(
-        batch_size=batch or 1,
-        sequence_length=max(1, int(ids[0][1])) if ids else None,
-        axes={} if number is None else {CALL_AXIS: number},
-    )
-
-
-def _is_integer(tensor: torch.Tensor) -> bool:
-    return not tensor.is_floating_point() and not tensor.is_complex()
-
-
 def _store_inputs(arguments: CallArguments) -> str:
     """Store a call's tensors in the build cache and return the digest of their build."""
     import numpy as np
 
-    arrays = {name: _array(tensor) for name, tensor in arguments.tensors.items()}
+    arrays: dict[str, np.ndarray] = {}
+    for name, tensor in arguments.tensors.items():
+        try:
+            arrays[name] = tensor.numpy()
+        except TypeError:  # a type that numpy lacks (bfloat16); the call converts it back
+            arrays[name] = tensor.float().numpy()
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name}:{array.dtype}{array.shape}\n".encode())
@@ -373,32 +378,13 @@ def _store_inputs(arguments: CallArguments) -> str:
     key = BuildKey(kind=INPUTS_KIND, parts={"values": digest.hexdigest()[:DIGEST_LENGTH]})
 
     def make(folder: Path) -> Mapping[str, Json]:
-        np.savez(folder / INPUTS_FILE, allow_pickle=False, **{PREFIX + name: one for name, one in arrays.items()})
+        np.savez(folder / INPUTS_FILE, allow_pickle=False, **{PREFIX + name: array for name, array in arrays.items()})
         return {"shapes": dict(arguments.signature)}
 
     return BuildStore().get(key, make)[0].digest
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The values. Types that numpy lacks (bfloat16) become float32, which the call converts back."""
-    try:
-        array: np.ndarray = tensor.numpy()
-    except TypeError:
-        array = tensor.float().numpy()
-    return array
 
 
 def _float_dtype(module: Any) -> Any:
     """The dtype of the module's parameters; None if it has none."""
     dtypes = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
     return next(dtypes, None)
-
-
-def _kind(module: Any) -> str:
-    import torch
-
-    if isinstance(module, torch.jit.ScriptModule):
-        return "torch script"
-    if hasattr(getattr(module, "config", None), "model_type"):
-        return "transformers model"
-    return "keras model" if is_keras(module) else "torch module"

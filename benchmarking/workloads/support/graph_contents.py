@@ -83,8 +83,9 @@ def describe_arrays(path: Path) -> dict[str, Json]:
                 raise BenchhouseError(f"{path.name}: its arrays exceed the limit of {MAX_ARRAY_BYTES / 1e6:g} MB")
             for member in archive.infolist()[: MAX_TENSORS + 1]:
                 with archive.open(member) as array:
-                    read_header = npy.read_array_header_1_0 if npy.read_magic(array) == (1, 0) else _later_header
-                    shape, _, dtype = read_header(array)
+                    is_oldest = npy.read_magic(array) == (1, 0)
+                    header = npy.read_array_header_1_0(array) if is_oldest else npy.read_array_header_2_0(array)
+                    shape, _, dtype = header
                 if dtype.kind not in "biuf" or prod(shape) * dtype.itemsize > MAX_ARRAY_BYTES:
                     raise BenchhouseError(f"{path.name}: array {member.filename!r} is {dtype}: expected numbers")
                 arrays[member.filename.removesuffix(".npy")] = {"dtype": dtype.name, "shape": list(shape)}
@@ -93,12 +94,6 @@ def describe_arrays(path: Path) -> dict[str, Json]:
     digest = hashlib.sha256()
     hash_into(digest, path)
     return {"arrays": arrays, "sha256": digest.hexdigest()}
-
-
-def _later_header(array: Any) -> Any:
-    from numpy.lib import format as npy
-
-    return npy.read_array_header_2_0(array)
 
 
 def contents(path: Path) -> dict[str, Any]:
@@ -158,22 +153,35 @@ def _read_onnx(path: Path) -> dict[str, Any]:
         model = onnx.load(str(path), load_external_data=False)
     except DecodeError as error:
         raise BenchhouseError(f"{path.name} is not an ONNX file: {first_line(error)}") from error
-    _check_operators(path, model)
-    tensors = list(_tensors(model))
-    files = dict.fromkeys((path.name, *(_location(path, one) for one in tensors if one.data_location == one.EXTERNAL)))
+    defined_here = {function.domain for function in model.functions}
+    nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
+    unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | defined_here})
+    if unknown:
+        examples = ", ".join(unknown[:3])
+        raise BenchhouseError(f"{path.name} uses custom operators ({examples}), whose libraries are never loaded")
+    if any(node.op_type == EMBEDDED_ENGINE for node in nodes):
+        raise BenchhouseError(
+            f"{path.name} contains a vendor's compiled engine ({EMBEDDED_ENGINE}), which is never loaded"
+        )
+    tensors = list(_weights(model.graph))
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        tensors += (attribute.t, *attribute.tensors)
+        tensors += (tensor for inner in (attribute.g, *attribute.graphs) for tensor in _weights(inner))
+    outside = [_location(path, tensor) for tensor in tensors if tensor.data_location == tensor.EXTERNAL]
+    files = dict.fromkeys((path.name, *outside))
     for name in files:
         check_same_folder(path, name)
-    weights = {one.name for one in model.graph.initializer}
+    weights = {tensor.name for tensor in model.graph.initializer}
     tables = _rows(model.graph)
     return {
-        "opset": max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0),
+        "opset": max((used.version for used in model.opset_import if used.domain in ("", "ai.onnx")), default=0),
         "inputs": [
             {**_tensor(value), "rows": tables.get(value.name)}
             for value in model.graph.input
             if value.name not in weights
         ],
         "outputs": [_tensor(value) for value in model.graph.output],
-        "parameter_count": sum(prod(one.dims) for one in model.graph.initializer),
+        "parameter_count": sum(prod(tensor.dims) for tensor in model.graph.initializer),
         WEIGHTS: dict(stored_weights([path]).values_by_dtype),
         "files": list(files),
     }
@@ -188,34 +196,10 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 yield from _nodes(inner)
 
 
-def _tensors(model: Any) -> Iterator[Any]:
-    """All tensors (weights and attribute values) in the graph, its subgraphs and functions."""
-    yield from _weights(model.graph)
-    for node in (*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))):
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _weights(inner)
-
-
 def _weights(graph: Any) -> Iterator[Any]:
     yield from graph.initializer
-    for one in graph.sparse_initializer:
-        yield from (one.values, one.indices)
-
-
-def _check_operators(path: Path, model: Any) -> None:
-    """Raise BenchhouseError for operators that need a library, and for compiled engines in separate files."""
-    defined_here = {function.domain for function in model.functions}
-    nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
-    unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | defined_here})
-    if unknown:
-        examples = ", ".join(unknown[:3])
-        raise BenchhouseError(f"{path.name} uses custom operators ({examples}), whose libraries are never loaded")
-    if any(node.op_type == EMBEDDED_ENGINE for node in nodes):
-        raise BenchhouseError(
-            f"{path.name} contains a vendor's compiled engine ({EMBEDDED_ENGINE}), which is never loaded"
-        )
+    for tensor in graph.sparse_initializer:
+        yield from (tensor.values, tensor.indices)
 
 
 def _location(path: Path, tensor: Any) -> str:
@@ -242,17 +226,13 @@ def _tensor(value: Any) -> dict[str, Json]:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
     if dtype == "object":
         raise BenchhouseError(f"{value.name!r} takes text, for which no input can be made")
-    sizes = [
-        size.dim_value if size.dim_value > 0 else _free_name(value.name, index, size.dim_param)
-        for index, size in enumerate(kind.shape.dim)
-    ]
-    return {"name": value.name, "dtype": dtype, "shape": list[Json](sizes)}
-
-
-def _free_name(tensor: str, index: int, name: str) -> str:
-    """The name of a free dimension; one without a name, or with a mark such as "?" that several share, is named after
-    its tensor and axis."""
-    return name if any(character.isalpha() for character in name) else f"{tensor}_{index}"
+    sizes: list[Json] = []
+    for axis, size in enumerate(kind.shape.dim):
+        # One without a name, or with a mark such as "?" that several share, is named after its tensor and axis.
+        has_name = any(character.isalpha() for character in size.dim_param)
+        free = size.dim_param if has_name else f"{value.name}_{axis}"
+        sizes.append(size.dim_value if size.dim_value > 0 else free)
+    return {"name": value.name, "dtype": dtype, "shape": sizes}
 
 
 VALUE_PRESERVING = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
@@ -262,7 +242,7 @@ VALUE_PRESERVING = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flat
 def _rows(graph: Any) -> dict[str, int]:
     """Rows of the smallest table that an input indexes (Gather of a weight), by input."""
     origin = {value.name: value.name for value in graph.input}
-    sizes = {one.name: one.dims[0] for one in graph.initializer if one.dims}
+    sizes = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
     rows_by_input: dict[str, int] = {}
     for node in graph.node:
         if node.op_type in VALUE_PRESERVING and node.input[0] in origin:
@@ -285,23 +265,18 @@ def _read_openvino(path: Path) -> dict[str, Any]:
         model = openvino.Core().read_model(str(path))
     except RuntimeError as error:  # OpenVINO raises it for every failure
         raise BenchhouseError(f"OpenVINO cannot read {path.name}: {last_line(error)}") from error
-    constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
+    constants = [operator for operator in model.get_ops() if operator.get_type_name() == "Constant"]
+    counts: dict[str, int] = {}
+    for constant in constants:
+        if (name := WEIGHT_NAMES.get(constant.get_element_type().get_type_name())) is not None:
+            counts[name] = counts.get(name, 0) + prod(int(size) for size in constant.shape)
     return {
         "inputs": [_port(port, index) for index, port in enumerate(model.inputs)],
         "outputs": [_port(port, index) for index, port in enumerate(model.outputs)],
-        "parameter_count": sum(prod(int(size) for size in one.shape) for one in constants),
-        WEIGHTS: _values_by_type(constants),
+        "parameter_count": sum(prod(int(size) for size in constant.shape) for constant in constants),
+        WEIGHTS: counts,
         "files": [path.name, weights],
     }
-
-
-def _values_by_type(constants: Sequence[Any]) -> dict[str, int]:
-    """Number of values of weights in constants, by type."""
-    counts: dict[str, int] = {}
-    for one in constants:
-        if (name := WEIGHT_NAMES.get(one.get_element_type().get_type_name())) is not None:
-            counts[name] = counts.get(name, 0) + prod(int(size) for size in one.shape)
-    return counts
 
 
 def _port(port: Any, index: int) -> dict[str, Json]:
@@ -309,8 +284,8 @@ def _port(port: Any, index: int) -> dict[str, Json]:
     names: Sequence[str] = sorted(port.get_names())
     name = names[0] if names else f"tensor_{index}"
     sizes = [
-        int(one.get_length()) if one.is_static else f"{name}_{axis}"
-        for axis, one in enumerate(port.get_partial_shape())
+        int(size.get_length()) if size.is_static else f"{name}_{axis}"
+        for axis, size in enumerate(port.get_partial_shape())
     ]
     return {"name": name, "dtype": port.get_element_type().to_dtype().name, "shape": list[Json](sizes)}
 

@@ -78,7 +78,7 @@ def inputs_of(workload: Workload) -> tuple[Input, ...]:
 
 def _inputs(config: Mapping[str, Json]) -> tuple[Input, ...]:
     listed: Any = config["inputs"]
-    return tuple(Input(**{**one, "shape": tuple(one["shape"])}) for one in listed)
+    return tuple(Input(**{**described, "shape": tuple(described["shape"])}) for described in listed)
 
 
 def is_graph_file(workload: Workload) -> bool:
@@ -103,8 +103,15 @@ def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) 
     size, value or array that does not fit it."""
     if not choices:
         return config
-    inputs = {one.name: one for one in _inputs(config)}
-    sizes = _checked_sizes(choices.dimensions, inputs, model_id)
+    inputs = {entry.name: entry for entry in _inputs(config)}
+    # Sizes by the names that the description has; "INPUT_AXIS" names every dimension too.
+    places = [(f"{entry.name}_{axis}", size) for entry in inputs.values() for axis, size in enumerate(entry.shape)]
+    aliases = {place: size for place, size in places if isinstance(size, str)}
+    names = {**{name: name for name in aliases.values()}, **aliases}
+    sizes: dict[str, int | str] = {
+        _named(name, names, f"--dim {name}", model_id, "free dimension"): size
+        for name, size in choices.dimensions.items()
+    }
     for name, value in choices.values.items():
         _check_value(_named(name, inputs, f"--input {name}", model_id, "input"), value)
     added: dict[str, Json] = {}
@@ -115,14 +122,6 @@ def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) 
     if choices.values:
         added[VALUES] = dict[str, Json](choices.values)
     return {**config, **added}
-
-
-def _checked_sizes(given: Mapping[str, int | str], inputs: Mapping[str, Input], model_id: str) -> dict[str, int | str]:
-    """Sizes by the names that the description has; "INPUT_AXIS" names every dimension too."""
-    places = [(f"{one.name}_{axis}", size) for one in inputs.values() for axis, size in enumerate(one.shape)]
-    aliases = {place: size for place, size in places if isinstance(size, str)}
-    names = {**{name: name for name in aliases.values()}, **aliases}
-    return {_named(name, names, f"--dim {name}", model_id, "free dimension"): size for name, size in given.items()}
 
 
 def _named(name: str, known: Mapping[str, Any], flag: str, model_id: str, what: str) -> Any:
@@ -154,18 +153,17 @@ def _with_file(
     if source.suffix != ARRAYS or not source.is_file():
         raise UsageError(f"--inputs {path}: no such {ARRAYS} file: write one with numpy.savez")
     try:
-        found: Any = run_module_json(MODULE, input_text=json.dumps(str(source)), limit_s=TIME_LIMIT_S)
+        described: Any = run_module_json(MODULE, input_text=json.dumps(str(source)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
         raise UsageError(f"--inputs {path}: {error}") from error
     sizes = dict(sizes)
-    for name, array in found["arrays"].items():
-        one: Input = _named(name, inputs, f"--inputs {path}", model_id, "input")
+    for name, array in described["arrays"].items():
+        entry: Input = _named(name, inputs, f"--inputs {path}", model_id, "input")
         if name in values:
             raise UsageError(f"--input {name} and --inputs {path} both give {name!r}: use one of them")
-        _check_array(one, array, sizes, path)
-    key = _key(found)
-    BuildStore().get(key, partial(_copy_inputs, source, found["sha256"]))
-    return {"sha256": found["sha256"], "arrays": found["arrays"]}, sizes
+        _check_array(entry, array, sizes, path)
+    BuildStore().get(_key(described), partial(_copy_inputs, source, described["sha256"]))
+    return {"sha256": described["sha256"], "arrays": described["arrays"]}, sizes
 
 
 def _check_array(given: Input, array: Mapping[str, Any], sizes: dict[str, int | str], path: str) -> None:
@@ -186,8 +184,8 @@ def _check_array(given: Input, array: Mapping[str, Any], sizes: dict[str, int | 
         raise UsageError(f"--inputs {path}: array {given.name!r} has shape {list(shape)}: the graph takes {asked}")
 
 
-def _key(found: Mapping[str, Any]) -> BuildKey:
-    return BuildKey(kind=INPUTS_KIND, parts={"file": found["sha256"]})
+def _key(file: Mapping[str, Any]) -> BuildKey:
+    return BuildKey(kind=INPUTS_KIND, parts={"file": file["sha256"]})
 
 
 def _copy_inputs(source: Path, sha256: str, folder: Path) -> Mapping[str, Json]:
@@ -209,19 +207,19 @@ def free_dimensions(workload: Workload) -> Iterator[tuple[str, str]]:
     """Name and axis of each free dimension whose size the user did not choose, in order; the axis is "past" for a
     dimension that is empty before the first call."""
     sizes = _sizes(workload)
-    for one in inputs_of(workload):
-        for index, name in enumerate(one.shape):
+    for entry in inputs_of(workload):
+        for index, name in enumerate(entry.shape):
             if isinstance(name, str) and not isinstance(sizes.get(name), int):
-                yield name, _axis_of(one, name, index, sizes)
+                yield name, _axis_of(entry, name, index, sizes)
 
 
 def fixed_batch(workload: Workload) -> int | None:
     """The batch size if the user chose the size of a dimension that is the batch."""
     sizes = _sizes(workload)
-    for one in inputs_of(workload):
-        for index, name in enumerate(one.shape):
+    for entry in inputs_of(workload):
+        for index, name in enumerate(entry.shape):
             size = sizes.get(name) if isinstance(name, str) else None
-            if isinstance(size, int) and isinstance(name, str) and _axis_of(one, name, index, {}) == BATCH_SIZE:
+            if isinstance(size, int) and isinstance(name, str) and _axis_of(entry, name, index, {}) == BATCH_SIZE:
                 return size
     return None
 
@@ -231,8 +229,8 @@ def _sizes(workload: Workload) -> Mapping[str, int | str]:
     return sizes  # type: ignore[no-any-return]
 
 
-def _axis_of(one: Input, name: str, index: int, sizes: Mapping[str, int | str]) -> str:
-    is_state = index == 1 and len(one.shape) == 3 and STATES.search(one.name) is not None
+def _axis_of(entry: Input, name: str, index: int, sizes: Mapping[str, int | str]) -> str:
+    is_state = index == 1 and len(entry.shape) == 3 and STATES.search(entry.name) is not None
     if index == 0 or is_state or "batch" in name.lower() or sizes.get(name) == BATCH:
         return BATCH_SIZE
     if "past" in name.lower() and "+" not in name:
@@ -240,14 +238,14 @@ def _axis_of(one: Input, name: str, index: int, sizes: Mapping[str, int | str]) 
     return "image_size" if IMAGE_SIDES.search(name) else "sequence_length"
 
 
-def _size_at(one: Input, name: str, index: int, point: Point, sizes: Mapping[str, int | str]) -> int:
+def _size_at(entry: Input, name: str, index: int, point: Point, sizes: Mapping[str, int | str]) -> int:
     """The size of a free dimension; for a sum such as "past_length + sequence_length", the sum of its parts."""
     if isinstance(chosen := sizes.get(name), int):
         return chosen
     if index and "+" in name:
         parts = [part.strip() for part in name.split("+")]
-        return sum(int(part) if part.isdigit() else _size_at(one, part, index, point, sizes) for part in parts)
-    kind = _axis_of(one, name, index, sizes)
+        return sum(int(part) if part.isdigit() else _size_at(entry, part, index, point, sizes) for part in parts)
+    kind = _axis_of(entry, name, index, sizes)
     return 0 if kind == PAST else int(point.value(kind) or 1)
 
 
@@ -262,33 +260,33 @@ def arrays(workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]
         with np.load(_stored(workload.model_id, file), allow_pickle=False) as opened:
             given = {name: opened[name] for name in opened.files}
     made = {}
-    for one in inputs_of(workload):
-        dtype = "float32" if one.dtype == "bfloat16" else one.dtype
-        array = array_of(one, point, random, sizes)  # also for a replaced one, so that the others stay the same
-        if isinstance(values, dict) and one.name in values:
-            array = np.full(array.shape, values[one.name], dtype=dtype)
-        made[one.name] = np.asarray(given.get(one.name, array), dtype=dtype)
+    for entry in inputs_of(workload):
+        dtype = "float32" if entry.dtype == "bfloat16" else entry.dtype
+        array = array_of(entry, point, random, sizes)  # also for a replaced one, so that the others stay the same
+        if isinstance(values, dict) and entry.name in values:
+            array = np.full(array.shape, values[entry.name], dtype=dtype)
+        made[entry.name] = np.asarray(given.get(entry.name, array), dtype=dtype)
     return made
 
 
-def array_of(one: Input, point: Point, random: np.random.Generator, sizes: Mapping[str, int | str]) -> np.ndarray:
+def array_of(entry: Input, point: Point, random: np.random.Generator, sizes: Mapping[str, int | str]) -> np.ndarray:
     """A random input in the shape and type of a graph's input."""
     import numpy as np
 
     shape = tuple(
-        size if isinstance(size, int) else _size_at(one, size, index, point, sizes)
-        for index, size in enumerate(one.shape)
+        size if isinstance(size, int) else _size_at(entry, size, index, point, sizes)
+        for index, size in enumerate(entry.shape)
     )
-    name = one.name.lower()
-    if one.dtype == "bool" or "mask" in name:
-        return np.ones(shape, dtype=one.dtype)
-    if one.dtype in SAMPLED:
-        return random.standard_normal(shape).astype("float32" if one.dtype == "bfloat16" else one.dtype)
+    name = entry.name.lower()
+    if entry.dtype == "bool" or "mask" in name:
+        return np.ones(shape, dtype=entry.dtype)
+    if entry.dtype in SAMPLED:
+        return random.standard_normal(shape).astype("float32" if entry.dtype == "bfloat16" else entry.dtype)
     if "position" in name and shape:
-        return np.broadcast_to(np.arange(shape[-1]), shape).astype(one.dtype)
+        return np.broadcast_to(np.arange(shape[-1]), shape).astype(entry.dtype)
     if "type" in name:
-        return np.zeros(shape, dtype=one.dtype)
-    return random.integers(0, one.rows or DEFAULT_ROWS, size=shape).astype(one.dtype)
+        return np.zeros(shape, dtype=entry.dtype)
+    return random.integers(0, entry.rows or DEFAULT_ROWS, size=shape).astype(entry.dtype)
 
 
 def chosen_text(workload: Workload) -> str | None:
@@ -301,16 +299,10 @@ def chosen_text(workload: Workload) -> str | None:
     words = {BATCH_SIZE: "batch size", "sequence_length": "sequence length", "image_size": "image size", PAST: "0"}
     guessed = [f"{name} = {words[axis]}" for name, axis in kinds.items()]
     given = {*(values if isinstance(values, dict) else ()), *file.get("arrays", ())}
-    integers = [
-        f"{one.name} = random integers below {one.rows or DEFAULT_ROWS}"
-        for one in inputs_of(workload)
-        if one.name not in given and one.dtype not in (*SAMPLED, "bool") and _is_random(one.name)
-    ]
-    guessed += integers
+    for entry in inputs_of(workload):
+        is_random = not any(word in entry.name.lower() for word in ("mask", "position", "type"))
+        if entry.name not in given and entry.dtype not in (*SAMPLED, "bool") and is_random:
+            guessed.append(f"{entry.name} = random integers below {entry.rows or DEFAULT_ROWS}")
     if not guessed:
         return None
     return f"{workload.model_id}: {', '.join(guessed)} (others: --dim NAME=N, --input NAME=VALUE, --inputs FILE.npz)"
-
-
-def _is_random(name: str) -> bool:
-    return not any(word in name.lower() for word in ("mask", "position", "type"))

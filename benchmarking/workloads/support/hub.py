@@ -213,34 +213,24 @@ def cached_models(folder: Path) -> tuple[CachedModel, ...]:
     if not folder.is_dir():
         return ()
     try:
-        found = [_model(entry) for entry in sorted(folder.glob(f"{PREFIX}*")) if (entry / "snapshots").is_dir()]
+        models = [_model(entry) for entry in sorted(folder.glob(f"{PREFIX}*")) if (entry / "snapshots").is_dir()]
     except OSError as error:
         raise StorageError(f"cannot read the hub's cache {folder}: {error.strerror}") from error
-    return tuple(one for one in found if one.revisions)
+    return tuple(model for model in models if model.revisions)
 
 
 def _model(folder: Path) -> CachedModel:
     commits = [entry for entry in (folder / "snapshots").iterdir() if entry.is_dir()]
     commits.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-    newest = commits[:1]
+    newest = [file for commit in commits[:1] for file in commit.rglob(f"*{WEIGHT_SUFFIX}")]
+    files = [Path(parent) / name for parent, _, names in os.walk(folder) for name in names]
     return CachedModel(
         model_id=folder.name.removeprefix(PREFIX).replace("--", "/"),
         folder=folder,
-        size_bytes=_on_disk(folder),
-        weights_bytes=sum(_size(file) for commit in newest for file in commit.rglob(f"*{WEIGHT_SUFFIX}")),
+        size_bytes=sum(file.lstat().st_size for file in files if not file.is_symlink()),
+        weights_bytes=sum(file.stat().st_size for file in newest if file.exists()),  # a link may be broken
         revisions=tuple(commit.name for commit in commits),
     )
-
-
-def _on_disk(folder: Path) -> int:
-    """Bytes of the files, without the snapshots' links to them."""
-    files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
-    return sum(file.lstat().st_size for file in files if not file.is_symlink())
-
-
-def _size(file: Path) -> int:
-    """A file's size through its link; 0 for a broken link."""
-    return file.stat().st_size if file.exists() else 0
 
 
 if __name__ == "__main__":

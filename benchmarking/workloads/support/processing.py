@@ -134,10 +134,21 @@ class Prepared:
         """
         if not self.makers:
             return Readings(missing={METRIC: "; ".join(dict.fromkeys(self.why_not.values()))})
-        parts = _milliseconds(self.makers)
+        for make in self.makers.values():
+            make()
+        parts: dict[Modality, list[float]] = {kind: [] for kind in self.makers}
+        spent_ns = repeats = 0
+        while repeats < MIN_REPEATS or (repeats < MAX_REPEATS and spent_ns < REPEAT_NS):
+            for kind, make in self.makers.items():  # in turns
+                start_ns = time.perf_counter_ns()
+                make()
+                elapsed_ns = time.perf_counter_ns() - start_ns
+                parts[kind].append(ns_to_ms(elapsed_ns))
+                spent_ns += elapsed_ns
+            repeats += 1
         medians: dict[str, Json] = {f"tokenize_{kind}_ms": median(values) for kind, values in parts.items()}
         missing = {f"tokenize_{kind}_ms": why for kind, why in self.why_not.items()}
-        totals: list[Json] = [sum(each) for each in zip(*parts.values(), strict=True)]
+        totals: list[Json] = [sum(times) for times in zip(*parts.values(), strict=True)]
         return Readings(values={METRIC: totals, **(medians if len(parts) + len(missing) > 1 else {})}, missing=missing)
 
 
@@ -152,7 +163,9 @@ class Processing:
     @property
     def verified(self) -> dict[str, Json]:
         """The processors' classes and the sources of their inputs: `tokenizer` and `text_source`, ..."""
-        classes: dict[str, Json] = {NAMES[kind]: type(one).__name__ for kind, one in self.processors.items()}
+        classes: dict[str, Json] = {
+            NAMES[kind]: type(processor).__name__ for kind, processor in self.processors.items()
+        }
         sources: dict[str, Json] = {f"{kind}_source": SOURCES[kind] for kind in self.processors}
         return {**classes, **sources}
 
@@ -168,7 +181,10 @@ class Processing:
                 continue
             try:
                 make = MAKERS[kind](processor, workload, point, arrays[name])
-                arrays[name] = _in_shape(make(), arrays[name])
+                array, shape = make(), arrays[name].shape
+                if array.shape != shape:
+                    raise UnsuitableError(f"the processor makes shape {array.shape}, but the point needs {shape}")
+                arrays[name] = array.astype(arrays[name].dtype)
                 makers[kind] = make
             except UnsuitableError as error:
                 why_not[kind] = f"{NOT_APPLICABLE}: {error}"
@@ -244,7 +260,12 @@ def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) 
     if seeded.ndim != 2 or len(lengths) != 1:
         raise UnsuitableError(f"ids of shape {seeded.shape} are not a batch of texts with equal length")
     batch = text_batch(tokenizer, len(seeded), lengths.pop())
-    _check_vocabulary(tokenizer, workload, int(batch.encode().max()))
+    largest, size = int(batch.encode().max()), vocabulary_size(workload)
+    if size is not None and largest >= size:  # an id without an embedding
+        raise BenchhouseError(
+            f"the {type(tokenizer).__name__} in {workload.path} makes id {largest}, but the model's vocabulary has "
+            f"{size} ids: it belongs to another model"
+        )
 
     def make() -> np.ndarray:
         ids = seeded.copy()
@@ -282,40 +303,6 @@ def _array(processed: Mapping[str, Any], kind: Modality) -> np.ndarray:
             f"the processor makes {', '.join(processed)}, expected one of {', '.join(ARRAY_NAMES[kind])}"
         )
     return np.asarray(processed[name])
-
-
-def _in_shape(array: np.ndarray, seeded: np.ndarray) -> np.ndarray:
-    """The array in the seeded array's dtype. Raises UnsuitableError if the shapes differ."""
-    if array.shape != seeded.shape:
-        raise UnsuitableError(f"the processor makes shape {array.shape}, but the point needs {seeded.shape}")
-    return array.astype(seeded.dtype)
-
-
-def _check_vocabulary(tokenizer: Any, workload: Workload, largest: int) -> None:
-    """Raise BenchhouseError for ids without an embedding in the model."""
-    size = vocabulary_size(workload)
-    if size is not None and largest >= size:
-        raise BenchhouseError(
-            f"the {type(tokenizer).__name__} in {workload.path} makes id {largest}, but the model's vocabulary has "
-            f"{size} ids: it belongs to another model"
-        )
-
-
-def _milliseconds(makers: Mapping[Modality, Make]) -> dict[Modality, list[float]]:
-    """The times of each maker, which take turns."""
-    for make in makers.values():
-        make()
-    times: dict[Modality, list[float]] = {kind: [] for kind in makers}
-    spent_ns = repeats = 0
-    while repeats < MIN_REPEATS or (repeats < MAX_REPEATS and spent_ns < REPEAT_NS):
-        for kind, make in makers.items():
-            start_ns = time.perf_counter_ns()
-            make()
-            elapsed_ns = time.perf_counter_ns() - start_ns
-            times[kind].append(ns_to_ms(elapsed_ns))
-            spent_ns += elapsed_ns
-        repeats += 1
-    return times
 
 
 def text_maker(tokenizer: Any, texts: Sequence[str], length: int | None) -> Callable[[], object]:

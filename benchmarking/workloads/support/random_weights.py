@@ -71,8 +71,14 @@ def fill(
     """
     import torch
 
-    deviation = _deviation(model) if standard_deviation is None else standard_deviation
-    norms = {id(p) for module in model.modules() if _is_norm(module) for p in module.parameters(recurse=False)}
+    if standard_deviation is None:
+        configured = (getattr(getattr(model, "config", None), name, None) for name in ("initializer_range", "init_std"))
+        valid = (value for value in configured if isinstance(value, float) and 0 < value < 1)
+        standard_deviation = next(valid, DEFAULT_STANDARD_DEVIATION)
+    deviation = standard_deviation
+    # LayerNorm, RMSNorm, T5LayerNorm, GroupNorm, BatchNorm2d and all others have "Norm" in their names.
+    normalising = [module for module in model.modules() if "norm" in type(module).__name__.lower()]
+    norms = {id(parameter) for module in normalising for parameter in module.parameters(recurse=False)}
     normal: list[tuple[str, Any]] = []
     for name, parameter in model.named_parameters():
         if (only is not None and name not in only) or name.rsplit(".", 1)[-1] in AS_CONSTRUCTED:
@@ -114,18 +120,3 @@ def _fill_time_steps(tensor: Any, seed: int, name: str, config: Any) -> None:
     low, high = np.log(config.time_step_min), np.log(config.time_step_max)
     steps = np.maximum(np.exp(generator.uniform(low, high, tensor.numel())), config.time_step_floor)
     tensor.view(-1).copy_(torch.from_numpy(steps + np.log(-np.expm1(-steps))))
-
-
-def _deviation(model: Any) -> float:
-    config = getattr(model, "config", None)
-    for name in ("initializer_range", "init_std"):
-        value = getattr(config, name, None)
-        if isinstance(value, float) and 0 < value < 1:
-            return value
-    return DEFAULT_STANDARD_DEVIATION
-
-
-def _is_norm(module: Any) -> bool:
-    """Whether it is a normalisation layer: LayerNorm, RMSNorm, T5LayerNorm, GroupNorm, BatchNorm2d and all others have
-    "Norm" in their names."""
-    return "norm" in type(module).__name__.lower()

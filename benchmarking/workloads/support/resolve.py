@@ -131,10 +131,16 @@ def _from_catalog(entry: catalog.Entry, weights: WeightsChoice, why_no_weights: 
 def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice) -> Source:
     model = hub.look_up(model_id)
     if model.path is None or model.revision is None:
-        why_not = model.why_not or "it was not found"
+        why_absent = model.why_not or "it was not found"
         if entry is None:
-            raise UsageError(f"--model-id {model_id}: {why_not}. {_suggestions(model_id)}")
-        return _from_catalog(entry, weights, why_not)
+            by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(catalog.names())}
+            matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)
+            question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
+            raise UsageError(
+                f"--model-id {model_id}: {why_absent}. {question}List the built-in models, which need no hub, with "
+                "run_hardware_benchmark --list-models"
+            )
+        return _from_catalog(entry, weights, why_absent)
     folder = model_folder(model.path)
     config = read_config(folder)
     check_files(folder)
@@ -143,13 +149,8 @@ def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice
         if not hub.is_offline():
             hub.fetch_processors(model_id, model.revision)
         return source
-    return _with_hub_weights(source, model_id, model.revision, weights)
-
-
-def _with_hub_weights(source: Source, model_id: str, revision: str, weights: WeightsChoice) -> Source:
-    fetched = hub.fetch_weights(model_id, revision)
-    folder = source.path if fetched.path is None else model_folder(fetched.path)
-    assert folder is not None  # a hub source has a folder
+    fetched = hub.fetch_weights(model_id, model.revision)
+    folder = folder if fetched.path is None else model_folder(fetched.path)
     why_not = fetched.why_not
     try:
         if weight_files(folder):
@@ -160,12 +161,3 @@ def _with_hub_weights(source: Source, model_id: str, revision: str, weights: Wei
     if weights == "pretrained":
         raise UsageError(f"--weights pretrained: {why_not}")
     return replace(source, weights_reason=why_not)
-
-
-def _suggestions(model_id: str) -> str:
-    """Similar names in the catalog, and how to list all of them."""
-    names = catalog.names()
-    by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(names)}
-    matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)
-    question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
-    return f"{question}List the built-in models, which need no hub, with run_hardware_benchmark --list-models"

@@ -78,7 +78,7 @@ class ModuleRecord:
     line: int | None
     """The line of the script with its first call."""
     calls: list[CallRecord] = field(default_factory=list)
-    """At most `MOST_SIGNATURES`."""
+    """At most `MAX_SIGNATURES`."""
     further_executions: int = 0
     """Number of calls with other signatures."""
     seconds: float = 0.0
@@ -170,6 +170,8 @@ class CallArguments:
 def module_hash(module: torch.nn.Module) -> str:
     """SHA-256 (hex) of a module's structure (classes and settings of its parts) and of its parameter and buffer values.
     Equal for the same model in another process."""
+    import torch
+
     digest = hashlib.sha256()
     for name, part in module.named_modules():
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
@@ -178,18 +180,15 @@ def module_hash(module: torch.nn.Module) -> str:
     for group in (module.named_parameters(), module.named_buffers()):
         for name, tensor in group:
             digest.update(f"{name}:{_signature_of(tensor)}\n".encode())
-            _hash_tensor(digest, tensor)
+            if tensor.device.type == "meta":  # shapes without values
+                continue
+            plain: Any = tensor.detach()
+            if plain.is_quantized:
+                plain = plain.dequantize()
+            elif plain.layout != torch.strided:
+                plain = plain.to_dense()
+            digest.update(plain.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _hash_tensor(digest: Any, tensor: Any) -> None:
-    import torch
-
-    if tensor.device.type == "meta":  # shapes without values
-        return
-    plain = tensor.detach()
-    plain = plain.dequantize() if plain.is_quantized else plain.to_dense() if plain.layout != torch.strided else plain
-    digest.update(plain.cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 def is_keras(module: Any) -> bool:
@@ -295,15 +294,33 @@ class _Watch:
         import torch
 
         stack: list[ModuleRecord] = self._local.__dict__.setdefault("stack", [])
-        if len(stack) > self._max_depth or self._is_ignored(module, stack):
+        if len(stack) > self._max_depth:
             return original(module, *args, **named)
-        if not isinstance(module, torch.nn.Module):
-            self._record_other_backend(module, args)
+        # Ignored are calls of a torch.compile wrapper, which calls the module itself, of a tracer, and in a process
+        # forked by the script.
+        is_wrapper = hasattr(module, "_orig_mod") or (bool(stack) and stack[-1].module is module)
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        if is_wrapper or is_traced or os.getpid() != self._process:
+            return original(module, *args, **named)
+        if not isinstance(module, torch.nn.Module):  # a layer of Keras on another backend; symbols assemble a model
+            if self.other_backend is None and not any(type(value).__name__ == SYMBOL for value in args):
+                backend = sys.modules[KERAS].config.backend()
+                self.other_backend = (
+                    f"{type(module).__name__} of Keras, called in line {_line_in(self._script)}, uses {backend}"
+                )
             return original(module, *args, **named)
         arguments = CallArguments(module, args, named)
         if arguments.is_symbolic:
             return original(module, *args, **named)
-        record = self._record_of(module, stack)
+        if (record := self._known.get(id(module))) is None:
+            record = ModuleRecord(
+                module=module,
+                number=len(self._known) + 1,
+                depth=len(stack),
+                parent=stack[-1].number if stack else None,
+                line=_line_in(self._script),
+            )
+            self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
         call = next((known_call for known_call in record.calls if known_call.signature == arguments.signature), None)
         if call is None and len(record.calls) < MAX_SIGNATURES:
             arguments.detach()
@@ -318,34 +335,6 @@ class _Watch:
             stack.pop()
         self._count_call(record, call, time.perf_counter() - started_s)
         return output
-
-    def _record_other_backend(self, layer: Any, args: Sequence[Any]) -> None:
-        """Record the first call of a Keras layer on a backend other than torch, ignoring calls that assemble a
-        model."""
-        if self.other_backend is None and not any(type(value).__name__ == SYMBOL for value in args):
-            backend = sys.modules[KERAS].config.backend()
-            self.other_backend = (
-                f"{type(layer).__name__} of Keras, called in line {_line_in(self._script)}, uses {backend}"
-            )
-
-    def _is_ignored(self, module: Any, stack: Sequence[ModuleRecord]) -> bool:
-        """Whether to ignore a call: of a torch.compile wrapper, which calls the module itself; of a tracer; or in a
-        process forked by the script."""
-        import torch
-
-        is_same = bool(stack) and stack[-1].module is module
-        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        return is_same or is_traced or hasattr(module, "_orig_mod") or os.getpid() != self._process
-
-    def _record_of(self, module: Any, stack: Sequence[ModuleRecord]) -> ModuleRecord:
-        if (record := self._known.get(id(module))) is None:
-            parent = stack[-1].number if stack else None
-            number = len(self._known) + 1
-            record = ModuleRecord(
-                module=module, number=number, depth=len(stack), parent=parent, line=_line_in(self._script)
-            )
-            self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
-        return record
 
     def _count_call(self, record: ModuleRecord, call: CallRecord | None, seconds: float) -> None:
         """Count a call that returned; None for a call beyond the limit of signatures."""
@@ -376,15 +365,21 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((one for one in specs if one is not None), None)
+        spec = next(filter(None, specs), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_watch(module: Any) -> None:
+                import numpy as np
+                import torch
+
                 # Importing Keras draws random numbers; a second run in this process, which does not import it again,
                 # must start from the same state.
-                with _keep_generator_state():
-                    execute(module)
+                plain, arrays, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
+                execute(module)
+                random.setstate(plain)
+                np.random.set_state(arrays)
+                torch.set_rng_state(tensors)
                 if name == KERAS_LAYER:
                     self._watch._patch(module.Layer, self._restored)
 
@@ -401,7 +396,8 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
         except _RecordingDone:
             pass
         except SystemExit as stop:
-            error = None if stop.code in (None, 0) else _exit_text(stop.code)
+            if stop.code not in (None, 0):  # a number or a message
+                error = f"it ended{' with exit code' if isinstance(stop.code, int) else ':'} {stop.code}"
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - anything that a script raises is its own failure, and is reported
@@ -424,6 +420,7 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
 def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None]:
     """Makes the process look as if started with the script. Its changes to torch's arithmetic and threads, which the
     measurement chooses, are undone; its folder stays on the module path for later imports."""
+    import numpy as np
     import torch
 
     argv, stdin = sys.argv, sys.stdin
@@ -431,7 +428,11 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
     sys.argv = [str(script), *arguments]
     if str(script.parent) not in sys.path:
         sys.path.insert(0, str(script.parent))
-    _seed()
+    if (keras := sys.modules.get(KERAS)) is not None:  # else layers get other names in a second run in this process
+        keras.utils.clear_session()
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
     try:
         with open(os.devnull, encoding="utf-8") as nothing, torch.compiler.set_stance("force_eager"), provided():
             sys.stdin = nothing
@@ -441,30 +442,6 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
         torch.set_float32_matmul_precision(precision)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-
-
-def _seed() -> None:
-    import numpy as np
-    import torch
-
-    if (keras := sys.modules.get(KERAS)) is not None:  # else layers get other names in a second run in this process
-        keras.utils.clear_session()
-    random.seed(SEED)
-    np.random.seed(SEED)
-    torch.manual_seed(SEED)
-
-
-@contextmanager
-def _keep_generator_state() -> Iterator[None]:
-    """Restores the state of the random generators afterwards."""
-    import numpy as np
-    import torch
-
-    plain, arrays, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    yield
-    random.setstate(plain)
-    np.random.set_state(arrays)
-    torch.set_rng_state(tensors)
 
 
 def _wait() -> None:
@@ -485,11 +462,6 @@ def _line_in(script: str) -> int | None:
     return None
 
 
-def _exit_text(code: object) -> str:
-    """The argument of sys.exit in words: a number or a message."""
-    return f"it ended with exit code {code}" if isinstance(code, int) else f"it ended: {code}"
-
-
 def _traceback_in(script: Path, error: BaseException) -> str:
     """The traceback of an error from the script's own frames on, without those that ran it; whole for one without any,
     such as a syntax error."""
@@ -504,8 +476,8 @@ def _lfs_note(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         for value in list(trace.tb_frame.f_locals.values()):
-            if isinstance(value, str | os.PathLike) and (found := lfs_pointer(value)) is not None:
-                return f"; {found}"
+            if isinstance(value, str | os.PathLike) and (pointer := lfs_pointer(value)) is not None:
+                return f"; {pointer}"
         trace = trace.tb_next
     return ""
 

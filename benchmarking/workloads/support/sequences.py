@@ -97,18 +97,22 @@ def _stages(path: Path) -> list[tuple[str, Rewrite | None]]:
     stages = function()
     if not isinstance(stages, Sequence) or isinstance(stages, str):
         raise UsageError(f"{path}: {ENTRY}() must return a list of stages: got {stages!r}")
-    return [_stage(path, stage) for stage in stages]
-
-
-def _stage(path: Path, stage: object) -> tuple[str, Rewrite | None]:
     known = (EXPORT, OPTIMISE, *PRECISIONS)
-    if isinstance(stage, str):
-        name = SPELLINGS.get(stage, stage)
-        if name in known:
-            return name, optimise if name == OPTIMISE else None
-    elif isinstance(stage, Sequence) and len(stage) == 2 and isinstance(stage[0], str) and callable(stage[1]):
-        return stage[0], stage[1]
-    raise UsageError(f"{path}: a stage is one of {', '.join(known)}, or a pair (name, function): got {stage!r}")
+    named: list[tuple[str, Rewrite | None]] = []
+    for stage in stages:
+        if isinstance(stage, str) and (name := SPELLINGS.get(stage, stage)) in known:
+            named.append((name, optimise if name == OPTIMISE else None))
+        elif (
+            isinstance(stage, Sequence)
+            and not isinstance(stage, str)
+            and len(stage) == 2
+            and isinstance(stage[0], str)
+            and callable(stage[1])
+        ):
+            named.append((stage[0], stage[1]))
+        else:
+            raise UsageError(f"{path}: a stage is one of {', '.join(known)}, or a pair (name, function): got {stage!r}")
+    return named
 
 
 def _module(path: Path) -> ModuleType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -181,8 +181,19 @@ def load(
             raise
         raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
     missing = tuple(sorted(report["missing_keys"]))
-    _check_shapes(report["mismatched_keys"], workload)
-    _check_body(model, workload, missing)
+    mismatched = sorted((name, tuple(shape), tuple(wanted)) for name, shape, wanted in report["mismatched_keys"])
+    if mismatched:
+        name, shape, wanted = mismatched[0]
+        raise BenchhouseError(
+            f"the weights in {workload.path} do not match its configuration: {len(mismatched)} tensors have other "
+            f"shapes, such as {name} with {shape}, expected {wanted}"
+        )
+    prefix, is_base = f"{model.base_model_prefix}.", model.base_model is model
+    body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
+    if body:
+        raise BenchhouseError(
+            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, such as {body[0]}"
+        )
     if hasattr(model, "ct_decompress_hook"):  # would convert all weights in the first call
         model.hf_quantizer.compressor.decompress_model(model)
     return model.eval(), missing
@@ -206,15 +217,13 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
     for name in AUTO_CLASSES[workload.task]:
         automatic: Any = getattr(modeling_auto, name)
         if type(config) in (mapping := automatic._model_mapping):
-            return automatic, _chosen(mapping[type(config)], config)
+            listed = mapping[type(config)]
+            several = listed if isinstance(listed, tuple) else (listed,)
+            # Of several, the one named in the configuration, as transformers chooses.
+            own = (kind for kind in several if kind.__name__ in config.architectures)
+            return automatic, next(own, several[0])
     model_type = workload.config.get("model_type")
     raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}")
-
-
-def _chosen(found: Any, config: Any) -> Any:
-    """The class; of several, the one named in the configuration, as transformers chooses."""
-    several = found if isinstance(found, tuple) else (found,)
-    return next((each for each in several if each.__name__ in config.architectures), several[0])
 
 
 def _attention(attention: str | None) -> dict[str, str]:
@@ -246,28 +255,6 @@ def _untie(model: Any, workload: Workload) -> None:
     inputs = model.get_input_embeddings()
     if output.weight is inputs.weight:
         output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
-
-
-def _check_shapes(mismatched: Iterable[tuple[str, Any, Any]], workload: Workload) -> None:
-    """Raise BenchhouseError for tensors whose shapes do not match the configuration."""
-    others = sorted((name, tuple(found), tuple(wanted)) for name, found, wanted in mismatched)
-    if others:
-        name, found, wanted = others[0]
-        raise BenchhouseError(
-            f"the weights in {workload.path} do not match its configuration: {len(others)} tensors have other shapes, "
-            f"such as {name} with {found}, expected {wanted}"
-        )
-
-
-def _check_body(model: Any, workload: Workload, missing: tuple[str, ...]) -> None:
-    """Raise BenchhouseError if the weights lack more than a head or pooler."""
-    prefix = f"{model.base_model_prefix}."
-    is_base = model.base_model is model
-    body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
-    if body:
-        raise BenchhouseError(
-            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, such as {body[0]}"
-        )
 
 
 @contextmanager

@@ -108,10 +108,6 @@ def _header(path: Path) -> tuple[dict[str, Tensor], int]:
         header = file.read(min(length, size))
     if len(header) < length:
         raise FormatError(f"{path} is truncated: {size} of at least {LENGTH_BYTES + length} bytes: fetch it again")
-    return _tensors(path, header), LENGTH_BYTES + length
-
-
-def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
     where = f"{path} is not a safetensors file: invalid header"
     data = parse_json(header, where)
     if not isinstance(data, dict):
@@ -126,7 +122,7 @@ def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
         if first < end:
             raise FormatError(f"{where}: tensor {name} overlaps another one")
         end = after
-    return tensors
+    return tensors, LENGTH_BYTES + length
 
 
 def _entry_problem(entry: Any) -> str | None:
@@ -146,7 +142,7 @@ def _entry_problem(entry: Any) -> str | None:
 
 
 def _is_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
@@ -246,7 +242,9 @@ def _resident_pages(path: Path) -> tuple[int, int]:
         cached = _cachestat(file.fileno(), size)
         if cached is not None:
             return min(cached, total), total
-        _check_mincore_works(path)
+        # Since Linux 5.2, mincore reports all pages of a file that is neither this user's nor writable as in memory.
+        if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
+            raise PermissionError(f"{path.name} belongs to another user: Linux does not report its pages")
         return _mincore(file.fileno(), size, total), total
 
 
@@ -258,13 +256,6 @@ def _cachestat(descriptor: int, size: int) -> int | None:
         ctypes.c_long(CACHESTAT_NUMBER), ctypes.c_uint(descriptor), ctypes.byref(whole), ctypes.byref(pages), 0
     )
     return int(pages.cached) if status == 0 else None
-
-
-def _check_mincore_works(path: Path) -> None:
-    """Raise PermissionError for a file that is neither this user's nor writable, as mincore reports all of its pages as
-    in memory since Linux 5.2."""
-    if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{path.name} belongs to another user: Linux does not report its pages")
 
 
 def _mincore(descriptor: int, size: int, total: int) -> int:

@@ -82,6 +82,7 @@ class Browser:
         self.console: deque[str] = deque(maxlen=CONSOLE_LINES)
         """The page's output, the newest line last."""
         self._errors: deque[str] = deque(maxlen=20)
+        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         driver: Any = sync_playwright().start()
         self._cleanup.callback(driver.stop)
         try:
@@ -89,14 +90,18 @@ class Browser:
                 executable_path=executable,
                 headless=True,
                 # Chromium's sandbox cannot start as root; otherwise it stays on.
-                chromium_sandbox=not _is_root(),
+                chromium_sandbox=not is_root,
                 args=[HEADLESS, *ISOLATION_FLAGS, *with_one_feature_list(flags)],
                 ignore_default_args=None if set(SOFTWARE_FLAGS) <= set(flags) else [SOFTWARE_FALLBACK],
                 timeout=START_TIMEOUT_MS,
             )
             self._cleanup.callback(self._close_browser)
             self.version: str = self._browser.version
-            self._page = self._open_page(url)
+            self._page: Any = self._browser.new_page()
+            self._page.on("console", self._keep_message)
+            self._page.on("pageerror", lambda error: self._errors.append(first_line(str(error))))
+            self._page.goto(url, timeout=START_TIMEOUT_MS)
+            self._page.wait_for_function("globalThis.benchhouse !== undefined", timeout=START_TIMEOUT_MS)
         except Error as error:
             self.close()
             raise BenchhouseError(f"cannot start {executable}: {self._reason(error)}") from error
@@ -125,7 +130,7 @@ class Browser:
         session = self._browser.new_browser_cdp_session()
         answer: Any = session.send("SystemInfo.getProcessInfo")
         session.detach()
-        return tuple(int(one["id"]) for one in answer["processInfo"] if one["type"] in MODEL_PROCESSES)
+        return tuple(int(process["id"]) for process in answer["processInfo"] if process["type"] in MODEL_PROCESSES)
 
     def close(self) -> None:
         """End the browser and its driver."""
@@ -134,14 +139,6 @@ class Browser:
     def _close_browser(self) -> None:
         with suppress(self._error):  # it has already ended
             self._browser.close()
-
-    def _open_page(self, url: str) -> Any:
-        page: Any = self._browser.new_page()
-        page.on("console", self._keep_message)
-        page.on("pageerror", lambda error: self._errors.append(first_line(str(error))))
-        page.goto(url, timeout=START_TIMEOUT_MS)
-        page.wait_for_function("globalThis.benchhouse !== undefined", timeout=START_TIMEOUT_MS)
-        return page
 
     def _keep_message(self, message: Any) -> None:
         text = COLOURS.sub("", message.text)
@@ -173,10 +170,6 @@ def with_one_feature_list(flags: Sequence[str]) -> list[str]:
 def first_line(text: str) -> str:
     """The first line that is not empty; a stack trace follows it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
-
-
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 BROWSER_VARIABLE = "BENCHHOUSE_BROWSER"

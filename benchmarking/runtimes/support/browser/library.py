@@ -83,7 +83,12 @@ def find_library(store: BuildStore) -> Library:
         dist = configured / "dist" if (configured / "dist").is_dir() else configured
         if not dist.is_dir():
             raise BenchhouseError(f"{FOLDER_VARIABLE} names {configured}, which is not a folder")
-        return Library(version=_version_in(dist), folder=dist, source=str(dist))
+        try:
+            package = json.loads((dist.parent / "package.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            package = None
+        version = str(package.get("version", "unknown")) if isinstance(package, dict) else "unknown"
+        return Library(version=version, folder=dist, source=str(dist))
     build: Build | None = store.find(library_key())
     if build is None:
         raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: run once on wasm or webgpu to fetch it")
@@ -160,12 +165,3 @@ def _source() -> str:
 def _configured_folder() -> Path | None:
     path = os.environ.get(FOLDER_VARIABLE)
     return Path(path).expanduser() if path else None
-
-
-def _version_in(dist: Path) -> str:
-    """The version in package.json next to dist/."""
-    try:
-        package = json.loads((dist.parent / "package.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "unknown"
-    return str(package.get("version", "unknown")) if isinstance(package, dict) else "unknown"

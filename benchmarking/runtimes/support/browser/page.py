@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Json, Point
-from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.export.files import weight_files
 from benchmarking.runtimes.support.browser.browser import Browser
 from benchmarking.runtimes.support.browser.library import Library
@@ -98,7 +98,7 @@ class ModelPage:
         return opened
 
     def prepare(self, bundle: Bundle, point: Point, inputs: ByName, call_data: Mapping[str, Json]) -> None:
-        """Place a point's inputs; `more` holds the other data that its kind of call needs."""
+        """Place a point's inputs; `call_data` is the other data that its kind of call needs."""
         arrays = {}
         for number, (name, array) in enumerate(inputs.items()):
             url = f"in/{number}"
@@ -131,10 +131,10 @@ class ModelPage:
         for url in urls.values():
             self._site.expect(url)
         sent = self.browser.call("send", number, urls)
-        arrays = {
-            name: np.frombuffer(self._site.take(urls[name]), dtype=_numpy_name(info["dtype"])).reshape(info["shape"])
-            for name, info in sent["arrays"].items()
-        }
+        arrays = {}
+        for name, info in sent["arrays"].items():
+            dtype = "bool_" if info["dtype"] == "bool" else info["dtype"]
+            arrays[name] = np.frombuffer(self._site.take(urls[name]), dtype=dtype).reshape(info["shape"])
         return arrays, sent["tokens"]
 
     def close(self) -> None:
@@ -144,9 +144,15 @@ class ModelPage:
 
 def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
     """The graphs as described to the page, with the outputs to fetch and those that stay on a device."""
+    graphs = bundle.graphs.values()
+    sources = [source for graph in graphs for source in graph.feeds.values()]
+    first_states = [state.first_from for graph in graphs for state in graph.states if state.first_from]
     descriptions = {}
     for name, graph in bundle.graphs.items():
-        passed_on = _outputs_passed_on(bundle, name, graph)
+        # Outputs that are inputs of another graph or of the graph's own next step.
+        passed_on = [source.removeprefix(f"{name}.") for source in sources if source.startswith(f"{name}.")]
+        passed_on += [state.output for state in graph.states]
+        passed_on += first_states if name == "prefill" else []
         results = [*([graph.result] if graph.result else []), *graph.more_results.values()]
         # The host needs a generation's logits and a step's noise in every mode.
         on_device_outputs = [*passed_on, *(results if bundle.kind == "forward" else [])] if on_device else []
@@ -156,16 +162,3 @@ def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
             "on_device": on_device_outputs,
         }
     return descriptions
-
-
-def _outputs_passed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
-    """The outputs of a graph that are inputs of another graph or of the graph's own next step."""
-    sources = [source for other in bundle.graphs.values() for source in other.feeds.values()]
-    fed = [source.removeprefix(f"{name}.") for source in sources if source.startswith(f"{name}.")]
-    states = [state.output for state in graph.states]
-    first = [state.first_from for other in bundle.graphs.values() for state in other.states if state.first_from]
-    return [*fed, *states, *(first if name == "prefill" else [])]
-
-
-def _numpy_name(dtype: str) -> str:
-    return {"bool": "bool_"}.get(dtype, dtype)

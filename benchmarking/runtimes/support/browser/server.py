@@ -113,19 +113,21 @@ class Site:
         self._server.server_close()
         self._thread.join()
 
-    def _lookup(self, path: str) -> tuple[str, Path | bytes] | None:
+    def lookup(self, path: str) -> tuple[str, Path | bytes] | None:
+        """The name and content that a request gets; None for a wrong secret or an unknown name."""
         name = self._name(path)
         with self._lock:
             content = self._content.get(name) if name else None
         return None if name is None or content is None else (name, content)
 
-    def _expected_name(self, path: str) -> str | None:
+    def expected_name(self, path: str) -> str | None:
         """The name that a request may post to; None for a wrong secret or a name without an expected post."""
         name = self._name(path)
         with self._lock:
             return name if name in self._posted else None
 
-    def _store(self, name: str, body: bytes) -> None:
+    def store(self, name: str, body: bytes) -> None:
+        """Keep a posted body for `take`."""
         with self._lock:
             self._posted[name] = body
 
@@ -187,7 +189,7 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             super().finish()
 
         def do_GET(self) -> None:
-            entry = site._lookup(self.path) if self._is_allowed() else None
+            entry = site.lookup(self.path) if self._is_allowed() else None
             if entry is None:
                 return self._respond(HTTPStatus.NOT_FOUND)
             self._limit.cancel()
@@ -202,7 +204,7 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             return None
 
         def do_POST(self) -> None:
-            name = site._expected_name(self.path) if self._is_allowed() else None
+            name = site.expected_name(self.path) if self._is_allowed() else None
             length = self.headers.get("Content-Length", "")
             if name is None or not (length.isascii() and length.isdecimal()):
                 return self._respond(HTTPStatus.NOT_FOUND)
@@ -212,7 +214,7 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(length))
             if len(body) < int(length):
                 return self._respond(HTTPStatus.BAD_REQUEST)
-            site._store(name, body)
+            site.store(name, body)
             return self._respond(HTTPStatus.NO_CONTENT)
 
         def log_message(self, format: str, *values: Any) -> None:

@@ -118,24 +118,25 @@ class PageOperation(Operation):
 
     def _on_host(self, number: int) -> Any:
         """The output of a call in the form that runtimes in this process return."""
-        if self._fetched is None or self._fetched[0] != number:
-            self._fetched = number, self._from_page(number)
-        return self._fetched[1]
-
-    def _from_page(self, number: int) -> Any:
         from benchmarking.workloads.support.generation import Generated
 
+        if self._fetched is not None and self._fetched[0] == number:
+            return self._fetched[1]
+        output: Any
         if self._bundle.kind == "forward":
             wanted = tuple(dict.fromkeys(result_outputs(self._bundle.graphs[MODEL]).values()))
-            return self._page.output(number, wanted)[0]
-        if not isinstance(self._inner, Generation):
-            return self._page.output(number, (LATENTS,))[0][LATENTS]
-        logits, steps = self._page.output(number, ("first", "last") if self.new_tokens != 1 else ("first",))
-        return Generated(
-            tokens=tuple(zip(*(steps or ()), strict=True)),
-            prefill_logits=logits["first"],
-            last_logits=logits.get("last", logits["first"]),
-        )
+            output = self._page.output(number, wanted)[0]
+        elif not isinstance(self._inner, Generation):
+            output = self._page.output(number, (LATENTS,))[0][LATENTS]
+        else:
+            logits, steps = self._page.output(number, ("first", "last") if self.new_tokens != 1 else ("first",))
+            output = Generated(
+                tokens=tuple(zip(*(steps or ()), strict=True)),
+                prefill_logits=logits["first"],
+                last_logits=logits.get("last", logits["first"]),
+            )
+        self._fetched = number, output
+        return output
 
 
 class BrowserSession(Session):
@@ -154,7 +155,16 @@ class BrowserSession(Session):
         self.weights_bytes: int | None = bundle.weights_bytes
         self.parameter_count: int | None = bundle.parameter_count
         self.verified: Mapping[str, Json] = {
-            **_describe(page, self.opened),
+            "browser": page.browser.version,
+            "user_agent": page.started["userAgent"],
+            "onnxruntime_web": page.started["ortVersion"],
+            "onnxruntime_web_script": page.settings.script,
+            "providers": [page.settings.provider["name"]],
+            "cross_origin_isolated": page.started["crossOriginIsolated"],
+            "clock_step_ms": page.started["clockStepMs"],
+            "num_threads": self.opened["threads"],
+            "num_workers": self.opened["workers"],
+            "io_mode": page.settings.io_mode,
             **bundle_facts(find_bundle(cell, points[0]), bundle),
             **processing.verified,
         }
@@ -211,7 +221,13 @@ def page_inputs(
             if source.startswith("inputs."):
                 inputs[f"{name}.{tensor}"] = arrays[source.removeprefix("inputs.")].astype(graph.input(tensor).dtype)
     if bundle.generates:
-        inputs[PROMPT] = _prompt(bundle, point, arrays)
+        first = bundle.graphs.get("prefill", bundle.graphs["decode"])
+        dtype = next(first.input(tensor).dtype for tensor, source in first.feeds.items() if source == "tokens")
+        if bundle.kind == "decoder":
+            prompt = arrays[bundle.prompt_input or "input_ids"]
+        else:
+            prompt = start_tokens_of(bundle, arrays, point.batch_size)
+        inputs[PROMPT] = prompt.astype(dtype)
     if bundle.kind != "denoiser":
         return inputs, {}
     from benchmarking.graphs.operations import denoising_steps
@@ -223,31 +239,6 @@ def page_inputs(
     for index, step in enumerate(steps):
         inputs[f"timestep.{index}"] = np.full(point.batch_size, step.timestep, dtype=by_source["timestep"])
     return inputs, {"steps": [{"keep": step.keep, "add": step.add} for step in steps]}
-
-
-def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The first tokens of a decoder, in its type."""
-    first = bundle.graphs.get("prefill", bundle.graphs["decode"])
-    dtype = next(first.input(tensor).dtype for tensor, source in first.feeds.items() if source == "tokens")
-    if bundle.kind == "decoder":
-        return arrays[bundle.prompt_input or "input_ids"].astype(dtype)
-    return start_tokens_of(bundle, arrays, point.batch_size).astype(dtype)
-
-
-def _describe(page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
-    """What actually runs: browser, library and threads."""
-    return {
-        "browser": page.browser.version,
-        "user_agent": page.started["userAgent"],
-        "onnxruntime_web": page.started["ortVersion"],
-        "onnxruntime_web_script": page.settings.script,
-        "providers": [page.settings.provider["name"]],
-        "cross_origin_isolated": page.started["crossOriginIsolated"],
-        "clock_step_ms": page.started["clockStepMs"],
-        "num_threads": opened["threads"],
-        "num_workers": opened["workers"],
-        "io_mode": page.settings.io_mode,
-    }
 
 
 PROFILE_PREFIX = "profile of "
@@ -273,18 +264,18 @@ def page_placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]
     compute shapes. Integer matrix products are not included in that count."""
     distinct = {kernel.name: kernel for kernel in kernels}.values()
     on_cpu = [kernel for kernel in distinct if kernel.provider == CPU != requested and not kernel.is_about_shapes]
-    unasked = [kernel for kernel in on_cpu if not _is_integer_only(kernel)]
+    products = (*PRODUCTS, *QUANTIZED_PRODUCTS)
+    unasked = [
+        kernel
+        for kernel in on_cpu
+        if kernel.operator in products or not all(kind in INTEGER_TYPES for kind, _ in kernel.outputs)
+    ]
     return {
         **placement(kernels, requested),
         "nodes_on_cpu_unasked": len(unasked),
         "nodes_of_whole_numbers_on_cpu": len(on_cpu) - len(unasked),
         "operators_on_cpu_unasked": dict(sorted(Counter(kernel.operator for kernel in unasked).items())),
     }
-
-
-def _is_integer_only(kernel: Kernel) -> bool:
-    is_product = kernel.operator in PRODUCTS or kernel.operator in QUANTIZED_PRODUCTS
-    return not is_product and all(kind in INTEGER_TYPES for kind, _ in kernel.outputs)
 
 
 def read_kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
@@ -297,14 +288,12 @@ def read_kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
             events[graph] = []
         elif graph is not None and line.startswith(EVENT_PREFIX):
             events[graph].append(line.rstrip().rstrip(","))
-    all_kernels = [kernel for graph, lines in events.items() for kernel in _read_profile(graph, lines)]
-    if not all_kernels:
-        raise FormatError("the page's console has no profile of ONNX Runtime Web")
-    return tuple(all_kernels)
-
-
-def _read_profile(graph: str, events: list[str]) -> tuple[Kernel, ...]:
+    kernels: list[Kernel] = []
     with temporary_folder("benchhouse-profile") as folder:
-        path = folder / f"{graph}.json"
-        path.write_text(f"[{','.join(events)}]", encoding="utf-8")
-        return read_profile(path, graph)
+        for graph, lines in events.items():
+            path = folder / f"{graph}.json"
+            path.write_text(f"[{','.join(lines)}]", encoding="utf-8")
+            kernels += read_profile(path, graph)
+    if not kernels:
+        raise FormatError("the page's console has no profile of ONNX Runtime Web")
+    return tuple(kernels)
