@@ -22,7 +22,6 @@ from benchmarking.core.live_status import (
     CellProgress,
     CurrentPoint,
     LiveSnapshot,
-    LiveStatus,
     PointResult,
     WatchedCommand,
     snapshot,
@@ -64,21 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    try:
-        if arguments.once or arguments.json:
-            return _show_once(as_json=arguments.json)
-        if can_rewrite(sys.stdout):
-            _redraw(arguments.interval)
-        else:
-            _print_changes(arguments.interval)
-    except KeyboardInterrupt as stop:
-        if isinstance(stop, Interrupted):
-            raise
-    return EXIT_OK
-
-
-def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
         description=__doc__,
@@ -93,16 +77,20 @@ def _parser() -> Parser:
     )
     parser.add_argument("--once", action="store_true", help="print the state once")
     parser.add_argument("--json", action="store_true", help="print the state once as JSON")
-    return parser
-
-
-def _show_once(*, as_json: bool) -> int:
-    found = snapshot()
-    if as_json:
-        print(json.dumps(to_json(found), indent=1))
-    else:
-        print(display_text(found, _plain_page()))
-    return EXIT_OK if found.running else EXIT_NOT_ENOUGH_DATA
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.once or arguments.json:
+            live = snapshot()
+            print(json.dumps(to_json(live), indent=1) if arguments.json else display_text(live, _plain_page()))
+            return EXIT_OK if live.running else EXIT_NOT_ENOUGH_DATA
+        if can_rewrite(sys.stdout):
+            _redraw(arguments.interval)
+        else:
+            _print_changes(arguments.interval)
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Interrupted):
+            raise
+    return EXIT_OK
 
 
 def _redraw(interval_s: float) -> None:
@@ -127,35 +115,49 @@ def _print_changes(interval_s: float) -> None:
     printed: dict[str, str] = {}
     has_noted = False
     while True:
-        found = snapshot()
-        for one in (*found.ended, *found.running):
-            line = f"{time_text(one.status.updated_s)}  {visible(one.status.words)}  {_progress_words(one)}"
-            is_old = one.state != "running" and one.status.key not in printed
-            if not is_old and printed.get(one.status.key) != line:
+        live = snapshot()
+        for watched in (*live.ended, *live.running):
+            status = watched.status
+            line = f"{time_text(status.updated_s)}  {visible(status.words)}  {_progress_words(watched)}"
+            is_old = watched.state != "running" and status.key not in printed
+            if not is_old and printed.get(status.key) != line:
                 print(line, flush=True)
-                printed[one.status.key] = line
-        if not found.running and not has_noted:
+                printed[status.key] = line
+        if not live.running and not has_noted:
             note(f"{NAME}: {HOW_TO_START.splitlines()[0]}")
-        has_noted = not found.running
+        has_noted = not live.running
         time.sleep(interval_s)
 
 
-def display_text(found: LiveSnapshot, page: Page) -> str:
+def display_text(live: LiveSnapshot, page: Page) -> str:
     """The whole display as text for this page. Text from files is escaped."""
-    parts = [_sweep(one, page, found.at_s) for one in found.running] or [HOW_TO_START]
-    if found.ended:
-        ended = [wrapped(_ended_words(one, found.at_s), page.text_width) for one in found.ended]
-        parts.append("\n".join(["ended:", *ended]))
-    parts += [wrapped(f"not shown: {line}", page.text_width) for line in found.ignored]
+    parts = [_sweep(watched, page, live.at_s) for watched in live.running] or [HOW_TO_START]
+    ended = ["ended:"] if live.ended else []
+    for watched in live.ended:
+        status = watched.status
+        ago = duration(max(0.0, live.at_s - status.updated_s))
+        words = f"{status.words}: {_progress_words(watched)}, {ago} ago"
+        if watched.state == "crashed":
+            words += f": its process (PID {status.owner.pid}) has died"
+            words += f"; {status.resume_command}" if status.resume_command else ""
+        elif watched.state == "failed":
+            words += f": {status.activity}"
+        ended.append(wrapped(words, page.text_width))
+    parts += ["\n".join(ended)] if ended else []
+    parts += [wrapped(f"not shown: {line}", page.text_width) for line in live.ignored]
     return "\n\n".join(parts)
 
 
-def _sweep(one: WatchedCommand, page: Page, now_s: float) -> str:
-    status = one.status
+def _sweep(watched: WatchedCommand, page: Page, now_s: float) -> str:
+    status = watched.status
+    full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
+    filled = round((status.done / status.total if status.total else 0.0) * BAR_WIDTH)
+    running, silent = (duration(max(0.0, now_s - since_s)) for since_s in (status.started_s, status.updated_s))
+    activity = f"PID {status.owner.pid}: {status.activity}, running for {running}, last update {silent} ago"
     lines = [
         wrapped(status.words, page.text_width),
-        _bar(one, page),
-        wrapped(f"{_activity(status)}, {_elapsed(status, now_s)}", page.text_width),
+        f"{full * filled}{rest * (BAR_WIDTH - filled)}  {_progress_words(watched)}",
+        wrapped(activity, page.text_width),
     ]
     if status.current is not None:
         lines.append(wrapped(point_words(status.current), page.text_width))
@@ -167,33 +169,16 @@ def _sweep(one: WatchedCommand, page: Page, now_s: float) -> str:
     return "\n\n".join(["\n".join(lines), *filter(None, tables)])
 
 
-def _bar(one: WatchedCommand, page: Page) -> str:
-    """A progress bar, then the progress in words."""
-    share = one.status.done / one.status.total if one.status.total else 0.0
-    full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
-    filled = round(share * BAR_WIDTH)
-    return f"{full * filled}{rest * (BAR_WIDTH - filled)}  {_progress_words(one)}"
-
-
-def _progress_words(one: WatchedCommand) -> str:
+def _progress_words(watched: WatchedCommand) -> str:
     """ "3/8 points, 1 failed, about 2 min left" """
-    status = one.status
+    status = watched.status
     words = [f"{status.done}/{status.total} points"]
     words += [f"{status.failed} failed"] if status.failed else []
-    if one.state != "running":
-        words.append(one.state)
+    if watched.state != "running":
+        words.append(watched.state)
     elif status.left_s:
         words.append(f"about {duration(status.left_s)} left")
     return ", ".join(words)
-
-
-def _activity(status: LiveStatus) -> str:
-    return f"PID {status.owner.pid}: {status.activity}"
-
-
-def _elapsed(status: LiveStatus, now_s: float) -> str:
-    news_s = max(0.0, now_s - status.updated_s)
-    return f"running for {duration(max(0.0, now_s - status.started_s))}, last update {duration(news_s)} ago"
 
 
 def point_words(current: CurrentPoint) -> str:
@@ -209,18 +194,6 @@ def point_words(current: CurrentPoint) -> str:
     return "  ".join(words)
 
 
-def _ended_words(one: WatchedCommand, now_s: float) -> str:
-    status = one.status
-    ago = duration(max(0.0, now_s - status.updated_s))
-    words = f"{status.words}: {_progress_words(one)}, {ago} ago"
-    if one.state == "crashed":
-        words += f": its process (PID {status.owner.pid}) has died"
-        words += f"; {status.resume_command}" if status.resume_command else ""
-    elif one.state == "failed":
-        words += f": {status.activity}"
-    return words
-
-
 CELLS = (
     Column[CellProgress](heading="run", text=lambda cell: cell.name, is_key=True),
     Column[CellProgress](heading="points", text=lambda cell: f"{cell.done}/{cell.total}", is_number=True),
@@ -230,14 +203,14 @@ CELLS = (
 
 def _results(now_s: float) -> tuple[Column[PointResult], ...]:
     return (
-        Column(heading="run", text=lambda one: one.cell, is_key=True, spare=2),
-        Column(heading="point", text=lambda one: one.point, is_key=True),
-        Column(heading="launch", text=lambda one: str(one.launch), is_number=True, spare=3),
-        Column(heading="median ms", text=lambda one: _number(one.median_ms), is_number=True),
-        Column(heading="calls", text=lambda one: str(one.calls or "") or None, is_number=True, spare=4),
-        Column(heading="utilization %", text=lambda one: _number(one.use.get(USE)), is_number=True, spare=1),
+        Column(heading="run", text=lambda point: point.cell, is_key=True, spare=2),
+        Column(heading="point", text=lambda point: point.point, is_key=True),
+        Column(heading="launch", text=lambda point: str(point.launch), is_number=True, spare=3),
+        Column(heading="median ms", text=lambda point: _number(point.median_ms), is_number=True),
+        Column(heading="calls", text=lambda point: str(point.calls or "") or None, is_number=True, spare=4),
+        Column(heading="utilization %", text=lambda point: _number(point.use.get(USE)), is_number=True, spare=1),
         Column(heading="state", text=_state, is_state=True),
-        Column(heading="ago", text=lambda one: duration(max(0.0, now_s - one.at_s))),
+        Column(heading="ago", text=lambda point: duration(max(0.0, now_s - point.at_s))),
     )
 
 
@@ -245,10 +218,10 @@ def _number(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
-def _state(one: PointResult) -> str:
-    if one.status != "ok":
-        return f"{one.status.replace('_', ' ')}: {one.error or 'no reason'}"
-    return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
+def _state(point: PointResult) -> str:
+    if point.status != "ok":
+        return f"{point.status.replace('_', ' ')}: {point.error or 'no reason'}"
+    return ", ".join(kind.replace("_", " ") for kind in point.doubts) or "ok"
 
 
 def _table(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page) -> str:

@@ -365,7 +365,7 @@ def clear(connection: DuckDB, lake: Lake) -> None:
 def compact(connection: DuckDB, lake: Lake) -> tuple[int, int]:
     """Write rows in the catalog into files, join small files, and delete files that are no longer needed.
 
-    Returns the bytes of the data files before and after. Snapshots newer than KEPT stay readable.
+    Returns the bytes of the data files before and after. Snapshots newer than `SNAPSHOT_AGE` stay readable.
     """
     with lake.turn(connection):
         before = _data_bytes(connection)

@@ -24,10 +24,7 @@ from benchmarking.core.large_samples import LargeSamples
 from benchmarking.core.records import (
     INT32_MOST,
     Json,
-    LaunchLoad,
-    Origin,
     Point,
-    Preparation,
     Requests,
     Result,
     Run,
@@ -95,11 +92,14 @@ def run_rows(
         "benchmark_runs": [runs],
         "series": list(series.values()),
         "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
-        # Neighbouring samples of similar magnitude compress better.
+        # Neighbouring samples of similar magnitude compress better; this is an order, so a missing median may be 0.
         "raw_benchmark_data": sorted(
-            (row for result in run.results for row in _raw_rows(result, ingested_at)), key=_magnitude
+            (_raw_row(result, samples, ingested_at) for result in run.results for samples in result.samples),
+            key=lambda row: (row["metric"], row.get("median") or 0.0),
         ),
-        "requests": [row for result in run.results for one in result.requests for row in _request_rows(result, one)],
+        "requests": [
+            row for result in run.results for requests in result.requests for row in _request_rows(result, requests)
+        ],
     }
 
 
@@ -140,74 +140,59 @@ def hardware_row(run: Run) -> Row:
 
 
 def _run_row(run: Run) -> Row:
-    return {
+    cell, workload, device, provenance = run.cell, run.cell.workload, run.cell.device, run.provenance
+    where, commit_time = f"run {run.run_id}", run.provenance.git_commit_time
+    # Properties that the launches read back from the loaded model.
+    verified = run.loads[0].verified if run.loads else {}
+    dtypes = verified.get("weight_dtypes", verified.get("parameters_by_dtype"))
+    names = verified.get("parameter_dtypes")
+    if dtypes is None and isinstance(names, list):
+        dtypes = {str(name): None for name in names}
+    row: Row = {
         **record_columns(run, RUN_COLUMNS),
         "hardware_id": run.hardware.hardware_id,
-        "started_at": utc(run.started_at, f"run {run.run_id}: started_at"),
-        "finished_at": utc(run.finished_at, f"run {run.run_id}: finished_at"),
+        "started_at": utc(run.started_at, f"{where}: started_at"),
+        "finished_at": utc(run.finished_at, f"{where}: finished_at"),
         "settings": json_text(run.settings),
         "environment": json_text(run.environment),
         "loads": json_text(run.loads),
         "load_time_s": run.load_time_s,
-        **_workload_columns(run),
-        **_cell_columns(run),
-        **_load_columns(run.loads),
-        **_verified_columns(run),
-        **_preparation_columns(run.preparation),
-        **_provenance_columns(run),
-        **_origin_columns(run.origin),
-    }
-
-
-def _workload_columns(run: Run) -> Row:
-    workload = run.cell.workload
-    return {**record_columns(workload, WORKLOAD_COLUMNS), "config": json_text(workload.config)}
-
-
-def _cell_columns(run: Run) -> Row:
-    cell, device = run.cell, run.cell.device
-    return {
+        **record_columns(workload, WORKLOAD_COLUMNS),
+        "config": json_text(workload.config),
         **record_columns(cell, CELL_COLUMNS),
         "device": device.selector,
         "driver": device.driver,
         "device_details": json_text(device),
         "host_details": json_text(run.hardware.host),
         "runtime_mode": json_text(cell.runtime_mode),
+        "is_simulated": run.is_simulated,
+        "weight_dtypes": None if dtypes is None else json_text(dtypes),
+        **record_columns(provenance, PROVENANCE_COLUMNS),
+        "git_commit_time": utc(commit_time, f"{where}: git_commit_time") if commit_time else None,
+        "versions": list(provenance.versions.items()),
+        "tags": list(provenance.tags.items()),
+        "command": shlex.join(provenance.command),
     }
-
-
-def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
-    """Medians over the launches, in seconds; NULL for a stage without values."""
-    columns: Row = {}
-    for stage in LOAD_STAGES:
-        seconds = [load.stages_s[stage] for load in loads if stage in load.stages_s]
-        columns[f"load_{stage}_s"] = median(seconds) if seconds else None
-    return columns
-
-
-def _verified_columns(run: Run) -> Row:
-    """Properties that the launches read back from the loaded model."""
-    verified = run.loads[0].verified if run.loads else {}
-    dtypes = verified.get("weight_dtypes", verified.get("parameters_by_dtype"))
-    names = verified.get("parameter_dtypes")
-    if dtypes is None and isinstance(names, list):
-        dtypes = {str(name): None for name in names}
-    return {"is_simulated": run.is_simulated, "weight_dtypes": None if dtypes is None else json_text(dtypes)}
-
-
-def _preparation_columns(preparation: Preparation | None) -> Row:
-    """The build as JSON, and in columns if the runtime provides values of their types."""
-    if preparation is None:
-        return {}
-    build = preparation.build
-    return {
-        "preparation": json_text(preparation),
-        "exporter": _typed(build.get("exporter"), str),
-        "build_kind": _typed(build.get("kind"), str),
-        "build_digest": _typed(build.get("digest"), str),
-        "build_s": _typed(build.get("build_s"), float),
-        "build_is_new": _typed(build.get("is_new"), bool),
-    }
+    for stage in LOAD_STAGES:  # medians over the launches, in seconds; NULL for a stage without values
+        seconds = [load.stages_s[stage] for load in run.loads if stage in load.stages_s]
+        row[f"load_{stage}_s"] = median(seconds) if seconds else None
+    if run.preparation is not None:  # the build as JSON, and in columns if the runtime has values of their types
+        build = run.preparation.build
+        row |= {
+            "preparation": json_text(run.preparation),
+            "exporter": _typed(build.get("exporter"), str),
+            "build_kind": _typed(build.get("kind"), str),
+            "build_digest": _typed(build.get("digest"), str),
+            "build_s": _typed(build.get("build_s"), float),
+            "build_is_new": _typed(build.get("is_new"), bool),
+        }
+    if (origin := run.origin) is not None:
+        row |= {
+            "origin_format": origin.format,
+            "origin_definition": origin.definition,
+            "origin": json_text(origin),
+        }
+    return row
 
 
 def _typed(value: Any, kind: type) -> Any:
@@ -215,40 +200,6 @@ def _typed(value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value if isinstance(value, kind) else None
-
-
-def _provenance_columns(run: Run) -> Row:
-    origin = run.provenance
-    commit_time = origin.git_commit_time
-    return {
-        **record_columns(origin, PROVENANCE_COLUMNS),
-        "git_commit_time": utc(commit_time, f"run {run.run_id}: git_commit_time") if commit_time else None,
-        "versions": list(origin.versions.items()),
-        "tags": list(origin.tags.items()),
-        "command": shlex.join(origin.command),
-    }
-
-
-def _origin_columns(origin: Origin | None) -> Row:
-    if origin is None:
-        return {}
-    return {"origin_format": origin.format, "origin_definition": origin.definition, "origin": json_text(origin)}
-
-
-def _point_columns(point: Point) -> Row:
-    return {
-        **{name: getattr(point, name) for name in POINT_FIELDS},
-        "axes": json_text(point.axes),
-        **{name: _axis(point, name) for name in FURTHER},
-    }
-
-
-def _axis(point: Point, name: str) -> float | None:
-    """The point's value on the axis; None without one. Raises FormatError for half a pixel, step or document."""
-    value = point.axes.get(name)
-    if value is not None and FURTHER[name].kind is int and not (abs(value) <= INT32_MOST and float(value).is_integer()):
-        raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number up to {INT32_MOST}")
-    return value
 
 
 def series_row(run: Run, point: Point) -> Row:
@@ -266,15 +217,22 @@ def series_row(run: Run, point: Point) -> Row:
 
 
 def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Row:
-    metrics = {name: _checked(value, result, name) for name, value in result.metrics.items()}
+    point, metrics = result.point, {name: _checked(value, result, name) for name, value in result.metrics.items()}
     if "doubts" in result.extra:
         raise FormatError(f'result {result.result_id}: extra has the reserved key "doubts"')
+    axes = {name: point.axes.get(name) for name in FURTHER}
+    for name, value in axes.items():  # there is no half pixel, step or document
+        is_whole = value is None or (abs(value) <= INT32_MOST and float(value).is_integer())
+        if FURTHER[name].kind is int and not is_whole:
+            raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number up to {INT32_MOST}")
     return {
         **record_columns(result, RESULT_COLUMNS),
         "run_id": run.run_id,
-        "series_id": series_id(series_keys(run, result.point)),
-        **_point_columns(result.point),
-        "doubts": [one.kind for one in result.doubts],
+        "series_id": series_id(series_keys(run, point)),
+        **{name: getattr(point, name) for name in POINT_FIELDS},
+        "axes": json_text(point.axes),
+        **axes,
+        "doubts": [doubt.kind for doubt in result.doubts],
         "pooled_quantiles": list(result.pooled_quantiles),
         **{name: value for name, value in metrics.items() if name in metric_columns},
         "other_metrics": [(name, value) for name, value in metrics.items() if name not in metric_columns],
@@ -283,16 +241,30 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
     }
 
 
-def _raw_rows(result: Result, now: datetime) -> list[Row]:
-    return [
-        {
-            "result_id": result.result_id,
-            **record_columns(samples, SAMPLES_COLUMNS),
-            "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
-            **_sample_columns(result, samples, now),
-        }
-        for samples in result.samples
-    ]
+def _raw_row(result: Result, samples: Samples, now: datetime) -> Row:
+    """The samples of a launch with their statistics, which are kept when the samples are compacted; quantiles instead
+    of samples for a run with too many. Blocks of calls have no tail percentiles, since the mean of a block hides its
+    slowest call."""
+    row: Row = {
+        "result_id": result.result_id,
+        **record_columns(samples, SAMPLES_COLUMNS),
+        "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
+        "samples": [],
+        "sample_count": len(samples.values),
+    }
+    values: Any = samples.values
+    is_large = isinstance(values, LargeSamples)
+    for value in (values.least,) if is_large else values:
+        _checked(value, result, samples.metric)
+    if not values:
+        return row
+    if not is_large:
+        row |= {"samples": list(values), "mean": fmean(values), "median": median(values)}
+        return row | {"p99": tail_quantile(values, 0.99) if samples.inner_loops == 1 else None}
+    row |= {"mean": values.mean, "median": values.median, "p99": values.p99 if samples.inner_loops == 1 else None}
+    if values.quantiles is None:
+        return row | {"samples": values.numbers}
+    return row | {"sketch": list(values.quantiles), "compacted_at": now}
 
 
 def _request_rows(result: Result, requests: Requests) -> list[Row]:
@@ -311,40 +283,6 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
         {**shared, "ordinal": i, **dict(zip(REQUEST_COLUMNS, values, strict=True))}
         for i, values in enumerate(zip(*columns, strict=True))
     ]
-
-
-def _sample_columns(result: Result, samples: Samples, now: datetime) -> Row:
-    """The samples with their statistics; quantiles instead of samples for a run with too many."""
-    values: Any = samples.values
-    if not isinstance(values, LargeSamples):
-        values_checked = [_checked(value, result, samples.metric) for value in values]
-        return {"samples": values_checked, **_launch_columns(samples)}
-    _checked(values.least, result, samples.metric)
-    if not values:
-        return {"samples": [], "sample_count": 0}
-    p99 = values.p99 if samples.inner_loops == 1 else None
-    row: Row = {"sample_count": len(values), "mean": values.mean, "median": values.median, "p99": p99}
-    if values.quantiles is None:
-        return row | {"samples": values.numbers}
-    return row | {"samples": [], "sketch": list(values.quantiles), "compacted_at": now}
-
-
-def _magnitude(row: Row) -> tuple[str, float]:
-    return row["metric"], row.get("median") or 0.0
-
-
-def _launch_columns(samples: Samples) -> Row:
-    """Statistics of a launch, which are kept when its samples are compacted. Blocks of calls have no tail percentiles,
-    since the mean of a block hides its slowest call."""
-    values = samples.values
-    if not values:
-        return {"sample_count": 0}
-    return {
-        "sample_count": len(values),
-        "mean": fmean(values),
-        "median": median(values),
-        "p99": tail_quantile(values, 0.99) if samples.inner_loops == 1 else None,
-    }
 
 
 def _checked(value: float, result: Result, metric: str) -> float:
@@ -373,18 +311,14 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
         if not any(type(row.get("samples")) not in (list, type(None)) for row in rows):
             return pa.Table.from_pylist(list(rows), schema=schema)
         table = pa.Table.from_pylist([{**row, "samples": None} for row in rows], schema=schema)
-        lists = pa.chunked_array([_samples_array(row["samples"]) for row in rows], types["DOUBLE[]"])
-        return table.set_column(schema.get_field_index("samples"), "samples", lists)
+        lists = []
+        for row in rows:
+            values = pa.array(row["samples"], pa.float64())  # a numpy array is not copied
+            lists.append(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values))
+        column = pa.chunked_array(lists, types["DOUBLE[]"])
+        return table.set_column(schema.get_field_index("samples"), "samples", column)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
         raise FormatError(f"a value cannot be stored: {error}") from error
-
-
-def _samples_array(samples: Any) -> Any:
-    """A list with one row's samples; a numpy array is not copied."""
-    import pyarrow as pa
-
-    values = pa.array(samples, pa.float64())
-    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
 
 
 def _arrow_types() -> dict[str, Any]:

@@ -110,18 +110,20 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
     sql = MEASURED_RUNS.format(columns=", ".join(MEASURED_COLUMNS), condition=condition)
     rows = warehouse.query(sql, values).dicts()
     results = _grouped(warehouse, POINTS, [row["run_id"] for row in rows], "run_id")
-    return tuple(_measured_run(row, results.get(row["run_id"], [])) for row in rows)
-
-
-def _measured_run(row: Row, results: Sequence[Row]) -> MeasuredRun:
-    return MeasuredRun(
-        **{name: row[name] for name in MEASURED_COLUMNS},
-        runtime_mode=json.loads(row["runtime_mode"]),
-        settings=json.loads(row["settings"]),
-        hashed_keys=json.loads(row["hashed_keys"]),
-        points=tuple(Point.from_columns(result) for result in results),
-        has_skipped_points=any(result["status"] == "skipped" for result in results),
-    )
+    runs = []
+    for row in rows:
+        of_run = results.get(row["run_id"], [])
+        runs.append(
+            MeasuredRun(
+                **{name: row[name] for name in MEASURED_COLUMNS},
+                runtime_mode=json.loads(row["runtime_mode"]),
+                settings=json.loads(row["settings"]),
+                hashed_keys=json.loads(row["hashed_keys"]),
+                points=tuple(Point.from_columns(result) for result in of_run),
+                has_skipped_points=any(result["status"] == "skipped" for result in of_run),
+            )
+        )
+    return tuple(runs)
 
 
 def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
@@ -129,11 +131,13 @@ def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]
     results = _grouped(warehouse, RESULTS, run_ids, "run_id")
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
         of_run = results.get(row["run_id"], [])
-        compacted = sum(_is_compacted(one) for result in of_run for one in raw.get(result["result_id"], []))
-        ids = [result["result_id"] for result in of_run]
-        parts = zip(of_run, (raw.get(one, []) for one in ids), (requests.get(one, []) for one in ids), strict=True)
-        records = tuple(_result(*part, metrics) for part in parts)
-        yield StoredRun(run=_run(row, records), compacted=compacted)
+        compacted, records = 0, []
+        for result in of_run:
+            result_id = result["result_id"]
+            samples = raw.get(result_id, [])
+            compacted += sum(map(_is_compacted, samples))
+            records.append(_result(result, samples, requests.get(result_id, []), metrics))
+        yield StoredRun(run=_run(row, tuple(records)), compacted=compacted)
 
 
 def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> dict[str, list[dict[str, Any]]]:
@@ -144,63 +148,63 @@ def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> di
 
 
 def _run(row: Row, results: tuple[Result, ...]) -> Run:
+    loads = []
+    for stored in json.loads(row["loads"]):
+        load: LaunchLoad = from_json(LaunchLoad, stored, "loads")
+        in_order = {stage: load.stages_s[stage] for stage in STAGES if stage in load.stages_s}
+        loads.append(replace(load, stages_s={**in_order, **load.stages_s}))
     return Run(
         **_fields(row, RUN_COLUMNS),
         started_at=_time(row["started_at"]),
         finished_at=_time(row["finished_at"]),
-        cell=_cell(row),
-        hardware=_hardware(row),
-        provenance=_provenance(row),
+        cell=Cell(
+            **_fields(row, CELL_COLUMNS),
+            workload=Workload(**_fields(row, WORKLOAD_COLUMNS), config=json.loads(row["config"])),
+            device=_record(Device, row, "device_details"),
+            runtime_mode=json.loads(row["runtime_mode"]),
+        ),
+        hardware=Hardware(
+            **_fields(row, HARDWARE_COLUMNS),
+            hashed_keys=json.loads(row["hashed_keys"]),
+            device=_record(Device, row, "details"),
+            host=_record(Readings, row, "host_details"),
+        ),
+        provenance=Provenance(
+            **_fields(row, PROVENANCE_COLUMNS),
+            command=tuple(shlex.split(row["command"])),
+            git_commit_time=None if row["git_commit_time"] is None else _time(row["git_commit_time"]),
+            versions=row["versions"],
+            tags=row["tags"],
+        ),
         settings=json.loads(row["settings"]),
         environment=_record(Readings, row, "environment"),
         preparation=None if row["preparation"] is None else _record(Preparation, row, "preparation"),
-        loads=tuple(_load(load) for load in json.loads(row["loads"])),
+        loads=tuple(loads),
         results=results,
         origin=None if row["origin"] is None else _record(Origin, row, "origin"),
     )
-
-
-def _load(stored: Any) -> LaunchLoad:
-    load: LaunchLoad = from_json(LaunchLoad, stored, "loads")
-    in_order = {stage: load.stages_s[stage] for stage in STAGES if stage in load.stages_s}
-    return replace(load, stages_s={**in_order, **load.stages_s})
 
 
 def _fields(row: Row, columns: Columns) -> dict[str, Any]:
     return {field: row[column] for column, field in columns.items()}
 
 
-def _cell(row: Row) -> Cell:
-    return Cell(
-        **_fields(row, CELL_COLUMNS),
-        workload=Workload(**_fields(row, WORKLOAD_COLUMNS), config=json.loads(row["config"])),
-        device=_record(Device, row, "device_details"),
-        runtime_mode=json.loads(row["runtime_mode"]),
-    )
-
-
-def _hardware(row: Row) -> Hardware:
-    return Hardware(
-        **_fields(row, HARDWARE_COLUMNS),
-        hashed_keys=json.loads(row["hashed_keys"]),
-        device=_record(Device, row, "details"),
-        host=_record(Readings, row, "host_details"),
-    )
-
-
-def _provenance(row: Row) -> Provenance:
-    return Provenance(
-        **_fields(row, PROVENANCE_COLUMNS),
-        command=tuple(shlex.split(row["command"])),
-        git_commit_time=None if row["git_commit_time"] is None else _time(row["git_commit_time"]),
-        versions=row["versions"],
-        tags=row["tags"],
-    )
-
-
 def _result(row: Row, raw: Sequence[Row], requests: Sequence[Row], metrics: Sequence[str]) -> Result:
     extra = json.loads(row["extra"])
     doubts = extra.pop("doubts")
+    records = []
+    for (launch, phase), group in groupby(requests, lambda request: (request["launch"], request["phase"])):
+        rows = list(group)
+        columns = {name: tuple(request[name] for request in rows) for name in REQUEST_COLUMNS if name != "token_ms"}
+        records.append(
+            Requests(
+                launch=launch,
+                phase=phase,
+                started_at=_time(rows[0]["started_at"]),
+                token_ms=tuple(tuple(request["token_ms"]) for request in rows),
+                **columns,
+            )
+        )
     return Result(
         **_fields(row, RESULT_COLUMNS),
         point=Point.from_columns(row),
@@ -208,26 +212,17 @@ def _result(row: Row, raw: Sequence[Row], requests: Sequence[Row], metrics: Sequ
         pooled_quantiles=tuple(row["pooled_quantiles"]),
         metrics={**{name: row[name] for name in metrics if row[name] is not None}, **row["other_metrics"]},
         missing=row["missing"],
-        samples=tuple(_samples(one) for one in raw if not _is_compacted(one)),
-        requests=tuple(
-            _requests(list(rows)) for _, rows in groupby(requests, lambda one: (one["launch"], one["phase"]))
+        samples=tuple(
+            Samples(
+                **_fields(stored, SAMPLES_COLUMNS),
+                started_at=_time(stored["started_at"]),
+                values=tuple(stored["samples"]),
+            )
+            for stored in raw
+            if not _is_compacted(stored)
         ),
+        requests=tuple(records),
         extra=extra,
-    )
-
-
-def _samples(row: Row) -> Samples:
-    return Samples(**_fields(row, SAMPLES_COLUMNS), started_at=_time(row["started_at"]), values=tuple(row["samples"]))
-
-
-def _requests(rows: Sequence[Row]) -> Requests:
-    columns = {name: tuple(row[name] for row in rows) for name in REQUEST_COLUMNS if name != "token_ms"}
-    return Requests(
-        launch=rows[0]["launch"],
-        phase=rows[0]["phase"],
-        started_at=_time(rows[0]["started_at"]),
-        token_ms=tuple(tuple(row["token_ms"]) for row in rows),
-        **columns,
     )
 
 

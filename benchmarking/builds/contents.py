@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,10 +89,10 @@ def read_contents(root: Path) -> Contents:
     except OSError as error:
         raise StorageError(f"cannot read the build cache {root}: {error.strerror}") from error
     return Contents(
-        builds=tuple(one for one in entries if isinstance(one, CachedBuild)),
-        broken=tuple(one for one in entries if isinstance(one, BrokenBuild)),
-        leftovers=tuple(one for one in entries if isinstance(one, Leftover)),
-        links=tuple(one for one in entries if isinstance(one, Path)),
+        builds=tuple(entry for entry in entries if isinstance(entry, CachedBuild)),
+        broken=tuple(entry for entry in entries if isinstance(entry, BrokenBuild)),
+        leftovers=tuple(entry for entry in entries if isinstance(entry, Leftover)),
+        links=tuple(entry for entry in entries if isinstance(entry, Path)),
     )
 
 
@@ -122,29 +122,20 @@ def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
         digest = entry.name[1 : 1 + DIGEST_LENGTH]
         size_bytes = folder_bytes(entry) if entry.is_dir() else _size(entry)
         return Leftover(path=entry, lock=lock_of(entry.with_name(digest)), size_bytes=size_bytes)
-    return _build(entry)
-
-
-def _build(folder: Path) -> CachedBuild | BrokenBuild:
-    record = folder / RECORD
+    record = entry / RECORD
     try:
         build = read_record(record)
-        if (build.kind, build.digest) != (folder.parent.name, folder.name):
+        if (build.kind, build.digest) != (entry.parent.name, entry.name):
             raise ValueError(f"its record belongs to {build.kind}/{build.digest}")
         last_used_s = record.stat().st_mtime
     except (OSError, ValueError, StorageError) as error:
-        if not os.path.lexists(record):
-            return _broken(folder, f"no {RECORD}")
-        return _broken(folder, " ".join(str(error).split()))
-    return CachedBuild(build=build, folder=folder, last_used_s=last_used_s, size_bytes=folder_bytes(folder))
+        return _broken(entry, " ".join(str(error).split()) if os.path.lexists(record) else f"no {RECORD}")
+    return CachedBuild(build=build, folder=entry, last_used_s=last_used_s, size_bytes=folder_bytes(entry))
 
 
 def _broken(folder: Path, why: str) -> BrokenBuild:
-    return BrokenBuild(folder=folder, why=why, last_used_s=folder.lstat().st_mtime, size_bytes=_bytes_at(folder))
-
-
-def _bytes_at(path: Path) -> int:
-    return folder_bytes(path) if path.is_dir() else _size(path)
+    size_bytes = folder_bytes(folder) if folder.is_dir() else _size(folder)
+    return BrokenBuild(folder=folder, why=why, last_used_s=folder.lstat().st_mtime, size_bytes=size_bytes)
 
 
 def _size(path: Path) -> int:
@@ -179,7 +170,7 @@ class BuildSelection:
     def is_empty(self) -> bool:
         """Whether no condition is given."""
         narrowed = (self.kind, self.model, self.older_than_days)
-        return not self.digests and not self.everything and all(one is None for one in narrowed)
+        return not self.digests and not self.everything and all(condition is None for condition in narrowed)
 
 
 def select_builds(
@@ -193,45 +184,33 @@ def select_builds(
     if selection.is_empty:
         raise UsageError("no builds selected: give digests, --kind, --model, --older-than DAYS, or --all --yes")
     candidates: tuple[Candidate, ...] = (*contents.builds, *contents.broken)
-    by_digest = {folder for digest in selection.digests for folder in _with_digest(candidates, digest)}
-    _check_known(candidates, selection)
+    by_digest: set[Path] = set()
+    for digest in selection.digests:
+        folders = [build.folder for build in candidates if build.folder.name.startswith(digest)]
+        if not folders:
+            raise UsageError(f"no build has a digest that begins with {digest!r}: see manage_cache list")
+        if len(folders) > 1:
+            names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in folders[:4])
+            raise UsageError(
+                f"{len(folders)} builds have digests that begin with {digest!r}: {names}: give more digits"
+            )
+        by_digest |= set(folders)
+    kinds = sorted({build.folder.parent.name for build in candidates})
+    models = sorted({build.model_id for build in candidates if build.model_id is not None})
+    for flag, word, known in (("--kind", selection.kind, kinds), ("--model", selection.model, models)):
+        if word is not None and word not in known:  # a typo must not silently delete nothing
+            raise UsageError(f"{flag} {word}: no such build; found {', '.join(known) or 'no builds'}")
     now_s = time.time() if now_s is None else now_s
+    least_age_s = None if selection.older_than_days is None else selection.older_than_days * SECONDS_PER_DAY
     selected = [
-        one
-        for one in candidates
-        if (not selection.digests or one.folder in by_digest) and _matches(one, selection, now_s)
+        build
+        for build in candidates
+        if (not selection.digests or build.folder in by_digest)
+        and selection.kind in (None, build.folder.parent.name)
+        and selection.model in (None, build.model_id)
+        and (least_age_s is None or now_s - build.last_used_s >= least_age_s)
     ]
     if selection.everything and not confirmed:
-        size = size_text(sum(one.size_bytes for one in selected))
+        size = size_text(sum(build.size_bytes for build in selected))
         raise UsageError(f"--all would delete {len(selected)} builds, {size}: add --yes to confirm")
-    return tuple(one.folder for one in selected)
-
-
-def _with_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
-    folders = [one.folder for one in candidates if one.folder.name.startswith(digest)]
-    if not folders:
-        raise UsageError(f"no build has a digest that begins with {digest!r}: see manage_cache list")
-    if len(folders) > 1:
-        names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in folders[:4])
-        raise UsageError(f"{len(folders)} builds have digests that begin with {digest!r}: {names}: give more digits")
-    return folders
-
-
-def _check_known(candidates: Sequence[Candidate], selection: BuildSelection) -> None:
-    """Raise UsageError for a kind or model without builds, so that a typo does not silently delete nothing."""
-    kinds = sorted({one.folder.parent.name for one in candidates})
-    models = sorted({one.model_id for one in candidates if one.model_id is not None})
-    for flag, word, known in (("--kind", selection.kind, kinds), ("--model", selection.model, models)):
-        if word is not None and word not in known:
-            raise UsageError(f"{flag} {word}: no such build; found {', '.join(known) or 'no builds'}")
-
-
-def _matches(build: Candidate, selection: BuildSelection, now_s: float) -> bool:
-    return (
-        (selection.kind is None or build.folder.parent.name == selection.kind)
-        and (selection.model is None or build.model_id == selection.model)
-        and (
-            selection.older_than_days is None
-            or now_s - build.last_used_s >= selection.older_than_days * SECONDS_PER_DAY
-        )
-    )
+    return tuple(build.folder for build in selected)

@@ -138,11 +138,21 @@ def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
         mapping = {name: {device_type: origin.layer} for name, origin in origins.items()}
         with _mark_replaceable(model, origins), use_kernel_mapping(mapping, inherit_mapping=False):
             kernelize_model(model, mode=Mode.INFERENCE, device=device_type)
-            counts = _replaced_counts(model)
+            counts: dict[str, int] = {}
+            for module in model.modules():
+                forward, kind = vars(module).get("forward"), type(module)
+                if forward is not None and getattr(forward, "__func__", forward) is not kind.forward:
+                    name = str(getattr(kind, "kernel_layer_name", kind.__name__))
+                    counts[name] = counts.get(name, 0) + 1
     except LOADING_ERRORS as error:
         raise BenchhouseError(f"cannot use the kernels of {source}: {first_line(error)}") from error
     if not counts:
-        raise UnsupportedError(_none_replaced(model, source, origins))
+        kinds = sorted({type(module).__name__ for module in model.modules() if not list(module.children())})
+        more = f" and {len(kinds) - MAX_NAMED} more" if len(kinds) > MAX_NAMED else ""
+        raise UnsupportedError(
+            f"no layer of {type(model).__name__} was replaced, so it would run as on the default runtime: {source} has "
+            f"{', '.join(sorted(origins)) or 'no layers'}; the model has {', '.join(kinds[:MAX_NAMED])}{more}"
+        )
     replaced: dict[str, Json] = {
         name: {"repo": origins[name].repo, "version": origins[name].version, "count": count}
         for name, count in counts.items()
@@ -152,16 +162,21 @@ def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
 
 def _repository(source: str) -> dict[str, Origin]:
     """Every layer of a named repository."""
+    import json
+
     import kernels
 
     on_hub = ON_HUB.fullmatch(source)
     if on_hub is None:
         folder = Path(source)
         layers = _layers(kernels.get_local_kernel(folder))
-        number = _local_version(folder)
+        # All builds of a repository have the same version.
+        metadata = next(iter(sorted(folder.glob("build/*/metadata.json"))), None)
+        stated = None if metadata is None else json.loads(metadata.read_text(encoding="utf-8")).get("version")
+        version = stated if isinstance(stated, int) else None
         return {
             name: Origin(
-                repo=source, version=number, layer=kernels.LocalLayerRepository(repo_path=folder, layer_name=name)
+                repo=source, version=version, layer=kernels.LocalLayerRepository(repo_path=folder, layer_name=name)
             )
             for name in layers
         }
@@ -182,21 +197,12 @@ def _layers(kernel: Any) -> list[str]:
     return [name for name, value in members if isinstance(value, type) and issubclass(value, nn.Module)]
 
 
-def _local_version(folder: Path) -> int | None:
-    """The version in the metadata of the first build; all builds of a repository have the same version."""
-    import json
-
-    for path in sorted(folder.glob("build/*/metadata.json")):
-        number = json.loads(path.read_text(encoding="utf-8")).get("version")
-        return number if isinstance(number, int) else None
-    return None
-
-
 def _transformers_mapping(device_type: str) -> dict[str, Origin]:
     """The layers that transformers maps on a device, without those that need permission for untrusted code.
 
     Raises UnsupportedError if transformers does not support the installed version of the package.
     """
+    from kernels import Mode
     from transformers.integrations import hub_kernels
 
     if not hub_kernels.is_kernels_available():  # its own check, which may differ from its metadata
@@ -206,19 +212,13 @@ def _transformers_mapping(device_type: str) -> dict[str, Origin]:
         )
     origins: dict[str, Origin] = {}
     for name, by_device in hub_kernels.get_kernel_mapping_transformers().items():
-        for_device = by_device.get(device_type)
-        layer = _for_inference(for_device)
+        layer = by_device.get(device_type)
+        if isinstance(layer, dict):  # one for each mode
+            layer = layer.get(Mode.INFERENCE)
         if layer is not None and not getattr(layer, "_trust_remote_code", False):
             number = getattr(layer, "_version", None) or getattr(layer, "_revision", None)
             origins[name] = Origin(repo=str(getattr(layer, "_repo_id", HUB)), version=number, layer=layer)
     return origins
-
-
-def _for_inference(repository: Any) -> Any:
-    """The repository of a mapping's entry, which may have one per mode."""
-    from kernels import Mode
-
-    return repository.get(Mode.INFERENCE) if isinstance(repository, dict) else repository
 
 
 @contextmanager
@@ -241,27 +241,6 @@ def _mark_replaceable(model: Any, origins: Mapping[str, Origin]) -> Iterator[Non
                     setattr(kind, name, marks[name])
                 elif name in vars(kind):
                     delattr(kind, name)
-
-
-def _replaced_counts(model: Any) -> dict[str, int]:
-    """Number of modules with a replaced forward, by layer name."""
-    counts: dict[str, int] = {}
-    for module in model.modules():
-        forward = vars(module).get("forward")
-        kind = type(module)
-        if forward is not None and getattr(forward, "__func__", forward) is not kind.forward:
-            name = str(getattr(kind, "kernel_layer_name", kind.__name__))
-            counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def _none_replaced(model: Any, source: str, origins: Mapping[str, Origin]) -> str:
-    kinds = sorted({type(module).__name__ for module in model.modules() if not list(module.children())})
-    more = f" and {len(kinds) - MAX_NAMED} more" if len(kinds) > MAX_NAMED else ""
-    return (
-        f"no layer of {type(model).__name__} was replaced, so it would run as on the default runtime: {source} has "
-        f"{', '.join(sorted(origins)) or 'no layers'}; the model has {', '.join(kinds[:MAX_NAMED])}{more}"
-    )
 
 
 PLUGIN = Kernelized()

@@ -85,24 +85,28 @@ def linux_facts(root: Path) -> Readings:
 
 def _processor(cpuinfo: str) -> Readings:
     """Model, vendor, capabilities and logical processors from /proc/cpuinfo, for x86 and Arm."""
-    blocks = [_fields(block) for block in cpuinfo.split("\n\n")]
+    blocks: list[dict[str, str]] = []
+    for block in cpuinfo.split("\n\n"):
+        pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
+        blocks.append({key.strip(): " ".join(value.split()) for key, _, value in pairs})
     processors = [block for block in blocks if "processor" in block]
     first = processors[0] if processors else {}
+    vendor = first.get("vendor_id") or first.get("CPU implementer")
+    flags = first.get("flags") or first.get("Features")
     return gather(
         {
             "cpu_model": lambda: _model(first, blocks),
-            "cpu_vendor": lambda: _vendor(first),
-            "cpu_capabilities": lambda: _capabilities(first),
+            "cpu_vendor": lambda: _value_or_reason(
+                vendor and VENDORS.get(vendor, vendor), "no vendor in /proc/cpuinfo", NOT_SUPPORTED
+            ),
+            "cpu_capabilities": lambda: _value_or_reason(
+                sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED
+            ),
             "cpu_threads": lambda: _value_or_reason(
                 len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED
             ),
         }
     )
-
-
-def _fields(block: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
-    return {key.strip(): " ".join(value.split()) for key, _, value in pairs}
 
 
 def _value_or_reason(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
@@ -120,16 +124,6 @@ def _model(processor: dict[str, str], blocks: list[dict[str, str]]) -> Json:
         return f"{VENDORS.get(implementer, implementer)} {part_name or f'part {part}'}"
     fallback = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
     return _value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
-
-
-def _vendor(processor: dict[str, str]) -> Json:
-    code = processor.get("vendor_id") or processor.get("CPU implementer")
-    return _value_or_reason(code and VENDORS.get(code, code), "no vendor in /proc/cpuinfo", NOT_SUPPORTED)
-
-
-def _capabilities(processor: dict[str, str]) -> Json:
-    flags = processor.get("flags") or processor.get("Features")
-    return _value_or_reason(sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED)
 
 
 def _cores(root: Path) -> set[tuple[int, int]]:
@@ -219,20 +213,13 @@ def _version(root: Path) -> int:
 def _quotas(root: Path) -> Iterator[float]:
     """CPU quotas in cores, of this group and its ancestors."""
     for folder in controller_folders(root, "cpu"):
-        yield from _quota_v2(folder / "cpu.max")
-        yield from _quota_v1(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
-
-
-def _quota_v2(path: Path) -> Iterator[float]:
-    quota, _, period = (read_text(path) if path.exists() else "max").partition(" ")
-    if quota != "max":
-        yield int(quota) / int(period)
-
-
-def _quota_v1(quota: Path, period: Path) -> Iterator[float]:
-    quota_us = int(read_text(quota)) if quota.exists() else -1
-    if quota_us > 0:
-        yield quota_us / int(read_text(period))
+        path, old_path = folder / "cpu.max", folder / "cpu.cfs_quota_us"  # of versions 2 and 1
+        quota, _, period = (read_text(path) if path.exists() else "max").partition(" ")
+        if quota != "max":
+            yield int(quota) / int(period)
+        quota_us = int(read_text(old_path)) if old_path.exists() else -1
+        if quota_us > 0:
+            yield quota_us / int(read_text(folder / "cpu.cfs_period_us"))
 
 
 def _memory_limits(root: Path) -> Iterator[int]:
@@ -286,20 +273,17 @@ def throttling(root: Path) -> dict[str, int]:
 
     A group's own file does not count throttling by its parents' quotas. Raises UnreadableError if no group counts it.
     """
-    files = [path for folder in controller_folders(root, "cpu") if (path := folder / "cpu.stat").exists()]
-    counts = [count for path in files if (count := _throttling(read_text(path))) is not None]
+    counts: list[tuple[int, int]] = []
+    for path in (folder / "cpu.stat" for folder in controller_folders(root, "cpu")):
+        lines = read_text(path).splitlines() if path.exists() else []
+        fields = {words[0]: int(words[1]) for line in lines if len(words := line.split()) == 2}
+        if "nr_throttled" in fields:  # the root of version 2 has none
+            old_ns = fields.get("throttled_time", 0)
+            lost_ns = fields["throttled_usec"] * 1000 if "throttled_usec" in fields else old_ns
+            counts.append((fields["nr_throttled"], lost_ns))
     if not counts:
         raise UnreadableError(f"{NOT_SUPPORTED}: no control group of this process counts throttling")
     return {"periods": sum(periods for periods, _ in counts), "ns": sum(ns for _, ns in counts)}
-
-
-def _throttling(stat: str) -> tuple[int, int] | None:
-    """Periods and nanoseconds from a cpu.stat of version 1 or 2; None if it has none (the root in version 2)."""
-    fields = {words[0]: int(words[1]) for line in stat.splitlines() if len(words := line.split()) == 2}
-    if "nr_throttled" not in fields:
-        return None
-    lost_ns = fields["throttled_usec"] * 1000 if "throttled_usec" in fields else fields.get("throttled_time", 0)
-    return fields["nr_throttled"], lost_ns
 
 
 CACHE_SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

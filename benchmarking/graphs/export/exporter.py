@@ -106,8 +106,12 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
     names = [tensor["name"] for tensor in outputs]
     graph = Graph(
         file=copy.name,
-        inputs=tuple(Tensor(name=each["name"], dtype=each["dtype"], shape=tuple(each["shape"])) for each in inputs),
-        outputs=tuple(Tensor(name=each["name"], dtype=each["dtype"], shape=tuple(each["shape"])) for each in outputs),
+        inputs=tuple(
+            Tensor(name=tensor["name"], dtype=tensor["dtype"], shape=tuple(tensor["shape"])) for tensor in inputs
+        ),
+        outputs=tuple(
+            Tensor(name=tensor["name"], dtype=tensor["dtype"], shape=tuple(tensor["shape"])) for tensor in outputs
+        ),
         feeds={tensor["name"]: f"inputs.{tensor['name']}" for tensor in inputs},
         result=names[0],
         result_name=names[0],

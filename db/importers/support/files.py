@@ -68,7 +68,7 @@ class ForeignFile:
     path: Path
     content: bytes
     """The whole content, with text in UTF-8. Only the first block of a DuckDB file, which is opened by its path. For
-    large JSON, what `take_out` leaves of it."""
+    large JSON, what `extract_lists` leaves of it."""
     sha256: str
     """Hex digest of the whole file."""
     modified_at: datetime

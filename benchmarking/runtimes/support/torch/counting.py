@@ -10,7 +10,7 @@ everything computed. Counts do not vary between calls and are stored in the buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -108,13 +108,12 @@ def _cached_counts(store: BuildStore, key: BuildKey) -> Readings | None:
     by_device = values.get(BY_DEVICE)
     counts = [values[name] for name in NAMES if name in values]
     counts += by_device.values() if isinstance(by_device, dict) else [None]
-    if not all(_is_count(count) for count in counts) or not all(isinstance(why, str) for why in missing.values()):
+    are_numbers = all(isinstance(count, int | float) and not isinstance(count, bool) for count in counts)
+    if not are_numbers or not all(isfinite(count) and count >= 0 for count in counts):
+        return None
+    if not all(isinstance(why, str) for why in missing.values()):
         return None
     return Readings(values=values, missing=missing)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
 def count_by_shapes(
@@ -176,27 +175,10 @@ def _run_counted(counter: Any, call: Callable[[], Any]) -> None:
         call()
 
 
-def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
-    if uncounted:
-        listed = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
-        more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
-        return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators without a FLOP count: {listed}{more}"})
-    if flops == 0:
-        why = f"{NOT_APPLICABLE}: torch sees no matrix product, convolution or attention in the call"
-        return Readings(missing={"flops": why})
-    return Readings(values={"flops": flops})
-
-
-def _bytes(bytes_accessed: int) -> Readings:
-    if bytes_accessed == 0:
-        return Readings(missing={"bytes_accessed": f"{NOT_APPLICABLE}: the call runs no torch operator"})
-    return Readings(values={"bytes_accessed": bytes_accessed})
-
-
 @cache
 def _counter_class() -> type[Any]:
     """The dispatch mode that counts, defined on first use because its base class is torch's."""
-    from torch._ops import HigherOrderOperator
+    from torch._ops import HigherOrderOperator, OpOverload
     from torch.utils import _python_dispatch
 
     dispatch_mode: Any = _python_dispatch.TorchDispatchMode
@@ -244,7 +226,9 @@ def _counter_class() -> type[Any]:
 
         def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
             """The operator's result, or zeros."""
-            if self._computes or self._formula(func) is None or not _is_plain(func, types):
+            # Only an operator that creates a new result from ordinary tensors can be left out.
+            is_plain = isinstance(func, OpOverload) and not types and not func._schema.is_mutable
+            if self._computes or self._formula(func) is None or not is_plain:
                 return func(*args, **kwargs)
             zeros = _zeros(func, args, kwargs)
             self.has_skipped = True
@@ -252,8 +236,22 @@ def _counter_class() -> type[Any]:
 
         def readings(self) -> Readings:
             """The counts."""
-            placed = Readings(values={BY_DEVICE: dict[str, Json](self.flops_by_device)})
-            return _flops(self.flops, self.uncounted) | _bytes(self.bytes_accessed) | placed
+            values: dict[str, Json] = {BY_DEVICE: dict[str, Json](self.flops_by_device)}
+            missing: dict[str, str] = {}
+            if uncounted := self.uncounted:
+                listed = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
+                more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
+                missing["flops"] = f"{NOT_SUPPORTED}: operators without a FLOP count: {listed}{more}"
+            elif self.flops == 0:
+                why = f"{NOT_APPLICABLE}: torch sees no matrix product, convolution or attention in the call"
+                missing["flops"] = why
+            else:
+                values["flops"] = self.flops
+            if self.bytes_accessed == 0:
+                missing["bytes_accessed"] = f"{NOT_APPLICABLE}: the call runs no torch operator"
+            else:
+                values["bytes_accessed"] = self.bytes_accessed
+            return Readings(values=values, missing=missing)
 
         def _formula(self, func: Any) -> Callable[..., int] | None:
             return self._formulas.get(getattr(func, "_overloadpacket", func))
@@ -268,7 +266,9 @@ def _counter_class() -> type[Any]:
             try:
                 flops = int(formula(*args, **kwargs, out_val=result))
                 self.flops += flops
-                if (place := _device_type(result)) is not None:
+                results = result if isinstance(result, tuple | list) else (result,)
+                place = next((str(tensor.device.type) for tensor in results if hasattr(tensor, "device")), None)
+                if place is not None:
                     self.flops_by_device[place] = self.flops_by_device.get(place, 0) + flops
                 return flops
             except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -309,15 +309,8 @@ def _reads_values(func: Any, args: Any) -> bool:
     import torch
 
     if func.name() == "aten::index.Tensor":
-        return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-
-
-def _is_plain(func: Any, types: Any) -> bool:
-    """Whether the operator creates a new result from ordinary tensors."""
-    from torch._ops import OpOverload
-
-    return isinstance(func, OpOverload) and not types and not func._schema.is_mutable
 
 
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
@@ -336,12 +329,6 @@ def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
 
     args, kwargs = _pytree.tree_map_only(torch.Tensor, on_meta, (args, kwargs))
     return _pytree.tree_map_only(torch.Tensor, zeros_like, func(*args, **kwargs))
-
-
-def _device_type(result: Any) -> str | None:
-    """torch's device type of an operator's result; None without a tensor."""
-    results = result if isinstance(result, tuple | list) else (result,)
-    return next((str(each.device.type) for each in results if hasattr(each, "device")), None)
 
 
 @cache
@@ -394,17 +381,13 @@ def _tensors(tree: Any) -> list[Any]:
 
 
 def _bytes_of(tensors: list[Any]) -> int:
-    return sum(prod(_stored_sizes(tensor)) * tensor.element_size() for tensor in tensors)
-
-
-def _stored_sizes(tensor: Any) -> Iterator[int]:
-    """Sizes of the dimensions with memory of their own; a broadcast dimension has stride 0."""
-    if tensor.numel() == 0:
-        yield 0
-        return
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        if stride != 0:
-            yield size
+    total = 0
+    for tensor in tensors:
+        if tensor.numel():
+            # A broadcast dimension, which has no memory of its own, has stride 0.
+            stored = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
+            total += prod(stored) * tensor.element_size()
+    return total
 
 
 Shape = Sequence[int]

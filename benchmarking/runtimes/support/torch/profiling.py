@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 GRAPHS = ("graph_count", "graph_break_count", "recompile_count")
 """Numbers of a compiled call, reported by its operation."""
+ON_DEVICE = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
+"""Numbers of a call with kernels on an accelerator."""
 
 
 class TorchProfiler(CallProfiler):
@@ -71,7 +73,11 @@ class TorchProfiler(CallProfiler):
         with ExitStack() as inside:
             inside.enter_context(self._ranges())
             profiler = inside.enter_context(profile(activities=activities, profile_memory=True))
-            elapsed_ns = self._call()
+            with _range(CALL):
+                begin_ns = time.perf_counter_ns()
+                self._operation.run(self._mark)
+                self._synchronize()
+                elapsed_ns = time.perf_counter_ns() - begin_ns
         path = self._folder / TRACE_FILE
         if is_kept:
             profiler.export_chrome_trace(str(path))
@@ -84,25 +90,25 @@ class TorchProfiler(CallProfiler):
         host_ms = ns_to_ms(sum(call.duration_ns for call in calls) / len(calls))
         on_device = any(call.kernels for call in calls)
         work, counts = self._count_work()
-        read_back = self._read_back()
+        # What the operation reports about compilation, which happened before the profile.
+        reported = self._operation.verified() if self._operation.is_compiled else {}
+        prefixes = ("graph", "recompile", COMPILE_S)
+        read_back = {name: value for name, value in reported.items() if name.startswith(prefixes)}
         graphs = {name: value for name, value in read_back.items() if name in GRAPHS}
         metrics = {**_metrics(calls, on_device=on_device), **counts, **_numbers(graphs)}
+        missing: dict[str, str] = {}
+        if not on_device:
+            missing |= dict.fromkeys(ON_DEVICE, f"{NOT_APPLICABLE}: no kernel ran on an accelerator")
+        if "graph_count" not in metrics:
+            missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
         return Breakdown(
             host_ms=host_ms,
             modules=self._modules(on_device=on_device, work=work),
             operators=self._operators(on_device=on_device, work=work),
             metrics=metrics,
-            missing=_missing(on_device=on_device, has_graphs="graph_count" in metrics),
+            missing=missing,
             details={**_phases(calls), **read_back},
         )
-
-    def _call(self) -> int:
-        """The call in its range, until the device is done."""
-        with _range(CALL):
-            begin_ns = time.perf_counter_ns()
-            self._operation.run(self._mark)
-            self._synchronize()
-            return time.perf_counter_ns() - begin_ns
 
     def _mark(self, name: str) -> None:
         """As in timed calls: a token is on the host, while a phase's end may still be queued."""
@@ -133,32 +139,32 @@ class TorchProfiler(CallProfiler):
         for (module, _), item in work.items():
             by_module[module].add(item.flops, item.bytes_accessed)
         order = [*(path for path in self._module_infos if path in means), OUTSIDE]
-        return tuple(
-            self._module(path, means[path], by_module.get(path), on_device=on_device) for path in order if path in means
-        )
-
-    def _module(self, path: str, mean: Mapping[str, float], work: _Work | None, *, on_device: bool) -> ModuleTime:
-        info = self._info(path)
         name = "device_inclusive_ns" if on_device else "inclusive_ns"
-        samples = tuple(ns_to_ms(getattr(call.modules[path], name)) for call in self._calls if path in call.modules)
-        return ModuleTime(
-            module=path,
-            class_name=info.class_name or None,
-            kind=info.kind,
-            layer=info.layer,
-            calls=mean["calls"],
-            inclusive_ms=mean["inclusive_ms"],
-            exclusive_ms=mean["exclusive_ms"],
-            outside_operators_ms=mean["outside_ms"],
-            device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
-            device_exclusive_ms=mean["device_exclusive_ms"] if on_device else None,
-            inclusive_samples_ms=samples,
-            allocations=mean["allocations"],
-            allocated_bytes=mean["allocated_bytes"],
-            peak_bytes=mean["peak_bytes"],
-            flops=work.flops or None if work is not None else None,
-            bytes_accessed=work.bytes_accessed or None if work is not None else None,
-        )
+        times = []
+        for path in (path for path in order if path in means):
+            info, mean, done = self._info(path), means[path], by_module.get(path)
+            samples = [ns_to_ms(getattr(call.modules[path], name)) for call in self._calls if path in call.modules]
+            times.append(
+                ModuleTime(
+                    module=path,
+                    class_name=info.class_name or None,
+                    kind=info.kind,
+                    layer=info.layer,
+                    calls=mean["calls"],
+                    inclusive_ms=mean["inclusive_ms"],
+                    exclusive_ms=mean["exclusive_ms"],
+                    outside_operators_ms=mean["outside_ms"],
+                    device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
+                    device_exclusive_ms=mean["device_exclusive_ms"] if on_device else None,
+                    inclusive_samples_ms=tuple(samples),
+                    allocations=mean["allocations"],
+                    allocated_bytes=mean["allocated_bytes"],
+                    peak_bytes=mean["peak_bytes"],
+                    flops=None if done is None else done.flops or None,
+                    bytes_accessed=None if done is None else done.bytes_accessed or None,
+                )
+            )
+        return tuple(times)
 
     def _operators(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[OperatorTime, ...]:
         means = trace.mean_totals([call.operators for call in self._calls])
@@ -181,7 +187,7 @@ class TorchProfiler(CallProfiler):
             for (module, name), mean in means.items()
             for work_done in (work.get((module, name)) or _Work(),)
         ]
-        return tuple(sorted(times, key=lambda one: (-one.work_ms, one.module, one.operator)))
+        return tuple(sorted(times, key=lambda time: (-time.work_ms, time.module, time.operator)))
 
     def _info(self, path: str) -> ModuleInfo:
         return self._module_infos.get(path) or ModuleInfo(path=path, class_name="", kind=OTHER, layer=None)
@@ -199,14 +205,6 @@ class TorchProfiler(CallProfiler):
             readings = count_work(lambda: self._operation.run(lambda name: None), on_kernel)
         self._operation.reset()
         return dict(work), _numbers(readings.values)
-
-    def _read_back(self) -> dict[str, Json]:
-        """What the operation reports about compiled graphs, graph breaks with reasons, and compilation, which happened
-        before the profile."""
-        if not self._operation.is_compiled:
-            return {}
-        prefixes = ("graph", "recompile", COMPILE_S)
-        return {name: value for name, value in self._operation.verified().items() if name.startswith(prefixes)}
 
 
 class _Work:
@@ -228,20 +226,20 @@ def root_name(model: Any) -> str:
 
 def modules_in(model: Any) -> dict[str, ModuleInfo]:
     """All modules of a torch model by path, in the model's order. The path of the model itself is its class."""
-    infos = classify_modules({path: _traits(module) for path, module in model.named_modules()})
-    return {path or root_name(model): replace(info, path=path or root_name(model)) for path, info in infos.items()}
-
-
-def _traits(module: Any) -> ModuleTraits:
     import torch
 
-    return ModuleTraits(
-        class_name=type(module).__name__,
-        is_lookup=isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag),
-        is_convolution=isinstance(module, torch.nn.modules.conv._ConvNd),
-        is_activation="activation" in type(module).__module__,
-        has_weights=any(parameter.dim() > 1 for parameter in module.parameters()),
-    )
+    traits = {
+        path: ModuleTraits(
+            class_name=type(module).__name__,
+            is_lookup=isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag),
+            is_convolution=isinstance(module, torch.nn.modules.conv._ConvNd),
+            is_activation="activation" in type(module).__module__,
+            has_weights=any(parameter.dim() > 1 for parameter in module.parameters()),
+        )
+        for path, module in model.named_modules()
+    }
+    infos = classify_modules(traits)
+    return {path or root_name(model): replace(info, path=path or root_name(model)) for path, info in infos.items()}
 
 
 @contextmanager
@@ -308,9 +306,11 @@ def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]
 
     metrics = {
         "operator_calls": mean([call.operator_calls for call in calls]),
-        "outside_operators_ms": ns_to_ms(mean([sum(o.outside_ns for o in call.modules.values()) for call in calls])),
-        "allocations": mean([sum(one.allocations for one in call.modules.values()) for call in calls]),
-        "allocated_bytes": mean([sum(one.allocated_bytes for one in call.modules.values()) for call in calls]),
+        "outside_operators_ms": ns_to_ms(
+            mean([sum(total.outside_ns for total in call.modules.values()) for call in calls])
+        ),
+        "allocations": mean([sum(total.allocations for total in call.modules.values()) for call in calls]),
+        "allocated_bytes": mean([sum(total.allocated_bytes for total in call.modules.values()) for call in calls]),
         "peak_bytes": mean([call.peak_bytes for call in calls]),
     }
     if not on_device:
@@ -321,14 +321,6 @@ def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]
         "device_idle_ms": ns_to_ms(mean([max(call.duration_ns - call.busy_ns, 0.0) for call in calls])),
         "largest_gap_ms": ns_to_ms(mean([call.largest_gap_ns for call in calls])),
     }
-
-
-def _missing(*, on_device: bool, has_graphs: bool) -> dict[str, str]:
-    names = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
-    missing = {} if on_device else dict.fromkeys(names, f"{NOT_APPLICABLE}: no kernel ran on an accelerator")
-    if not has_graphs:
-        missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
-    return missing
 
 
 def _phases(calls: Sequence[CallTrace]) -> dict[str, Json]:

@@ -1,7 +1,7 @@
 """A call in a trace of torch's profiler (Kineto), in Chrome's format: time and memory by module and operator.
 
 The trace is read from the file that the profiler exports, because its objects in memory differ between versions of
-torch. Every module's forward is a range in it (`profiling.Ranges`). Host events in a call are nested: a range, the
+torch. Every module's forward is a range in it (see `TorchProfiler`). Host events in a call are nested: a range, the
 operators in it, the operators in those, the driver calls that launch kernels. Time is exclusive to the innermost event,
 so each part of it counts once and the sum is the call. A kernel belongs to where it was launched.
 """
