@@ -13,14 +13,14 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import Device, Family, Json, to_json
+from benchmarking.core.records import Device, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import size_text
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.hub import CachedModel, cached_models, hub_cache_dir
+from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
 from benchmarking.workloads.support.resolve import resolve
 
 
@@ -108,9 +108,14 @@ Found = Mapping[str, tuple[Device, ...]]
 def devices_text(found: Found, page: Page = PLAIN) -> str:
     """A table of the devices found, then the reason for each kind that was not."""
     devices = _hardware(found)
-    rows = tuple(_row(device) for device in devices if device.found)
+    rows = []
+    for device in (device for device in devices if device.found):
+        memory = NOTHING if device.memory_bytes is None else f"{device.memory_bytes / BYTES_PER_GB:.1f} GB"
+        name = f"{device.name} (emulated, never ranked)" if device.simulated else str(device.name)
+        precisions = " ".join(device.precisions) or NOTHING
+        rows.append((device.selector, name, memory, precisions, device.driver or NOTHING))
     absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)
-    tables = [Table(headings=DEVICE_HEADINGS, rows=rows, numbers=DEVICE_NUMBERS)]
+    tables = [Table(headings=DEVICE_HEADINGS, rows=tuple(rows), numbers=DEVICE_NUMBERS)]
     tables += [Table(headings=ABSENT_HEADINGS, rows=absent)] if absent else []
     return "\n\n".join(table_text(table, page) for table in tables)
 
@@ -123,12 +128,6 @@ def devices_json(found: Found) -> list[Json]:
 def _hardware(found: Found) -> list[Device]:
     hardware = names_with(lambda kind: kind.is_hardware)
     return [device for devices in found.values() for device in devices if device.type in hardware]
-
-
-def _row(device: Device) -> tuple[str, ...]:
-    memory = NOTHING if device.memory_bytes is None else f"{device.memory_bytes / BYTES_PER_GB:.1f} GB"
-    name = f"{device.name} (emulated, never ranked)" if device.simulated else str(device.name)
-    return (device.selector, name, memory, " ".join(device.precisions) or NOTHING, device.driver or NOTHING)
 
 
 NOT_MODELS = ("reference", "flops")
@@ -148,23 +147,51 @@ def models_json() -> dict[str, Json]:
     """`catalog` (as the catalog's own listing gives it), `cached` and `exported`: a list of objects each."""
     return {
         "catalog": list(catalog_json()),
-        "cached": [_cached_row(model) for model in cached_models(hub_cache_dir())],
-        "exported": [_exported_row(build) for build in _exported()],
+        "cached": [
+            {
+                "name": model.model_id,
+                "size_bytes": model.size_bytes,
+                "weights_bytes": model.weights_bytes,
+                "revisions": list(model.revisions),
+                "folder": str(model.folder),
+            }
+            for model in cached_models(hub_cache_dir())
+        ],
+        "exported": [
+            {
+                "name": exported.model_id,
+                "task": exported.build.parts.get("task"),
+                "format": exported.build.kind,
+                "precision": exported.precision,
+                "size_bytes": exported.size_bytes,
+                "digest": exported.build.digest,
+                "made_at": exported.build.made_at,
+                "folder": str(exported.folder),
+            }
+            for exported in _exported()
+        ],
     }
 
 
 def models_text(page: Page = PLAIN) -> str:
     """The same as tables."""
-    cached, exported = cached_models(hub_cache_dir()), _exported()
+    cached, exported = [], []
+    for model in cached_models(hub_cache_dir()):
+        weights = size_text(model.weights_bytes) if model.weights_bytes else "none"
+        cached.append((model.model_id, size_text(model.size_bytes), weights, model.revisions[0][:SHORT]))
+    for stored in _exported():
+        build, size = stored.build, size_text(stored.size_bytes)
+        what = (stored.model_id or "-", str(build.parts.get("task") or "-"), build.kind, stored.precision or "-")
+        exported.append((*what, size, build.digest[:SHORT]))
     return "\n".join(
         [
             catalog_text(page),
             "",
             f"Cached from the hub in {hub_cache_dir()}:",
-            _section(CACHED_HEADINGS, [_cached_cells(model) for model in cached], (1, 2), page),
+            _section(CACHED_HEADINGS, cached, (1, 2), page),
             "",
             f"Exported to {BuildStore().root}:",
-            _section(EXPORTED_HEADINGS, [_exported_cells(build) for build in exported], (4,), page),
+            _section(EXPORTED_HEADINGS, exported, (4,), page),
         ]
     )
 
@@ -175,42 +202,8 @@ def _section(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers
 
 def _exported() -> list[CachedBuild]:
     """The builds that contain models, sorted by model."""
-    builds = [one for one in read_contents(BuildStore().root).builds if one.build.kind not in NOT_MODELS]
-    return sorted(builds, key=lambda one: (one.model_id or "", one.build.kind, one.precision or ""))
-
-
-def _cached_row(model: CachedModel) -> dict[str, Any]:
-    return {
-        "name": model.model_id,
-        "size_bytes": model.size_bytes,
-        "weights_bytes": model.weights_bytes,
-        "revisions": list(model.revisions),
-        "folder": str(model.folder),
-    }
-
-
-def _cached_cells(model: CachedModel) -> tuple[str, ...]:
-    weights = size_text(model.weights_bytes) if model.weights_bytes else "none"
-    return (model.model_id, size_text(model.size_bytes), weights, model.revisions[0][:SHORT])
-
-
-def _exported_row(cached: CachedBuild) -> dict[str, Any]:
-    return {
-        "name": cached.model_id,
-        "task": cached.build.parts.get("task"),
-        "format": cached.build.kind,
-        "precision": cached.precision,
-        "size_bytes": cached.size_bytes,
-        "digest": cached.build.digest,
-        "made_at": cached.build.made_at,
-        "folder": str(cached.folder),
-    }
-
-
-def _exported_cells(cached: CachedBuild) -> tuple[str, ...]:
-    task = str(cached.build.parts.get("task") or "-")
-    what = (cached.model_id or "-", task, cached.build.kind, cached.precision or "-")
-    return (*what, size_text(cached.size_bytes), cached.build.digest[:SHORT])
+    builds = [cached for cached in read_contents(BuildStore().root).builds if cached.build.kind not in NOT_MODELS]
+    return sorted(builds, key=lambda cached: (cached.model_id or "", cached.build.kind, cached.precision or ""))
 
 
 CATALOG_HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "further axes")
@@ -223,37 +216,36 @@ FLOAT32_BYTES = 4
 def catalog_json() -> list[dict[str, Any]]:
     """One object per model: name, aliases, family, task, model_class, parameter_count, float32_bytes (of the
     parameters), max_sequence_length (or null), and its axes besides the batch size."""
-    return [_catalog_row(entry) for entry in catalog.entries()]
+    rows: list[dict[str, Any]] = []
+    for entry in catalog.entries():
+        plugin = family_of(entry.config, entry.name)
+        rows.append(
+            {
+                "name": entry.name,
+                "aliases": list(entry.aliases),
+                "family": plugin.name,
+                "task": plugin.tasks_of(entry.config)[0],
+                "model_class": entry.model_class,
+                "parameter_count": entry.parameter_count,
+                "float32_bytes": entry.parameter_count * FLOAT32_BYTES,
+                "max_sequence_length": plugin.max_sequence_length(entry.config),
+                "axes": list(plugin.axes(resolve(entry.name, weights="random"))),
+            }
+        )
+    return rows
 
 
 def catalog_text(page: Page = PLAIN) -> str:
     """The catalog as a table, and what else `--model-id` accepts."""
-    rows = tuple(_cells(row) for row in catalog_json())
-    table = Table(headings=CATALOG_HEADINGS, rows=rows, names=(0,), numbers=CATALOG_NUMBERS)
-    further = (
+    rows = []
+    for row in catalog_json():
+        limit, axes = row["max_sequence_length"], row["axes"]
+        longest = "-" if "sequence_length" not in axes else "none" if limit is None else str(limit)
+        parameters, size = f"{row['parameter_count'] / 1e6:.1f} M", size_text(row["float32_bytes"])
+        further = ", ".join(axes).replace("_", " ")
+        rows.append((row["name"], row["family"], row["task"], parameters, size, longest, further))
+    table = Table(headings=CATALOG_HEADINGS, rows=tuple(rows), names=(0,), numbers=CATALOG_NUMBERS)
+    also = (
         "--model-id also accepts a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
     )
-    return "\n".join([table_text(table, page), "", further])
-
-
-def _catalog_row(entry: catalog.Entry) -> dict[str, Any]:
-    plugin = family_of(entry.config, entry.name)
-    family: Family = plugin.name
-    return {
-        "name": entry.name,
-        "aliases": list(entry.aliases),
-        "family": family,
-        "task": plugin.tasks_of(entry.config)[0],
-        "model_class": entry.model_class,
-        "parameter_count": entry.parameter_count,
-        "float32_bytes": entry.parameter_count * FLOAT32_BYTES,
-        "max_sequence_length": plugin.max_sequence_length(entry.config),
-        "axes": list(plugin.axes(resolve(entry.name, weights="random"))),
-    }
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    limit, axes = row["max_sequence_length"], row["axes"]
-    longest = "-" if "sequence_length" not in axes else "none" if limit is None else str(limit)
-    parameters, size = f"{row['parameter_count'] / 1e6:.1f} M", size_text(row["float32_bytes"])
-    return (row["name"], row["family"], row["task"], parameters, size, longest, ", ".join(axes).replace("_", " "))
+    return "\n".join([table_text(table, page), "", also])

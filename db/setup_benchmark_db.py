@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,18 @@ def _run(argv: Sequence[str]) -> int:
     _check(arguments)
     report: Report = {"database": arguments.db_path}
     if arguments.rebuild_from:
-        report |= _rebuild(arguments)
+        from db.upkeep.rebuild import rebuild
+
+        places = arguments.rebuild_from
+        rebuilt = rebuild(Path(arguments.db_path), spool.run_files(places), lock_timeout_s=arguments.lock_timeout)
+        report |= {
+            **_files(rebuilt.loaded, places),
+            "kept": None if rebuilt.kept is None else str(rebuilt.kept),
+            "compared": [dataclasses.asdict(compared) for compared in rebuilt.compared],
+            "brought": None if rebuilt.copied is None else dict(rebuilt.copied.added),
+            "differing": [str(conflict) for conflict in rebuilt.differing],
+            "lost": dict(rebuilt.lost),
+        }
     has_log = arguments.verify and not is_lake(arguments.db_path)
     unread = unread_log(Path(arguments.db_path), lock_timeout_s=arguments.lock_timeout) if has_log else []
     with _open(arguments) as warehouse:
@@ -72,7 +83,8 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.verify:
         report["findings"] += [dataclasses.asdict(finding) for finding in unread]
     if arguments.compact:
-        report |= _compact(arguments)
+        before, after = Warehouse.compact(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+        report["compacted"] = {"bytes_before": before, "bytes_after": after}
     _show(report, arguments)
     has_faults = any(report.get(name) for name in ("refused", "findings", "lost", "differing"))
     return EXIT_FAILED if has_faults else EXIT_OK
@@ -119,7 +131,8 @@ def _parser() -> Parser:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before doing anything. Raises UsageError."""
+    """Check the arguments before doing anything, and ask before a database is emptied, if there is someone to ask: a
+    script that says --overwrite means it. Raises UsageError, also for an answer other than yes."""
     for flag, places in (("--ingest", arguments.ingest), ("--rebuild-from", arguments.rebuild_from)):
         for place in places:
             if not place.exists():
@@ -130,19 +143,11 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--rebuild-from keeps the content of the database, --overwrite deletes it: choose one")
     if arguments.backup is not None and arguments.backup.exists():
         raise UsageError(f"--backup: {arguments.backup} already exists: choose another path")
-    if arguments.overwrite:
-        _confirm_overwrite(arguments)
-
-
-def _confirm_overwrite(arguments: argparse.Namespace) -> None:
-    """Ask before a database is emptied, if there is someone to ask: a script that says --overwrite means it. Only a
-    warehouse is ever emptied. Raises UsageError for an answer other than yes."""
-    if arguments.yes or not database_exists(arguments.db_path):
-        return
-    if not sys.stdin.isatty():
-        note(f"{NAME}: --overwrite: deleting everything in {arguments.db_path}")
-        return
-    confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
+    if arguments.overwrite and not arguments.yes and database_exists(arguments.db_path):
+        if sys.stdin.isatty():
+            confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
+        else:
+            note(f"{NAME}: --overwrite: deleting everything in {arguments.db_path}")
 
 
 def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
@@ -167,8 +172,11 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
         report["leftovers"] = [str(left) for left in leftovers_near(warehouse, arguments.db_path)]
         if not report["findings"] and not is_lake(arguments.db_path) and warehouse.file_version is None:
-            removed = [str(old) for old in _remove_old(Path(arguments.db_path).resolve())]
-            report |= {"removed_old": removed} if removed else {}
+            # The copies that were kept before upgrades, now that the file has no fault.
+            for old in old_copies(Path(arguments.db_path).resolve()):
+                with suppress(OSError):  # a read-only medium
+                    old.unlink()
+                    report.setdefault("removed_old", []).append(str(old))
     if arguments.backup is not None:
         if warehouse.file_version is None:
             warehouse.backup(arguments.backup)
@@ -177,14 +185,6 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         report["backup"] = str(arguments.backup)
     counts = warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
     return report | counts | ({} if warehouse.file_version is None else {"schema_version": warehouse.file_version})
-
-
-def _remove_old(path: Path) -> Iterator[Path]:
-    """Delete the copies that were kept before upgrades, now that the file has no fault; yields them."""
-    for old in old_copies(path):
-        with suppress(OSError):  # a read-only medium
-            old.unlink()
-            yield old
 
 
 def _files(outcome: spool.Loaded, places: Sequence[Path]) -> Report:
@@ -198,30 +198,11 @@ def _files(outcome: spool.Loaded, places: Sequence[Path]) -> Report:
     }
 
 
-def _rebuild(arguments: argparse.Namespace) -> Report:
-    from db.upkeep.rebuild import rebuild
-
-    places = arguments.rebuild_from
-    rebuilt = rebuild(Path(arguments.db_path), spool.run_files(places), lock_timeout_s=arguments.lock_timeout)
-    return {
-        **_files(rebuilt.loaded, places),
-        "kept": None if rebuilt.kept is None else str(rebuilt.kept),
-        "compared": [dataclasses.asdict(compared) for compared in rebuilt.compared],
-        "brought": None if rebuilt.copied is None else dict(rebuilt.copied.added),
-        "differing": [str(conflict) for conflict in rebuilt.differing],
-        "lost": dict(rebuilt.lost),
-    }
-
-
-def _compact(arguments: argparse.Namespace) -> Report:
-    before, after = Warehouse.compact(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
-    return {"compacted": {"bytes_before": before, "bytes_after": after}}
-
-
 def _show(report: Report, arguments: argparse.Namespace) -> None:
     """Results on stdout; refused and unfinished files on stderr."""
     for refusal in report.get("refused", ()):
-        note(f"{NAME}: refused {_reason(refusal)}")
+        file, reason = refusal["file"], refusal["reason"]
+        note(f"{NAME}: refused {reason if reason.startswith(file) else f'{file}: {reason}'}")
     for path in report.get("compacted_files", ()):
         note(f"{NAME}: {path}: more than {MAX_RAW} samples: stored without the samples, which the file keeps")
     for path in report.get("unfinished", ()):
@@ -236,20 +217,26 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
         print("\n".join(_lines(report)))
 
 
-def _reason(refused: dict[str, str]) -> str:
-    """The reason, prefixed with the file name."""
-    has_path = refused["reason"].startswith(refused["file"])
-    return refused["reason"] if has_path else f"{refused['file']}: {refused['reason']}"
-
-
 def _lines(report: Report) -> list[str]:
     lines = [f"loaded {path}" for path in report.get("loaded", ())]
     lines += [f"already stored {path}" for path in report.get("present", ())]
     if "loaded" in report:
-        counts = (f"{len(report[kind])} {word}" for kind, word in INGESTED.items())
-        lines.append(f"run files: {', '.join(counts)}")
-    if "kept" in report:
-        lines += _rebuild_lines(report)
+        files = (f"{len(report[kind])} {word}" for kind, word in INGESTED.items())
+        lines.append(f"run files: {', '.join(files)}")
+    if report.get("kept") is not None:  # how the rebuilt database compares with the old one
+        lines.append(f"old database: {report['kept']}")
+        words = {"raw_benchmark_data": "raw samples"}
+        counts = (report["brought"] or {}).items()
+        copied = [f"{count} {words.get(name, f'of {name}')}" for name, count in counts if count]
+        lines += [f"copied from the old database, since no run file has them: {', '.join(copied)}"] if copied else []
+        for table in (table for table in report["compared"] if table["is_equal"] is not None):
+            verdict = "equal" if table["is_equal"] else "not equal"
+            lines.append(f"{table['table']}: {table['rows_before']} rows before, {table['rows_after']} now: {verdict}")
+        lines += [f"differs in the old database: {conflict}" for conflict in report["differing"]]
+        lost = defaultdict[str, list[str]](list)
+        for name, reason in report["lost"].items():
+            lost[reason].append(name)
+        lines += [f"neither compared nor copied: {', '.join(names)}: {reason}" for reason, names in lost.items()]
     if "repaired" in report:
         lines.append(f"repaired: quantiles of {report['repaired']} launches and metrics")
     if "findings" in report:
@@ -271,25 +258,6 @@ def _lines(report: Report) -> list[str]:
         f"results {report['results']}, hardware {report['hardware']}"
     )
     return lines
-
-
-def _rebuild_lines(report: Report) -> list[str]:
-    """How the rebuilt database compares with the old one."""
-    if report["kept"] is None:
-        return []
-    lines = [f"old database: {report['kept']}"]
-    words = {"raw_benchmark_data": "raw samples"}
-    copied = [f"{count} {words.get(name, f'of {name}')}" for name, count in (report["brought"] or {}).items() if count]
-    lines += [f"copied from the old database, since no run file has them: {', '.join(copied)}"] if copied else []
-    for one in report["compared"]:
-        if one["is_equal"] is not None:
-            verdict = "equal" if one["is_equal"] else "not equal"
-            lines.append(f"{one['table']}: {one['rows_before']} rows before, {one['rows_after']} now: {verdict}")
-    lines += [f"differs in the old database: {conflict}" for conflict in report["differing"]]
-    tables = defaultdict[str, list[str]](list)
-    for table, reason in report["lost"].items():
-        tables[reason].append(table)
-    return lines + [f"neither compared nor copied: {', '.join(names)}: {reason}" for reason, names in tables.items()]
 
 
 if __name__ == "__main__":
