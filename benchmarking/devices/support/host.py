@@ -51,7 +51,21 @@ def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
     """Every name in `NAMES` with a value or a reason. `root` is the parent folder of Linux's proc and sys."""
     system = system or platform.system()
     common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
-    return all_missing(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | _relevant(_of_system(system, root))
+    if system == "Linux":
+        from benchmarking.devices.support import host_linux
+
+        facts = host_linux.linux_facts(root)
+    else:
+        facts = all_missing(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
+        if system == "Darwin":
+            facts |= macos_facts()
+        elif system == "Windows":
+            facts |= windows_facts()
+    capabilities = facts.values.get("cpu_capabilities")
+    if isinstance(capabilities, list):
+        kept: Json = [name for name in capabilities if CAPABILITY.fullmatch(str(name))]
+        facts |= Readings(values={"cpu_capabilities": kept})
+    return all_missing(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | facts
 
 
 def text_fact(facts: Readings, name: str) -> str | None:
@@ -84,28 +98,6 @@ def free_host_bytes(root: Path = Path("/")) -> int:
     return min([available, *free_in_groups(root)])
 
 
-def _relevant(facts: Readings) -> Readings:
-    """The facts with capabilities filtered by `CAPABILITY`."""
-    capabilities = facts.values.get("cpu_capabilities")
-    if not isinstance(capabilities, list):
-        return facts
-    kept: Json = [name for name in capabilities if CAPABILITY.fullmatch(str(name))]
-    return facts | Readings(values={"cpu_capabilities": kept})
-
-
-def _of_system(system: str, root: Path) -> Readings:
-    if system == "Linux":
-        from benchmarking.devices.support import host_linux
-
-        return host_linux.linux_facts(root)
-    no_cgroups = all_missing(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
-    if system == "Darwin":
-        return no_cgroups | macos_facts()
-    if system == "Windows":
-        return no_cgroups | windows_facts()
-    return no_cgroups
-
-
 SYSCTL = ("/usr/sbin/sysctl", "hw", "machdep.cpu", "kern.osproductversion", "kern.hv_vmm_present")
 
 CAPABILITY_NAMES = {
@@ -124,16 +116,7 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
         values = sysctl_values(run)
     except UnreadableError as error:
         return Readings(missing={"cpu_model": str(error), "memory_bytes": str(error)})
-    return _of_values(values)
 
-
-def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
-    """sysctl's hardware values by key. Raises UnreadableError."""
-    pairs = (line.partition(": ") for line in run(SYSCTL).splitlines())
-    return {key: value.strip() for key, separator, value in pairs if separator}
-
-
-def _of_values(values: dict[str, str]) -> Readings:
     def text(key: str) -> str:
         if not values.get(key):
             raise UnreadableError(f"{NOT_SUPPORTED}: no sysctl {key}")
@@ -159,6 +142,12 @@ def _of_values(values: dict[str, str]) -> Readings:
     )
 
 
+def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
+    """sysctl's hardware values by key. Raises UnreadableError."""
+    pairs = (line.partition(": ") for line in run(SYSCTL).splitlines())
+    return {key: value.strip() for key, separator, value in pairs if separator}
+
+
 def _capabilities(values: dict[str, str]) -> Json:
     """Enabled features: hw.optional.arm.FEAT_* on Apple silicon, machdep.cpu.*features on Intel."""
     prefix = "hw.optional.arm."
@@ -179,6 +168,8 @@ BIOS_KEY = r"HARDWARE\DESCRIPTION\System\BIOS"
 
 FEATURES = {10: "sse2", 38: "sse4_2", 39: "avx", 40: "avx2", 41: "avx512f", 19: "asimd", 43: "asimddp"}
 """PF_* numbers for IsProcessorFeaturePresent (winnt.h), by Linux's name of the feature."""
+
+VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
 
 VIRTUAL_PRODUCTS = ("Virtual Machine", "VMware", "VirtualBox", "QEMU", "KVM", "HVM domU")
 
@@ -205,7 +196,9 @@ def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, 
     return gather(
         {
             "cpu_model": lambda: registry(PROCESSOR_KEY, "ProcessorNameString"),
-            "cpu_vendor": lambda: _vendor(registry(PROCESSOR_KEY, "VendorIdentifier")),
+            "cpu_vendor": lambda: VENDORS.get(
+                vendor := registry(PROCESSOR_KEY, "VendorIdentifier"), vendor.partition(" ")[0]
+            ),
             "cpu_capabilities": lambda: sorted(
                 name for number, name in FEATURES.items() if kernel32.IsProcessorFeaturePresent(number)
             ),
@@ -220,10 +213,6 @@ def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, 
             "is_container": lambda: False,
         }
     )
-
-
-def _vendor(identifier: str) -> str:
-    return {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}.get(identifier, identifier.partition(" ")[0])
 
 
 def _count(value: int | None) -> int:

@@ -70,7 +70,9 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
     """The kernels in a profile, with names prefixed by the graph's. Raises FormatError for any other file."""
     try:
         events = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(_kernel(event, graph) for event in events if _is_kernel(event))
+        nodes = (event for event in events if event.get("cat") == "Node")
+        kernels = (event for event in nodes if str(event["name"]).endswith(KERNEL_SUFFIX))
+        return tuple(_kernel(event, graph) for event in kernels if "provider" in event["args"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: not a profile of ONNX Runtime ({type(error).__name__}: {error})") from error
 
@@ -101,21 +103,20 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
 def _with_nested_times(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The kernels in order of time, each with the time of those directly inside it."""
     nested = [0] * len(kernels)
-    ordered = sorted(kernels, key=lambda one: (one.began_us, -one.duration_us))
+    ordered = sorted(kernels, key=lambda kernel: (kernel.began_us, -kernel.duration_us))
     open_kernels: dict[int, list[int]] = defaultdict(list)
     for index, kernel in enumerate(ordered):
         stack = open_kernels[kernel.thread]
-        while stack and not _contains(ordered[stack[-1]], kernel):
+        while stack:  # inside another one that began before it, which must be a node with subgraphs
+            outer = ordered[stack[-1]]
+            ends_us = outer.began_us + outer.duration_us
+            if outer.operator in WITH_GRAPHS and kernel.began_us + kernel.duration_us <= ends_us:
+                break
             stack.pop()
         if stack:
             nested[stack[-1]] += kernel.duration_us
         stack.append(index)
     return tuple(replace(kernel, inside_us=nested_us) for kernel, nested_us in zip(ordered, nested, strict=True))
-
-
-def _contains(outer: Kernel, inner: Kernel) -> bool:
-    """Whether a kernel ran inside another that began before it, which must be a node with subgraphs."""
-    return outer.operator in WITH_GRAPHS and inner.began_us + inner.duration_us <= outer.began_us + outer.duration_us
 
 
 def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
@@ -132,19 +133,20 @@ def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
     distinct = {kernel.name: kernel for kernel in kernels}.values()
     fallbacks = [kernel for kernel in distinct if kernel.provider == CPU != requested]
     unasked = [kernel for kernel in fallbacks if not kernel.is_about_shapes]
+    times_us: Counter[str] = Counter()
+    for kernel in kernels:
+        times_us[kernel.provider] += kernel.duration_us
+    total_us = times_us.total()  # 0 if no time passed on the profile's clock, which counts microseconds
+    shares: dict[str, Json] = {name: time_us / total_us for name, time_us in sorted(times_us.items()) if total_us}
     return {
         "nodes": len(distinct),
         "nodes_by_provider": _counted(kernel.provider for kernel in distinct),
-        "time_share_by_provider": _time_shares(kernels),
+        "time_share_by_provider": shares,
         "nodes_on_cpu_unasked": len(unasked),
         "nodes_of_shapes_on_cpu": len(fallbacks) - len(unasked),
         "operators_on_cpu_unasked": _counted(kernel.operator for kernel in unasked),
         "compute_types": _counted(kind for kernel in distinct if (kind := _product_type(kernel)) is not None),
     }
-
-
-def _is_kernel(event: Mapping[str, Any]) -> bool:
-    return event.get("cat") == "Node" and str(event["name"]).endswith(KERNEL_SUFFIX) and "provider" in event["args"]
 
 
 def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
@@ -162,7 +164,7 @@ def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
 
 
 def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, int], ...]:
-    return tuple((kind, len(shape)) for one in listed for kind, shape in one.items())
+    return tuple((kind, len(shape)) for typed in listed for kind, shape in typed.items())
 
 
 def _product_type(kernel: Kernel) -> str | None:
@@ -174,12 +176,3 @@ def _product_type(kernel: Kernel) -> str | None:
 
 def _counted(names: Iterable[str]) -> dict[str, Json]:
     return dict(sorted(Counter(names).items()))
-
-
-def _time_shares(kernels: Sequence[Kernel]) -> dict[str, Json]:
-    """Shares of time by provider; empty if no time passed on the profile's clock, which counts microseconds."""
-    total = sum(kernel.duration_us for kernel in kernels)
-    by_provider: Counter[str] = Counter()
-    for kernel in kernels:
-        by_provider[kernel.provider] += kernel.duration_us
-    return {name: duration_us / total for name, duration_us in sorted(by_provider.items())} if total else {}
