@@ -286,10 +286,10 @@ class OtherWarehouse:
             mine, theirs = (
                 f"({side}.{rule.time}, to_json(struct_pack({fields}))::VARCHAR)" for side, fields in packed.items()
             )
+            assigned, sign = ", ".join(f"{name} = theirs.{name}" for name in names), ">" if rule.newer else "<"
             self.connection.execute(
-                f"UPDATE {table} AS mine SET {', '.join(f'{name} = theirs.{name}' for name in names)} "
-                f"FROM {self.theirs(table)} theirs WHERE mine.{key} = theirs.{key} "
-                f"AND {theirs} {'>' if rule.newer else '<'} {mine} AND mine.{key} NOT IN (SELECT unnest($left))",
+                f"UPDATE {table} AS mine SET {assigned} FROM {self.theirs(table)} theirs WHERE mine.{key} = "
+                f"theirs.{key} AND {theirs} {sign} {mine} AND mine.{key} NOT IN (SELECT unnest($left))",
                 self._left(table),
             )
         for table in NEW:
