@@ -33,13 +33,13 @@ from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.devices.support.kinds import processor
-from benchmarking.measure.profiling import NOT_CALIBRATED
+from benchmarking.measure.profiled_calls import NOT_CALIBRATED
 from benchmarking.measure.settings import settings
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes, runtime_named
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.profiling import RUNTIMES, profile_cell, profiler_of
+from benchmarking.sweep.run.profile_launch import RUNTIMES, profile_cell, profiler_of
 from benchmarking.sweep.run.result_file import AUTO
 from benchmarking.sweep.run.warehouse import measured_peaks
 from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text

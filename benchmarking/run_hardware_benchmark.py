@@ -182,7 +182,7 @@ def _names_several(runtimes: Sequence[str]) -> bool:
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
     """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
     from benchmarking.benches.planning import BenchPlanning
-    from benchmarking.calibration.planning import outline, plan_calibration
+    from benchmarking.calibration.plans import outline, plan_calibration
     from benchmarking.measure.peaks import table
 
     if arguments.model_id is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.batch import model_list
+from benchmarking.batch.cell_plans import PlanError, cell_requests, plan_all
 from benchmarking.batch.model_list import BUILT_IN, readers
-from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.cluster.target import add_cluster, resolve_target
 from benchmarking.core.command_line import Parser, add_aliases, names, note
 from benchmarking.core.errors import UsageError

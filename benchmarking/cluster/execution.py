@@ -20,12 +20,10 @@ from benchmarking.cluster.messages import (
     OfferedDevice,
     Order,
     ProgressMessage,
-    Record,
     Report,
     TaskResult,
     message_text,
     read_order,
-    report_text,
 )
 from benchmarking.core.errors import BenchhouseError, LockedError, UnsupportedError, UsageError
 from benchmarking.core.records import (
@@ -238,14 +236,14 @@ class Reports:
         self._attempt = order.attempt
         self._send = send
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
         """Send a record that is saved here."""
-        self._send(report_text(Report(attempt=self._attempt, kept=record)))
+        self._send(dumps(Report(attempt=self._attempt, kept=record)))
         self.records += 1
 
     def send_progress(self, progress: ProgressMessage) -> None:
         """Send a progress message."""
-        self._send(report_text(Report(attempt=self._attempt, progress=progress)))
+        self._send(dumps(Report(attempt=self._attempt, progress=progress)))
 
 
 class WorkerTrack(Track):

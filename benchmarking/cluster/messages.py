@@ -24,7 +24,6 @@ from benchmarking.core.records import (
     Provenance,
     Readings,
     canonical_hash,
-    dumps,
     from_json,
     to_json,
 )
@@ -33,8 +32,6 @@ from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan
 
 ORDER, OFFER = "order", "offer"
-Record = Preparation | LaunchLoad | Measurement
-_RECORD_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in (Preparation, LaunchLoad, Measurement)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +101,11 @@ class ProgressMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A message about an attempt: a record to save, or progress."""
+    """A message about an attempt: a record to save, or progress. Records go unchanged to the run file, which is
+    redacted when it is written."""
 
     attempt: str
-    kept: Record | None = None
+    kept: Preparation | LaunchLoad | Measurement | None = None
     progress: ProgressMessage | None = None
 
 
@@ -166,25 +164,9 @@ def read_order(text: str) -> Order:
     return from_json(Order, expanded(_object(text).get(ORDER)), "the order")
 
 
-def report_text(report: Report) -> str:
-    """A report as JSON. Records go unchanged to the run file, which is redacted when it is written."""
-    kept = None if report.kept is None else {type(report.kept).__name__: to_json(report.kept)}
-    return dumps({"attempt": report.attempt, "kept": kept, "progress": report.progress})
-
-
 def read_report(text: str) -> Report:
     """The report in a text. Raises FormatError."""
-    data = _object(text)
-    kept = None
-    if (record := data.get("kept")) is not None:
-        if not isinstance(record, dict) or len(record) != 1 or (name := next(iter(record))) not in _RECORD_TYPES:
-            raise FormatError("the report of a worker: unknown record")
-        kept = from_json(_RECORD_TYPES[name], record[name], "the report of a worker")
-    attempt, progress = data.get("attempt"), data.get("progress")
-    if not isinstance(attempt, str):
-        raise FormatError("the report of a worker: no attempt")
-    read = None if progress is None else from_json(ProgressMessage, progress, "the report of a worker")
-    return Report(attempt=attempt, kept=kept, progress=read)
+    return from_json(Report, _object(text), "the report of a worker")
 
 
 def read_done(text: str) -> TaskResult:

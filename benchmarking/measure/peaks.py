@@ -67,23 +67,21 @@ def _peak_name(result: Result) -> str:
 
 def table(runs: Sequence[Run], notes: Mapping[str, str] | None = None, page: Page = PLAIN) -> str:
     """One row per point, with the peaks marked; the notes (subject -> reason) below."""
-    rows = tuple(_row(run, result) for run in runs for result in run.results)
-    grid = Table(headings=HEADINGS, rows=rows, numbers=(2, 3, 4), keys=2)
+    rows = []
+    for cell, result in ((run.cell, result) for run in runs for result in run.results):
+        is_copy, axes, rate = _is_copy(result), result.point.axes, _rate(result)
+        what, precision = ("copy", "-") if is_copy else ("matrix product", cell.precision)
+        size = f"{axes[COPY_AXIS] / 1e6:.0f} MB" if is_copy else str(axes[MATRIX_AXIS])
+        if rate is None:
+            rows.append((what, precision, size, "-", "-", f"{result.status}: {result.error or result.validity}"))
+            continue
+        mark = "peak" if _peak_name(result) in result.metrics else ""
+        doubts = "" if result.validity == "valid" else f"({result.validity})"
+        median = number(result.metrics["latency_median_ms"])
+        factor, prefix = next(((factor, prefix) for factor, prefix in UNITS if rate >= factor), (1.0, ""))
+        text = f"{number(rate / factor)} {prefix}{'B/s' if is_copy else 'FLOP/s'}"
+        rows.append((what, precision, size, median, text, " ".join(filter(None, (mark, doubts)))))
+    grid = Table(headings=HEADINGS, rows=tuple(rows), numbers=(2, 3, 4), keys=2)
     title = f"peaks of {runs[0].cell.device.name} ({runs[0].cell.device.selector})" if runs else "no peaks"
     remarks = [visible(f"{what}: {why}") for what, why in (notes or {}).items()]
     return "\n".join([visible(title), table_text(grid, page), *([""] if remarks else []), *remarks])
-
-
-def _row(run: Run, result: Result) -> tuple[str, str, str, str, str, str]:
-    is_copy, axes = _is_copy(result), result.point.axes
-    what, precision = ("copy", "-") if is_copy else ("matrix product", run.cell.precision)
-    size = f"{axes[COPY_AXIS] / 1e6:.0f} MB" if is_copy else str(axes[MATRIX_AXIS])
-    rate = _rate(result)
-    if rate is None:
-        return (what, precision, size, "-", "-", f"{result.status}: {result.error or result.validity}")
-    mark = "peak" if _peak_name(result) in result.metrics else ""
-    doubts = "" if result.validity == "valid" else f"({result.validity})"
-    median = number(result.metrics["latency_median_ms"])
-    factor, prefix = next(((factor, prefix) for factor, prefix in UNITS if rate >= factor), (1.0, ""))
-    text = f"{number(rate / factor)} {prefix}{'B/s' if is_copy else 'FLOP/s'}"
-    return (what, precision, size, median, text, " ".join(filter(None, (mark, doubts))))

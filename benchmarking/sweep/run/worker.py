@@ -289,7 +289,7 @@ def measure(
 
 def profiled(job: ProfileJob, session: Session, handle: DeviceHandle) -> Profiled:
     """The profile of the job's point, or its failure with the reason."""
-    from benchmarking.sweep.run.profiling import profile_in_worker
+    from benchmarking.sweep.run.profile_launch import profile_in_worker
 
     try:
         return Profiled(call=profile_in_worker(job, session, handle))

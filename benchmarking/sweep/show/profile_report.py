@@ -32,7 +32,7 @@ from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, visible, wrapped
-from benchmarking.measure.profiling import COPY_RATE
+from benchmarking.measure.profiled_calls import COPY_RATE
 from benchmarking.measure.settings import settings
 from benchmarking.runtimes.support.lookup import compiling_runtime, default_runtime
 from benchmarking.sweep.plan.plan import Machine

@@ -107,9 +107,14 @@ class Progress(Observer):
             if self._is_loading:
                 self._loads_s.append(self._point_began_s - self._launched_s)
                 self._is_loading = False
-        else:
+        text = "  ".join([cell_name(track.plan.cell), point.label, _launch(track, launch)])
+        if live is not None:  # its numbers are in a second line
             self._estimate_from_warm_up(track, point, live)
-        self._show(_live_text(track, launch, point, live), immediate=live is None)
+            text += f"\n{live.phase} {live.calls} calls"
+            text += "" if live.median_ms is None else f"  median {number(live.median_ms)} ms"
+            if live.median_ms is not None and live.low_ms is not None and live.high_ms is not None:
+                text += f" [{number(live.low_ms)}, {number(live.high_ms)}]"
+        self._show(text, immediate=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         seconds = time.monotonic() - self._point_began_s
@@ -282,17 +287,3 @@ def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime 
 
 def _launch(track: Track, launch: int) -> str:
     return f"launch {launch + 1}/{track.plan.settings.launches}"
-
-
-def _live_text(track: Track, launch: int, point: Point, live: Live | None) -> str:
-    """The current point, and its live numbers in a second line."""
-    where = "  ".join([cell_name(track.plan.cell), point.label, _launch(track, launch)])
-    if live is None:
-        return where
-    text = f"{where}\n{live.phase} {live.calls} calls"
-    if live.median_ms is None:
-        return text
-    text += f"  median {number(live.median_ms)} ms"
-    if live.low_ms is None or live.high_ms is None:
-        return text
-    return f"{text} [{number(live.low_ms)}, {number(live.high_ms)}]"

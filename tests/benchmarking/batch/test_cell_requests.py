@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarking.batch.cell_plans import cell_requests
 from benchmarking.batch.model_list import Entry
-from benchmarking.batch.planning import cell_requests
 
 
 def requests(entry, **flags):

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarking.batch.cell_plans import cell_requests
 from benchmarking.batch.model_list import Entry
-from benchmarking.batch.planning import cell_requests
 from benchmarking.core.contracts import Completion, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings

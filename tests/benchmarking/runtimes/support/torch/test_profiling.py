@@ -19,7 +19,7 @@ from benchmarking.core.profiles import TRACE_FILE, Profile
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Point
 from benchmarking.devices.support.kinds import processor
-from benchmarking.measure.profiling import profile_point, with_bounds
+from benchmarking.measure.profiled_calls import profile_point, with_bounds
 from benchmarking.sweep.show.profile_report import advice, profile_text
 from benchmarking.workloads.support.resolve import resolve
 from db.commands import compare

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from benchmarking.batch import planning
+from benchmarking.batch import cell_plans
+from benchmarking.batch.cell_plans import PlanError, cell_requests, plan_all
 from benchmarking.batch.model_list import Entry
-from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.sweep.plan.plan import Machine
 
@@ -61,13 +61,13 @@ def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
 
 
 def test_models_are_looked_up_at_the_same_time(monkeypatch):
-    original, together = planning.workload_of, threading.Barrier(3, timeout=20)
+    original, together = cell_plans.workload_of, threading.Barrier(3, timeout=20)
 
     def look_up(request):
         together.wait()  # ends only when all three are here
         return original(request)
 
-    monkeypatch.setattr(planning, "workload_of", look_up)
+    monkeypatch.setattr(cell_plans, "workload_of", look_up)
     assert len(plan("tiny-bert", "tiny-gpt2", "tiny-t5")) == 3
 
 

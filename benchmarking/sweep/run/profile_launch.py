@@ -19,7 +19,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.profiles import CallProfile, Profile, ProfileSettings
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import LaunchLoad, Point, Preparation
-from benchmarking.measure.profiling import NOT_CALIBRATED, Tokenize, profile_point, with_bounds
+from benchmarking.measure.profiled_calls import NOT_CALIBRATED, Tokenize, profile_point, with_bounds
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import has_build, prepare
