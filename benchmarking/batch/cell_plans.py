@@ -23,7 +23,6 @@ from benchmarking.sweep.show.progress import cell_name
 from benchmarking.workloads.support.families import axes_of
 
 MAX_CONCURRENT_LOOKUPS = 16
-
 """Number of concurrent lookups of models. One without an answer of the hub takes up to 20 s, and each is a process."""
 
 MAX_NAMES = 4

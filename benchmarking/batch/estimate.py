@@ -117,7 +117,6 @@ def _launch_s(before: EarlierPoint, settings: Settings, scale: float) -> float:
 Row = Mapping[str, Any]
 
 Query = Callable[[str, Mapping[str, object]], Iterable[Row]]
-
 """The rows of a statement with its parameters bound."""
 
 

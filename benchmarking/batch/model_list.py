@@ -43,12 +43,10 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import runtime_options
 
 SettingValues = Mapping[str, Any]
-
 """Settings by key, checked: lists are tuples."""
 
 
 FAMILY_AXES: Mapping[str, Axis] = {key: axis for key, axis in BY_KEY.items() if not axis.of_every_model}
-
 """The axes that only some models have, by key."""
 
 
@@ -62,7 +60,6 @@ BUILT_IN: SettingValues = {
     "runtimes": (None,),
     "grids": ({},),
 }
-
 """Defaults; None leaves the choice to the device."""
 
 

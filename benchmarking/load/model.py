@@ -38,8 +38,8 @@ from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
-from benchmarking.sweep.run.process import SLOTS, Job, LoopJob, ScenarioJob, Tested
-from benchmarking.sweep.run.profile_launch import attended, prepared
+from benchmarking.sweep.run.preparation import prepared
+from benchmarking.sweep.run.process import SLOTS, Job, LoopJob, ScenarioJob, Tested, attended
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
 
 LOADGEN = "loadgen"

@@ -93,6 +93,16 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
     return result
 
 
+def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
+    """The build that the worker loads. Raises BenchhouseError when it cannot be built."""
+    if not has_build(plan.cell):
+        return None
+    preparation = prepare(plan, lambda what: say(f"building {what}"), with_references=False)
+    if isinstance(preparation, LoadFailed):
+        raise BenchhouseError(preparation.error)
+    return preparation
+
+
 def prepare_here(plan: CellPlan) -> Preparation:
     """The preparation made in this process, for a model in this process. Raises what the build raises."""
     messages: list[Message] = []

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarking.core.child_process import module_command, start
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.profiles import CallProfile, ProfileSettings
 from benchmarking.core.records import (
     Cell,
@@ -54,7 +54,6 @@ MAX_LOGGED_BYTES = 1_000_000
 """Maximum bytes logged of a process's output between two messages."""
 
 END_TIMEOUT_S = 10.0
-
 """A worker that does not exit within this time after its last message is killed."""
 
 OWN_SIGNAL_S = 0.2
@@ -322,6 +321,8 @@ class Tested:
     """Of a bug; None for an expected error."""
 
 
+Answer = TypeVar("Answer", Profiled, Tested)
+"""What a worker that does not measure answers."""
 OfPreparation = Preparing | Built | Referenced | Prepared
 
 Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled | Tested
@@ -354,3 +355,25 @@ def decode(line: str) -> Any:
     except (ValueError, KeyError, AttributeError) as error:
         raise FormatError(f"not a message of a worker: {line[:80]!r}") from error
     return from_json(kind, data)
+
+
+def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[LaunchLoad, Answer]:
+    """The load and the single answer of a worker, each within the time limit. Raises BenchhouseError otherwise."""
+    load: LaunchLoad | None = None
+    try:
+        with WorkerProcess(job) as worker:
+            for message in worker.messages(timeout_s):
+                if isinstance(message, LaunchLoad):
+                    load = message
+                elif isinstance(message, LoadFailed):
+                    raise BenchhouseError(message.error)
+                elif isinstance(message, kind) and load is not None:
+                    return load, message
+                else:
+                    break
+            raise worker.lost()
+    except WorkerLostError as lost:
+        if lost.status != "timed_out":
+            raise BenchhouseError(str(lost)) from lost
+        what = "loaded" if load is None else "profiled" if kind is Profiled else "tested"
+        raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: raise --timeout") from None

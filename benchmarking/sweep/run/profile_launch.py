@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
 
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime, Session
@@ -18,16 +17,15 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.profiles import CallProfile, Profile, ProfileSettings
 from benchmarking.core.provenance import utc_now, uuid7
-from benchmarking.core.records import LaunchLoad, Point, Preparation
+from benchmarking.core.records import Point
 from benchmarking.measure.profiled_calls import NOT_CALIBRATED, Tokenize, profile_point, with_bounds
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
-from benchmarking.sweep.run.preparation import has_build, prepare
-from benchmarking.sweep.run.process import Job, LoadFailed, Profiled, ProfileJob, Tested, WorkerLostError, WorkerProcess
+from benchmarking.sweep.run.preparation import prepared
+from benchmarking.sweep.run.process import Profiled, ProfileJob, attended
 from benchmarking.sweep.run.supervisor import finished_run
 
 RUNTIMES = "benchmarking.runtimes"
-Answer = TypeVar("Answer", Profiled, Tested)
 
 
 def profiler_of(runtime: str) -> str:
@@ -92,38 +90,6 @@ def profile_cell(
     )
 
 
-def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
-    """The build that the worker loads. Raises BenchhouseError when it cannot be built."""
-    if not has_build(plan.cell):
-        return None
-    preparation = prepare(plan, lambda what: say(f"building {what}"), with_references=False)
-    if isinstance(preparation, LoadFailed):
-        raise BenchhouseError(preparation.error)
-    return preparation
-
-
-def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[LaunchLoad, Answer]:
-    """The load and the single answer of a worker, each within the time limit. Raises BenchhouseError otherwise."""
-    load: LaunchLoad | None = None
-    try:
-        with WorkerProcess(job) as worker:
-            for message in worker.messages(timeout_s):
-                if isinstance(message, LaunchLoad):
-                    load = message
-                elif isinstance(message, LoadFailed):
-                    raise BenchhouseError(message.error)
-                elif isinstance(message, kind) and load is not None:
-                    return load, message
-                else:
-                    break
-            raise worker.lost()
-    except WorkerLostError as lost:
-        if lost.status != "timed_out":
-            raise BenchhouseError(str(lost)) from lost
-        what = "loaded" if load is None else "profiled" if kind is Profiled else "tested"
-        raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: raise --timeout") from None
-
-
 def profile_in_worker(job: ProfileJob, session: Session, handle: DeviceHandle) -> CallProfile:
     """In the worker: the profile of the job's point. Exceptions of the model pass through."""
     from benchmarking.core.errors import always_after
@@ -151,8 +117,8 @@ def _tokenizing(job: ProfileJob, point: Point, texts: Sequence[str]) -> tuple[To
     if texts and "text" in processing.processors:
         make = text_maker(processing.processors["text"], texts, point.sequence_length or workload.max_sequence_length)
         return (lambda: 1e3 * seconds_to_make([make])), {}
-    prepared = processing.inputs(plugin_of(workload), workload, point)
-    makers = list(prepared.makers.values())
+    inputs = processing.inputs(plugin_of(workload), workload, point)
+    makers = list(inputs.makers.values())
     if not makers:
-        return None, {"tokenize": "; ".join(dict.fromkeys(prepared.why_not.values()))}
+        return None, {"tokenize": "; ".join(dict.fromkeys(inputs.why_not.values()))}
     return (lambda: 1e3 * seconds_to_make(makers)), {}
