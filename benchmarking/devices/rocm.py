@@ -85,7 +85,7 @@ class RocmDevice(TorchGpuKind):
             return (self.absent("; ".join(filter(None, (why_driver, why_torch)))),)
         by_address, why_no_smi = self._smi_facts()
         described = [
-            self._describe(i, node, by_address.get(node.address), why_no_smi) for i, node in enumerate(nodes_found)
+            self._describe(i, node, by_address.get(node.place), why_no_smi) for i, node in enumerate(nodes_found)
         ]
         return self.usable(described, why_torch)
 
@@ -150,7 +150,8 @@ class RocmDevice(TorchGpuKind):
             smi.close()
 
     def _describe(self, index: int, node: Node, smi_facts: Readings | None, why_no_smi: str) -> Device:
-        facts = node_facts(node) | (smi_facts or all_missing(f"{NOT_SUPPORTED}: {why_no_smi}", ("driver",)))
+        why_not = why_no_smi or f"amdsmi lists no GPU at {node.place}"
+        facts = node_facts(node) | (smi_facts or all_missing(f"{NOT_SUPPORTED}: {why_not}", ("driver",)))
         rest = {name: value for name, value in facts.values.items() if name not in OWN_FIELDS}
         reasons = {name: why for name, why in facts.missing.items() if name not in OWN_FIELDS}
         target = str(facts.values["gfx_target"])
@@ -179,7 +180,7 @@ class RocmDevice(TorchGpuKind):
             return f"Linux {platform.release()}"
 
     def monitor(self, device: Device) -> Monitor:
-        address = str(device.facts.values.get("pci_address"))
+        address = f"{device.facts.values.get('pci_address')}.{device.facts.values.get('pci_function', 0)}"
         try:
             return amd.AmdSmiMonitor(amd.AmdSmi(self._module), address, is_in_use=is_gpu_in_use())
         except (amd.AmdSmiError, UnreadableError):
@@ -187,7 +188,7 @@ class RocmDevice(TorchGpuKind):
 
     def _sysfs_monitor(self, device: Device, address: str) -> Monitor:
         """A monitor without amdsmi. Readings that need amdsmi are missing, with that reason."""
-        by_address = {node.address: node for node in self._driver_nodes()[1]}
+        by_address = {node.place: node for node in self._driver_nodes()[1]}
         if address not in by_address:
             raise BenchhouseError(
                 f"device {device.selector!r} ({device.name}) is no longer available: no AMD GPU at {address}"

@@ -32,6 +32,9 @@ from benchmarking.devices.support.torch_gpu import pci_address
 MILLI = 1_000
 MICRO = 1_000_000
 HZ_PER_MHZ = 1_000_000
+PARTITION_SHIFT = 28
+"""Of a node's location_id: the kernel has the number of the partition in the bits above (kfd_topology.c), amdsmi shows
+it as the PCI function."""
 NEEDS_AMDSMI = f"{NOT_SUPPORTED}: needs the package amdsmi"
 
 
@@ -46,7 +49,12 @@ class Node:
     device: Path
     """Folder of its PCI device, reached through the render node."""
     function: int = 0
-    """Its PCI function: partitions of one GPU share an address."""
+    """Its PCI function, which tells the partitions of one GPU apart: they share an address."""
+
+    @property
+    def place(self) -> str:
+        """Its address with the function, as amdsmi writes it: "0000:c1:00.0"."""
+        return f"{self.address}.{self.function:x}"
 
 
 def nodes(sys: Path) -> list[Node]:
@@ -66,10 +74,10 @@ def _properties(path: Path) -> dict[str, int]:
 
 
 def _node(path: Path, properties: dict[str, int], sys: Path) -> Node:
-    location = properties.get("location_id", 0)  # PCI bus, slot and function packed in 16 bits
+    location = properties.get("location_id", 0)  # PCI bus, slot and function in 16 bits; the partition from bit 28 on
     return Node(
-        address=pci_address(properties.get("domain", 0), location >> 8, location >> 3 & 0x1F),
-        function=location & 0x7,
+        address=pci_address(properties.get("domain", 0), location >> 8 & 0xFF, location >> 3 & 0x1F),
+        function=location >> PARTITION_SHIFT & 0xF or location & 0x7,
         name=text_or_empty(path / "name"),
         gfx_target=gfx_target(properties.get("gfx_target_version", 0)),
         properties=properties,
@@ -206,7 +214,7 @@ class AmdSmi:
         return known(self.call(function, *arguments).get(key), f"{function} {key}")
 
     def handles(self) -> dict[str, Any]:
-        """The GPUs' handles by PCI address. Raises UnreadableError."""
+        """The GPUs' handles by PCI address with the function. Raises UnreadableError."""
         handles = self.call("amdsmi_get_processor_handles")
         return {_pci(self.call("amdsmi_get_gpu_device_bdf", handle)): handle for handle in handles}
 
@@ -246,9 +254,10 @@ def _reason(error: Any) -> str:
 
 
 def _pci(bdf: str) -> str:
-    """The PCI address without its function: "0000:c1:00" for "0000:c1:00.0"."""
-    domain, bus, slot = bdf.partition(".")[0].split(":")
-    return pci_address(int(domain, 16), int(bus, 16), int(slot, 16))
+    """A PCI address with its function in canonical form: "0000:c1:00.0"."""
+    address, _, function = bdf.partition(".")
+    domain, bus, slot = address.split(":")
+    return f"{pci_address(int(domain, 16), int(bus, 16), int(slot, 16))}.{int(function or '0', 16):x}"
 
 
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
@@ -290,11 +299,13 @@ def _pcie(smi: AmdSmi, handle: Any, group: str, key: str) -> Any:
 
 
 class AmdSmiMonitor:
-    """Monitors one GPU by its PCI address. Created before this process uses the GPU, unless `is_in_use`."""
+    """Monitors one GPU by its PCI address; without a function in it, the first one. Created before this process uses
+    the GPU, unless `is_in_use`."""
 
     def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._smi = smi
         handles = smi.handles()
+        address = address if "." in address else f"{address}.0"
         if address not in handles:
             raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
         self._handle = handles[address]

@@ -64,6 +64,24 @@ def test_a_chip_without_product_name_is_named_by_its_target(kfd, without_amdsmi)
     assert device.name == "AMD ip discovery (gfx942)"
 
 
+def test_partitions_of_a_gpu_share_its_address_and_are_told_apart_by_their_function(kfd, plant, recorded_text, amdsmi):
+    """As the kernel and amdsmi list an MI300X in CPX: the partition is in bits 28 to 31 of the node's location_id, and
+    the PCI function of amdsmi's address."""
+    plain = recorded_text("kfd_mi300x_properties.txt")
+    second = plain.replace("location_id 49408", f"location_id {49408 | 1 << 28}")
+    nodes = "sys/class/kfd/kfd/topology/nodes"
+    plant({f"{nodes}/2/properties": second.replace("simd_count 1216", "simd_count 152"), f"{nodes}/2/name": "x"})
+    first, other = device_of(kfd, amdsmi).probe()
+    assert [one.facts.values["pci_address"] for one in (first, other)] == [ADDRESS, ADDRESS]
+    assert [one.facts.values["pci_function"] for one in (first, other)] == [0, 1]
+    assert first.facts.values["power_cap_w"] == 750.0  # amdsmi lists only the first here
+    assert "amdsmi" not in str(first.facts.missing.get("driver", ""))
+    assert device_of(kfd, amdsmi).lock_name(first) == device_of(kfd, amdsmi).lock_name(other)
+    monitor = device_of(kfd, amdsmi).monitor(other)  # by the kernel: the recording of amdsmi has no such address
+    assert type(monitor).__name__ == "SysfsMonitor"
+    assert type(device_of(kfd, amdsmi).monitor(first)).__name__ == "AmdSmiMonitor"
+
+
 @pytest.mark.parametrize(
     ("version", "target"), [(90402, "gfx942"), (90010, "gfx90a"), (110000, "gfx1100"), (100302, "gfx1032")]
 )
