@@ -29,13 +29,13 @@ from benchmarking.core.records import (
     Measurement,
     Precision,
     Preparation,
-    Rebuild,
     Run,
 )
+from benchmarking.core.settings import takes_settings
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Selection, analyse_all
-from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
@@ -130,6 +130,13 @@ def benchmark_model(
         return _measure_module(model, inputs, name, chosen, metadata)
 
 
+@takes_settings(
+    MEASURING,
+    *("device", "runtime", "precision", "batch_size", "rebuild", "cache_dir", "lean_cache", "profile", "iterations"),
+    *("warmup_iterations", "launches", "timeout", "cold_cache", "skip_unsupported", "tag", "description"),
+    lists=("device", "runtime", "tag"),
+    defaults={"device": ("auto",), "runtime": (), "precision": None, "batch_size": None},
+)
 def benchmark_script(
     input_script: str | Path | Sequence[str | Path] = (),
     *,
@@ -137,28 +144,15 @@ def benchmark_script(
     benchmark_all: bool = False,
     script_args: str | Sequence[str] = (),
     max_depth: int = 0,
-    batch_size: int | None = None,
-    devices: str | Sequence[str] = ("auto",),
-    runtimes: str | Sequence[str] = (),
-    precision: Precision | None = None,
     analyze_only: bool = False,
     build_only: bool = False,
-    rebuild: Rebuild = "if_needed",
     sequence: str | Path | None = None,
-    cache_dir: str | Path | None = None,
-    lean_cache: bool = False,
-    profile: ProfileName = DEFAULT_PROFILE,
-    iterations: int | None = None,
-    warmup_iterations: int | None = None,
-    launches: int | None = None,
-    timeout_s: float | None = None,
-    tags: Mapping[str, str] | None = None,
-    description: str | None = None,
     backend: str = "local",
     host: str | Sequence[str] | None = None,
     use_slurm: bool | str | Path = False,
     setup: str | None = None,
     ssh_config: str | Path | None = None,
+    **chosen: Any,
 ) -> ScriptReport:
     """Measure the models that Python scripts call, with the inputs that the scripts used; nothing is stored.
 
@@ -169,6 +163,9 @@ def benchmark_script(
     `benchmark_model`; the scripts must have the same path on the other machine. `sequence` is a file whose
     `get_sequence()` returns the build stages. Each model has one run per device and runtime. Failures are in the report
     and do not stop the others. A script that calls this needs no main guard.
+
+    `chosen` are the settings of `benchhouse script`, by the names of its flags: `devices`, `runtimes`, `precision`
+    (default: the script's), `iterations`, `launches`, `timeout_s`, `tags`, ...
 
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
@@ -185,24 +182,27 @@ def benchmark_script(
     scripts = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
     request = Request(
         model_id="",
-        rebuild=rebuild,
         build_only=build_only,
-        settings=settings(profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=launches),
-        timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
+        settings=settings(
+            chosen["profile"],
+            iterations=chosen["iterations"],
+            warmup_iterations=chosen["warmup_iterations"],
+            launches=chosen["launches"],
+            cold_cache=chosen["cold_cache"],
+        ),
         command=tuple(sys.argv),
-        tags=dict(tags or {}),
-        description=description,
+        **{name: chosen[name] for name in ("rebuild", "timeout_s", "skip_unsupported", "tags", "description")},
     )
-    selection = Selection(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
+    selection = Selection(**{name: chosen[name] for name in ("devices", "runtimes", "precision")})
     selection.check(is_here=remote.cluster is None and not analyze_only)
-    with _cache(cache_dir, is_lean=lean_cache):
+    with _cache(chosen["cache_dir"], is_lean=chosen["lean_cache"]):
         models = analyse_all(
             scripts,
             words,
             max_depth=max_depth,
             limit_s=request.timeout_s,
             sequence=None if sequence is None else str(sequence),
-            batch_size=batch_size,
+            batch_size=chosen["batch_size"],
             say=_silent,
         )
         if analyze_only:

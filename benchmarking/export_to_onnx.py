@@ -27,6 +27,8 @@ from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedErro
 from benchmarking.core.other_words import in_our_words
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point, Workload
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
@@ -151,8 +153,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"folder of cached exports (default: ${CACHE_VARIABLE}, else the user's cache folder)",
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="files and error on stdout as JSON (default: a table)")
-    output.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    add_settings(
+        output, SHARED, "json", "quiet", helps={"json": "files and error on stdout as JSON (default: a table)"}
+    )
     return parser
 
 

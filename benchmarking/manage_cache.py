@@ -32,6 +32,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageEr
 from benchmarking.core.help_texts import many_need
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
@@ -189,7 +190,7 @@ def _parser() -> Parser:
         ("stats", _stats, "show number and total size of builds by kind, and free disk space"),
     ):
         one = _action(actions, name, action, what)
-        one.add_argument("--json", action="store_true", help="results on stdout as JSON (default: a table)")
+        add_settings(one, SHARED, "json")
         if name == "stats":
             one.add_argument(
                 "build",
@@ -199,7 +200,7 @@ def _parser() -> Parser:
             )
     shown = _action(actions, "print", _print, "show everything about one build")
     shown.add_argument("build", metavar="BUILD", help="name of a script's model, or digest, or a unique prefix")
-    shown.add_argument("--json", action="store_true", help="results on stdout as JSON (default: text)")
+    add_settings(shown, SHARED, "json")
     _add_choice(_action(actions, "delete", _delete, "delete builds"))
     report = _action(actions, "report", _report, "write the list as CSV")
     report.add_argument("--output", type=file_to_write, metavar="FILE", help="CSV file (default: stdout)")

@@ -27,6 +27,8 @@ from benchmarking.core.live_status import (
     snapshot,
 )
 from benchmarking.core.records import to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
 from benchmarking.core.text import duration, number, time_text, visible, wrapped
@@ -76,7 +78,7 @@ def _run(argv: Sequence[str]) -> int:
         help="seconds between two updates (default: %(default)g)",
     )
     parser.add_argument("--once", action="store_true", help="print the state once")
-    parser.add_argument("--json", action="store_true", help="print the state once as JSON")
+    add_settings(parser, SHARED, "json", helps={"json": "the state once, as JSON on stdout"})
     arguments = parser.parse_args(argv)
     try:
         if arguments.once or arguments.json:

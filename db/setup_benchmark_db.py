@@ -23,7 +23,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.large_samples import MAX_RAW
 from benchmarking.core.metrics import bytes_to_mb
 from db import spool
-from db.commands.arguments import add_database, command_parser, confirm, print_json
+from db.commands.arguments import add_database, add_shared, command_parser, confirm, print_json
 from db.file_copy import copy_as_it_is, old_copies
 from db.migrate import latest_version
 from db.upkeep.inspection import inspected, leftovers_near, unread_log
@@ -124,8 +124,8 @@ def _parser() -> Parser:
     )
     file.add_argument("--backup", type=Path, metavar="FILE", help="copy of the database, to a new file")
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="print the outcome as JSON")
-    output.add_argument("--quiet", action="store_true", help="print problems only")
+    add_shared(output, json="print the outcome as JSON")
+    add_shared(output, quiet="print problems only")
     add_database(parser)
     return parser
 

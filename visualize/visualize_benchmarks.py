@@ -21,15 +21,15 @@ from benchmarking.core.command_line import (
     Parser,
     choice,
     default_database,
-    folder_to_write,
     names,
-    non_negative_seconds,
     note,
     one_line,
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from db.commands.arguments import add_selection
 from db.files import make_folder
 from visualize.drawing.figure import Figure, NotDrawn
@@ -178,12 +178,12 @@ def _parser() -> Parser:
     )
     _add_report_flags(parser.add_argument_group("report"))
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--output-dir",
-        type=folder_to_write,
-        metavar="DIR",
-        default=DEFAULT_OUTPUT_DIR,
-        help="folder of the files (default: %(default)s)",
+    add_settings(
+        output,
+        SHARED,
+        "output_dir",
+        defaults={"output_dir": DEFAULT_OUTPUT_DIR},
+        helps={"output_dir": "folder of the files"},
     )
     output.add_argument(
         "--format",
@@ -195,27 +195,23 @@ def _parser() -> Parser:
         help="image formats: png, svg, pdf (default: png,svg)",
     )
     output.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
-    output.add_argument("--json", action="store_true", help="one JSON list on stdout (default: one path per line)")
-    output.add_argument("--quiet", action="store_true", help="no notes on stderr about missing charts")
+    helps = {
+        "json": "one JSON list on stdout (default: one path per line)",
+        "quiet": "no notes on stderr about missing charts",
+    }
+    add_settings(output, SHARED, "json", "quiet", helps=helps)
     return parser
 
 
 def _add_source_flags(group: argparse._ArgumentGroup) -> None:
     """Flags for the source: a database or run files."""
     source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--db-path", metavar="FILE", help="database (default: $BENCHMARK_DB_PATH, else benchmark_db.duckdb)"
-    )
+    words = str(SHARED["db_path"].default_words)
+    add_settings(source, SHARED, "db_path", defaults={"db_path": None}, default_words={"db_path": words})
     source.add_argument(
         "--json-path", metavar="FILE", nargs="+", help="run files, folders or glob patterns (default: the database)"
     )
-    group.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="S",
-        help="longest wait for a locked database, in seconds (default: %(default)g)",
-    )
+    add_settings(group, SHARED, "lock_timeout", defaults={"lock_timeout": 30.0})
 
 
 def _add_selection_flags(group: argparse._ArgumentGroup) -> None:

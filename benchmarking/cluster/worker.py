@@ -25,6 +25,8 @@ from benchmarking.core.command_line import Parser, names, note, notes, run_comma
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.sweep.plan.options import add_runtime_options
 from benchmarking.sweep.run import spool
@@ -132,7 +134,7 @@ def _parser() -> Parser:
         metavar="DIR",
         help="folder of scripts that plans may run on this machine (default: none)",
     )
-    parser.add_argument("--quiet", action="store_true", help="only errors on stderr (default: one line per point)")
+    add_settings(parser, SHARED, "quiet", helps={"quiet": "only errors on stderr (default: one line per point)"})
     return parser
 
 

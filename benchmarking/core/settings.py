@@ -9,10 +9,13 @@ the parameters of the Python interface, and refusals ("--turns requires --url") 
 from __future__ import annotations
 
 import argparse
+import functools
+import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarking.core.command_line import (
     MAX_NUMBER,
@@ -36,6 +39,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = re.compile(r"\d[\d.]*(,\d[\d.]*)*,?")
 
 
@@ -180,6 +184,7 @@ class Setting:
     help: str
     """What it is, with its unit; the default is added."""
     default: Any = None
+    """Its value without the flag, or a function that finds it when the flag is declared."""
     default_words: str | None = None
     """The default in words, if it is not the value, or depends on something."""
     takes_list: bool = False
@@ -252,6 +257,8 @@ def add_settings(
 
 
 def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) -> None:
+    if callable(setting.default):
+        setting = replace(setting, default=setting.default())
     flag = setting.list_flag if is_list else setting.flag
     words = [*filter(None, [setting.short_flag]), flag]
     default, shown = setting.default, _default_in_words(setting)
@@ -327,6 +334,65 @@ def check_given(
             has = getattr(arguments, needed.name, None)
             if not given(arguments, needed) if value is None else has != value:
                 raise UsageError(f"{setting.flag} requires {needed.flag}{f' {value}' if value else ''}")
+
+
+def takes_settings(
+    settings: Mapping[str, Setting],
+    *names_of_settings: str,
+    lists: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> Callable[[Function], Function]:
+    """Give a function with `**chosen` a keyword parameter for each of these settings: it gets all of them, with their
+    defaults, checked as in a YAML file. Those in `lists` take one value or several; None is the default. `defaults` are
+    what differs in this function. Calls raise UsageError for a wrong value, and TypeError for an unknown name."""
+    several, by_key = set(lists), dict[str, Setting]()
+    for name in names_of_settings:
+        setting = settings[name]
+        by_key[setting.key if name in several else setting.field or name] = replace(
+            setting,
+            default=(defaults or {}).get(name, setting.default),
+            takes_list=name in several and setting.kind is not TAGS,  # tags are one mapping
+        )
+
+    def decorated(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        added = [_parameter(key, setting) for key, setting in by_key.items()]
+
+        @functools.wraps(function)
+        def called(*arguments: Any, **given: Any) -> Any:
+            known = {*by_key, *(one.name for one in own)}
+            if unknown := [name for name in given if name not in known]:
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}")
+            chosen = {key: _python_value(key, setting, given.pop(key, None)) for key, setting in by_key.items()}
+            return function(*arguments, **given, **chosen)
+
+        vars(called)["__signature__"] = signature.replace(parameters=[*own, *added])
+        return called  # type: ignore[return-value]
+
+    return decorated
+
+
+def _parameter(key: str, setting: Setting) -> inspect.Parameter:
+    kind = setting.kind.python
+    annotation = f"{kind} | Sequence[{kind}]" if setting.takes_list else kind
+    annotation = annotation if setting.default is not None else f"{annotation} | None"
+    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=setting.default, annotation=annotation)
+
+
+def _python_value(key: str, setting: Setting, value: Any) -> Any:
+    """The value of a parameter, or the default for None. Raises UsageError."""
+    if value is None:
+        return setting.default
+    is_one = not setting.takes_list or isinstance(value, str | os.PathLike)
+    try:
+        values = [
+            setting.kind.check(os.fspath(one) if isinstance(one, os.PathLike) else one, repr(one))
+            for one in ((value,) if is_one else value)
+        ]
+    except UsageError as error:
+        raise UsageError(f"{key} {error}") from error
+    return tuple(values) if setting.takes_list else values[0]
 
 
 def table(*entries: Setting) -> dict[str, Setting]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from benchmarking.core.command_line import DEFAULT_DATABASE
+from benchmarking.core.command_line import DEFAULT_DATABASE, default_database
 from benchmarking.core.settings import (
     DATABASE,
     FOLDER,
@@ -29,6 +29,7 @@ SHARED: Mapping[str, Setting] = MappingProxyType(
             name="db_path",
             kind=DATABASE,
             help="DuckDB file of the warehouse, or ducklake:...",
+            default=default_database,
             default_words=f"$BENCHMARK_DB_PATH, else {DEFAULT_DATABASE}",
         ),
         Setting(

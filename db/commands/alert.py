@@ -29,6 +29,7 @@ from db.commands.arguments import (
     add_database,
     add_metrics,
     add_selection,
+    add_shared,
     chosen_metrics,
     command_parser,
     open_to_read,
@@ -79,7 +80,7 @@ def _parser() -> Parser:
     setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
     setting.add_argument("--note", metavar="TEXT", help="reason for the triage (default: the stored note)")
     for command in (listing, raising, setting):
-        command.add_argument("--json", action="store_true", help="print the alerts as JSON")
+        add_shared(command, json="print the alerts as JSON")
         add_database(command)
     return parser
 

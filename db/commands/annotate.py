@@ -24,6 +24,7 @@ from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
     SELECTION,
     add_database,
+    add_shared,
     command_parser,
     open_to_read,
     open_to_write,
@@ -73,7 +74,7 @@ def _parser() -> Parser:
     labelling.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, rocm, ...")
     labelling.add_argument("--hardware", metavar="NAME", help="device name as the vendor gives it")
     for command in (adding, listing, removing, labelling):
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
+        add_shared(command, json="print the result as JSON")
         add_database(command)
     return parser
 

@@ -12,7 +12,6 @@ from benchmarking.core.command_line import (
     Parser,
     add_aliases,
     choice,
-    default_database,
     names,
     positive_int,
 )
@@ -57,18 +56,15 @@ def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
     parser.add_argument("--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=help_text)
 
 
+def add_shared(parser: argparse._ActionsContainer, **helps: str) -> None:
+    """Settings that all commands share, with what they are in this one: json="the findings as JSON"."""
+    add_settings(parser, SHARED, *helps, helps=helps)
+
+
 def add_database(parser: argparse.ArgumentParser, what: str = SHARED["db_path"].help) -> None:
     """The database, and how long to wait for its lock."""
     group = parser.add_argument_group("database")
-    words = str(SHARED["db_path"].default_words)
-    add_settings(
-        group,
-        SHARED,
-        *("db_path", "lock_timeout"),
-        defaults={"db_path": default_database()},
-        default_words={"db_path": words},
-        helps={"db_path": what},
-    )
+    add_settings(group, SHARED, "db_path", "lock_timeout", helps={"db_path": what})
 
 
 def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Metric]:

@@ -30,6 +30,7 @@ from db.commands.arguments import (
     add_database,
     add_metrics,
     add_selection,
+    add_shared,
     chosen_metrics,
     command_parser,
     open_to_read,
@@ -112,7 +113,7 @@ def _parser() -> Parser:
         help="GitHub workflow annotations on stdout, and the body of a pull request comment in FILE; with -, the body "
         "on stdout and the annotations on stderr",
     )
-    output.add_argument("--json", action="store_true", help="findings as JSON on stdout")
+    add_shared(output, json="findings as JSON on stdout")
     output.add_argument("--no-alerts", action="store_true", help="store neither alerts nor change points")
     add_database(parser)
     return parser

@@ -35,6 +35,7 @@ from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,
     add_selection,
+    add_shared,
     command_parser,
     confirm,
     open_to_read,
@@ -161,9 +162,9 @@ def _parser() -> Parser:
         metavar="AGE",
         help="minimum age of the runs, in days or weeks, such as 180d or 26w",
     )
-    parser.add_argument("--dry-run", action="store_true", help="report the effect, measured on a copy; change nothing")
+    add_shared(parser, dry_run="report the effect, measured on a copy; change nothing")
     parser.add_argument("--yes", action="store_true", help="skip the confirmation and the trial on a copy")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_shared(parser, json="print the outcome as JSON")
     add_database(parser)
     return parser
 

@@ -27,7 +27,15 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
-from db.commands.arguments import add_database, chosen_metrics, command_parser, open_to_read, print_json, selection_in
+from db.commands.arguments import (
+    add_database,
+    add_shared,
+    chosen_metrics,
+    command_parser,
+    open_to_read,
+    print_json,
+    selection_in,
+)
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -113,7 +121,7 @@ def _parser() -> Parser:
     output = parser.add_argument_group("output")
     output.add_argument("--only-changes", action="store_true", help="hide rows without a change")
     form = output.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="comparison as JSON")
+    add_shared(form, json="comparison as JSON")
     form.add_argument("--markdown", action="store_true", help="comparison as Markdown, for a pull request comment")
     add_database(parser)
     return parser

@@ -25,6 +25,7 @@ from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
     SELECTION,
     add_database,
+    add_shared,
     command_parser,
     confirm,
     open_to_read,
@@ -97,9 +98,9 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=f"runs: {SELECTION}")
-    parser.add_argument("--dry-run", action="store_true", help="show the runs; delete nothing")
+    add_shared(parser, dry_run="show the runs; delete nothing")
     parser.add_argument("--yes", action="store_true", help="skip the confirmation")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_shared(parser, json="print the outcome as JSON")
     add_database(parser)
     return parser
 

@@ -22,7 +22,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from db.analysis.selection import FIELDS
-from db.commands.arguments import add_database, command_parser, open_to_read, selection_in
+from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, selection_in
 from db.exporters.support.exporting import Exporter, ExportRequest, Tables, exporters
 
 NAME = "benchhouse export"
@@ -106,7 +106,7 @@ def _parser(by_name: dict[str, Exporter]) -> Parser:
     place = output.add_mutually_exclusive_group()
     place.add_argument("--output", type=Path, metavar="FILE", help="new file (default: stdout)")
     place.add_argument("--output-dir", type=Path, metavar="DIR", help="new folder, for formats of several files")
-    output.add_argument("--json", action="store_true", help="print the paths as JSON")
+    add_shared(output, json="print the paths as JSON")
     add_database(parser)
     return parser
 

@@ -24,6 +24,7 @@ from db.commands.arguments import (
     add_database,
     add_rows,
     add_selection,
+    add_shared,
     chosen_metrics,
     command_parser,
     open_to_read,
@@ -88,7 +89,7 @@ def _parser() -> Parser:
     parser.add_argument("--update", action="store_true", help="first store the change points of all series")
     add_rows(parser, "series", DEFAULT_LIMIT)
     parser.add_argument("--only-changes", action="store_true", help="hide series without a change")
-    parser.add_argument("--json", action="store_true", help="points and changes as JSON")
+    add_shared(parser, json="points and changes as JSON")
     add_database(parser)
     return parser
 

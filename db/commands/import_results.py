@@ -27,7 +27,7 @@ from benchmarking.core.output_paths import check_database
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
-from db.commands.arguments import add_database, command_parser, open_to_read, print_json
+from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, print_json
 from db.connection import database_files
 
 if TYPE_CHECKING:
@@ -96,9 +96,7 @@ def _parser() -> Parser:
     )
     add_aliases(input_group, of_files, "--format")
     input_group.add_argument("--list-formats", action="store_true", help="list the formats and exit")
-    input_group.add_argument(
-        "--dry-run", action="store_true", help="read the files and report their content; store nothing"
-    )
+    add_shared(input_group, dry_run="read the files and report their content; store nothing")
     input_group.add_argument(
         "--replace",
         action="store_true",
@@ -122,7 +120,7 @@ def _parser() -> Parser:
     values.add_argument(
         "--tag", action="append", default=[], type=tag, metavar="K=V", help="label of the runs; repeatable"
     )
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_shared(parser, json="print the outcome as JSON")
     add_database(parser)
     return parser
 

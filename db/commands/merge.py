@@ -19,7 +19,7 @@ from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.output_paths import check_database
-from db.commands.arguments import add_database, command_parser, print_json
+from db.commands.arguments import add_database, add_shared, command_parser, print_json
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -75,8 +75,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "others", nargs="+", metavar="OTHER.duckdb", help="warehouses to merge: DuckDB files or ducklake:..."
     )
-    parser.add_argument("--dry-run", action="store_true", help="count what each would add; change nothing")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_shared(parser, dry_run="count what each would add; change nothing")
+    add_shared(parser, json="print the outcome as JSON")
     add_database(parser, "DuckDB file, or ducklake:..., to merge into")
     return parser
 

@@ -34,7 +34,15 @@ from benchmarking.core.limits import parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import Selection
-from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json, selection_in
+from db.commands.arguments import (
+    SELECTION,
+    add_database,
+    add_shared,
+    command_parser,
+    open_to_read,
+    print_json,
+    selection_in,
+)
 
 if TYPE_CHECKING:
     from db.analysis.recommend.options import Workload
@@ -183,7 +191,7 @@ def _parser() -> Parser:
         "required)",
     )
     results.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price per hour of each device")
-    parser.add_argument("--json", action="store_true", help="the recommendation as JSON")
+    add_shared(parser, json="the recommendation as JSON")
     add_database(parser)
     return parser
 

@@ -22,6 +22,7 @@ from db.commands.arguments import (
     add_database,
     add_metrics,
     add_selection,
+    add_shared,
     chosen_metrics,
     command_parser,
     open_to_read,
@@ -75,7 +76,7 @@ def _parser() -> Parser:
     add_metrics(parser, "metrics")
     parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="regressions as JSON")
+    add_shared(form, json="regressions as JSON")
     form.add_argument("--markdown", action="store_true", help="regressions as Markdown")
     add_database(parser)
     return parser

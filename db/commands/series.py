@@ -25,6 +25,7 @@ from benchmarking.core.text import visible
 from db.commands.arguments import (
     add_database,
     add_selection,
+    add_shared,
     command_parser,
     open_to_read,
     open_to_write,
@@ -72,7 +73,7 @@ def _parser() -> Parser:
     unalias = commands.add_parser("unalias", help="remove the alias of a series")
     unalias.add_argument("old", metavar="OLD", help="series id or unique prefix")
     for command in (listing, alias, unalias):
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
+        add_shared(command, json="print the result as JSON")
         add_database(command)
     return parser
 

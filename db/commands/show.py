@@ -27,6 +27,7 @@ from db.commands.arguments import (
     add_database,
     add_rows,
     add_selection,
+    add_shared,
     chosen_metrics,
     command_parser,
     open_to_read,
@@ -90,7 +91,7 @@ def _parser() -> Parser:
         "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric of the trend (default: %(default)s)"
     )
     add_rows(parser, "series", DEFAULT_LIMIT)
-    parser.add_argument("--json", action="store_true", help="rows as JSON, with the values of each trend")
+    add_shared(parser, json="rows as JSON, with the values of each trend")
     add_database(parser)
     return parser
 

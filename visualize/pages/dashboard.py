@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, default_database, names, note, run_command
+from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import unguarded
 from db.commands.arguments import command_parser
 
@@ -74,12 +76,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument(
-        "--db-path",
-        default=default_database(),
-        metavar="FILE",
-        help="DuckDB file of the warehouse, or ducklake:... (default: $BENCHMARK_DB_PATH, or benchmark_db.duckdb)",
-    )
+    add_settings(parser, SHARED, "db_path")
     server = parser.add_argument_group("server")
     server.add_argument(
         "--port", type=_port, default=DEFAULT_PORT, metavar="N", help="port, 0 for a free one (default: %(default)s)"

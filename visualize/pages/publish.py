@@ -17,8 +17,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, default_database, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.text import size_text, visible
 from db.commands.arguments import add_selection, command_parser
 
@@ -89,12 +91,7 @@ def _parser() -> Parser:
         action="store_true",
         help="keep host names, user names and folders of paths (default: removed)",
     )
-    parser.add_argument(
-        "--db-path",
-        default=default_database(),
-        metavar="FILE",
-        help="DuckDB file of the warehouse, or ducklake:... (default: $BENCHMARK_DB_PATH, or benchmark_db.duckdb)",
-    )
+    add_settings(parser, SHARED, "db_path")
     return parser
 
 

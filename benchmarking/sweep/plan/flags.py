@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
-from benchmarking.core.command_line import add_model_id, default_database, dimension, input_value
+from benchmarking.core.command_line import add_model_id, dimension, input_value
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.settings import add_settings
@@ -152,11 +152,8 @@ def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
         group,
         SHARED,
         *("db_path", "lock_timeout", "tag", "description", "anonymous"),
-        defaults={"db_path": default_database(), "lock_timeout": None},
-        default_words={
-            "db_path": str(SHARED["db_path"].default_words),
-            "lock_timeout": f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device",
-        },
+        defaults={"lock_timeout": None},
+        default_words={"lock_timeout": f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device"},
         helps={"lock_timeout": "seconds to wait for a database or device that another process uses"},
     )
 

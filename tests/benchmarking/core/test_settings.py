@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import re
 from dataclasses import fields
@@ -21,6 +22,7 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import Request
 from tests.docs.cli_page import parser_of
+from tests.helpers.paths import ROOT
 
 MEASURING_COMMANDS = ("run", "batch", "compare-runtimes", "profile", "script", "ab", "bisect")
 INTERNAL_FIELDS = {
@@ -116,6 +118,40 @@ def test_parameters_of_the_python_interface_are_the_settings(function):
         assert parameter.default in (setting.default, (setting.default,), (), None), name
         checked += 1
     assert checked >= 7
+
+
+OTHER_MEANINGS = {
+    "--device": "annotate, import: the device of a file's results; charts: which results",
+    "--devices": "worker: what it offers",
+    "--hardware": "annotate, import: of a file's results",
+    "--precision": "annotate, import: of a file's results; charts: which results; export-model: of the files",
+    "--runtime": "annotate, import: of a file's results; charts: which results",
+    "--anonymous": "export: only of run files",
+    "--cache-dir": "export-model: the hub's cache",
+    "--limit": "recommend: also memory and energy",
+    "--output-dir": "export, export-model: a new folder of other files",
+    "--request-rate": "recommend: the rate to serve",
+    "--tag": "import: of a file's results",
+    "--timeout": "query, sql, mcp: of a statement",
+    "--save": "the other side of --no-save",
+    "--no-save": "both flags choose arguments.save",
+}
+"""Flags with the name of a setting that commands declare themselves, and what they are there."""
+
+
+def test_a_flag_of_the_table_is_declared_nowhere_else_unless_it_means_something_else():
+    declared = {flag for setting in LOAD.values() for flag in spellings(setting)}
+    found: set[str] = set()
+    for package in ("benchmarking", "db", "visualize"):
+        for path in (ROOT / package).rglob("*.py"):
+            if path.name == "service.py":  # a program that only ours starts
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "add_argument":
+                    texts = [word.value for word in node.args if isinstance(word, ast.Constant)]
+                    found |= {text for text in texts if text in declared and text.startswith("--")}
+    assert found <= OTHER_MEANINGS.keys(), f"use add_settings or add_shared: {sorted(found - OTHER_MEANINGS.keys())}"
+    assert found >= OTHER_MEANINGS.keys()
 
 
 SMALL = table(
@@ -278,3 +314,23 @@ def test_an_error_names_the_flag_as_it_was_typed(capsys):
     with pytest.raises(SystemExit):
         parser_of("run").parse_args(["tiny-bert", "--batch-size", "x"])
     assert "argument --batch-size: takes whole numbers" in capsys.readouterr().err
+
+
+def test_benchmark_script_takes_the_settings_of_its_command_and_checks_them_in_the_same_way(tmp_path):
+    parameters = inspect.signature(api.benchmark_script).parameters
+    assert {"devices", "runtimes", "timeout_s", "tags", "skip_unsupported"} <= parameters.keys()
+    assert "chosen" not in parameters
+    assert parameters["iterations"].annotation == "int | None"
+    script = str(tmp_path / "none.py")
+    for name, value, message in (
+        ("iterations", 0, "iterations takes whole numbers from 1: got 0"),
+        ("precision", "fp16", "did you mean float16"),
+        ("tags", "a=b", "tags takes a mapping of words: got 'a=b'"),
+        ("timeout_s", -1, "timeout_s takes numbers above 0: got -1"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            api.benchmark_script(script, **{name: value})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'itertions'"):
+        api.benchmark_script(script, itertions=3)
+    with pytest.raises(UsageError, match="no such script"):
+        api.benchmark_script(script, devices="cpu", runtimes=["eager"], cache_dir=tmp_path, launches=None)
