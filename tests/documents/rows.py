@@ -1,9 +1,11 @@
 """What the five documents promise, row by row: as they write it, what works here, and what shows it.
 
 The verdict is "as written", "one line" (it works with the one difference that is named), or "no" with the reason.
-`check` names the evidence: a line of `lines.LINES` (its beginning), "flag COMMAND FLAG", "name MODULE:ATTRIBUTE",
-"column TABLE.COLUMN", "table NAME", "file PATH", "field BenchmarkConfig.NAME", "bench" (the driver of
-tests/benchmarking/benches/test_framework.py), or "reason" for a no.
+`check` names the evidence: a line of `lines.LINES` (its beginning), "flag COMMAND FLAG VALUE" (is read), "name
+MODULE:ATTRIBUTE", "takes MODULE:FUNCTION NAME=VALUE ..." (accepts these arguments), "column TABLE.COLUMN" and "table
+NAME" (filled by a measurement), "chart NAME" (drawn from it), "plugins KIND NAME ...", "runtimes ALIAS=NAME ...", "file
+PATH", "field BenchmarkConfig.NAME", "bench" (the driver of tests/benchmarking/benches/test_framework.py), or "reason"
+for a no.
 """
 
 from __future__ import annotations
@@ -30,21 +32,21 @@ ROWS = (
     Row(
         ACCELERATE, "`--overwrite`", AS, "asks on a terminal; elsewhere says what it deletes", "flag setup --overwrite"
     ),
-    Row(ACCELERATE, "`run_hardware_benchmark.py --model-id --device --save`", AS, "", "flag run --model-id"),
-    Row(ACCELERATE, "`--precision`", AS, "", "flag run --precision"),
-    Row(ACCELERATE, "`--batch-sizes`", AS, "", "flag run --batch-sizes"),
-    Row(ACCELERATE, "`--sequence-lengths`", AS, "", "flag run --sequence-lengths"),
-    Row(ACCELERATE, "`--iterations`", AS, "", "flag run --iterations"),
-    Row(ACCELERATE, "`--output-dir`", AS, "", "flag run --output-dir"),
-    Row(ACCELERATE, "`visualize_benchmarks.py --json-path`", AS, "", "flag charts --json-path"),
-    Row(ACCELERATE, "`visualize_benchmarks.py --db-path --model-id`", AS, "", "flag charts --model-id"),
+    Row(ACCELERATE, "`run_hardware_benchmark.py --model-id --device --save`", AS, "", "flag run --model-id gpt2"),
+    Row(ACCELERATE, "`--precision`", AS, "", "flag run --precision float16"),
+    Row(ACCELERATE, "`--batch-sizes`", AS, "", "flag run --batch-sizes 1,2,4"),
+    Row(ACCELERATE, "`--sequence-lengths`", AS, "", "flag run --sequence-lengths 128,256,512"),
+    Row(ACCELERATE, "`--iterations`", AS, "", "flag run --iterations 20"),
+    Row(ACCELERATE, "`--output-dir`", AS, "", "flag run --output-dir other_results"),
+    Row(ACCELERATE, "`visualize_benchmarks.py --json-path`", AS, "", "flag charts --json-path run.json"),
+    Row(ACCELERATE, "`visualize_benchmarks.py --db-path --model-id`", AS, "", "flag charts --model-id gpt2"),
     Row(ACCELERATE, "`--architecture-comparison`", AS, "", "flag charts --architecture-comparison"),
-    Row(ACCELERATE, "`batch_benchmark.py`", AS, "", "file benchmarking/batch_benchmark.py"),
+    Row(ACCELERATE, "`batch_benchmark.py`", AS, "", "script batch_benchmark"),
     Row(
         ACCELERATE, "`integration_benchmark.py`", AS, "batch_benchmark with `--cluster`", "script integration_benchmark"
     ),
-    Row(ACCELERATE, "six device kinds", AS, "also null for tests", "file benchmarking/devices/qnn.py"),
-    Row(ACCELERATE, "eleven architectures", AS, "", "file benchmarking/workloads/rag.py"),
+    Row(ACCELERATE, "six device kinds", AS, "also null for tests", "plugins devices cpu cuda rocm mps openvino qnn"),
+    Row(ACCELERATE, "eleven architectures", AS, "", "families 11"),
     Row(
         ACCELERATE,
         "latency: mean, median, min, max, 90th percentile",
@@ -53,7 +55,7 @@ ROWS = (
         "column benchmark_results.latency_p90_ms",
     ),
     Row(ACCELERATE, "throughput", AS, "", "column benchmark_results.throughput_samples_per_sec"),
-    Row(ACCELERATE, "peak memory", AS, "MB is 10^6 bytes", "column benchmark_results.memory_peak_mb"),
+    Row(ACCELERATE, "peak memory", AS, "MB is 10^6 bytes", "column benchmark_results.memory_peak_rss_infer_mb"),
     Row(ACCELERATE, "average memory", AS, "", "column benchmark_results.memory_rss_mean_mb"),
     Row(ACCELERATE, "first token latency", AS, "", "column benchmark_results.time_to_first_token_ms"),
     Row(ACCELERATE, "load time", AS, "", "column benchmark_runs.load_time_s"),
@@ -75,12 +77,12 @@ ROWS = (
         "a runtime is one file in benchmarking/runtimes",
         "file docs/adding-a-plugin.md",
     ),
-    Row(ACCELERATE, "chart: latency by batch size", AS, "", "file visualize/charts/against_batch_size.py"),
-    Row(ACCELERATE, "chart: throughput by batch size", AS, "", "file visualize/charts/against_batch_size.py"),
-    Row(ACCELERATE, "chart: memory by batch size", AS, "", "file visualize/charts/against_batch_size.py"),
-    Row(ACCELERATE, "chart: hardware comparison", AS, "", "file visualize/charts/hardware_comparison.py"),
-    Row(ACCELERATE, "chart: architecture comparison", AS, "", "file visualize/charts/architecture_comparison.py"),
-    Row(ACCELERATE, "power, WebNN, WebGPU, regression detection", AS, "", "file benchmarking/runtimes/webnn.py"),
+    Row(ACCELERATE, "chart: latency by batch size", AS, "", "chart latency_vs_batch_size"),
+    Row(ACCELERATE, "chart: throughput by batch size", AS, "", "chart throughput_vs_batch_size"),
+    Row(ACCELERATE, "chart: memory by batch size", AS, "", "chart memory_vs_batch_size"),
+    Row(ACCELERATE, "chart: hardware comparison", AS, "", "chart hardware_comparison"),
+    Row(ACCELERATE, "chart: architecture comparison", AS, "", "chart architecture_comparison"),
+    Row(ACCELERATE, "power, WebNN, WebGPU, regression detection", AS, "", "plugins runtimes webnn webgpu"),
     Row(
         ACCELERATE,
         "Python 3.7",
@@ -89,12 +91,12 @@ ROWS = (
         "reason",
     ),
     Row(TRANSFORMERS, "`run_benchmarks.py`", AS, "", "line run_benchmarks.py"),
-    Row(TRANSFORMERS, "`--output-dir`", AS, "", "flag benches --output-dir"),
-    Row(TRANSFORMERS, "`--model-id`", AS, "", "flag benches --model-id"),
-    Row(TRANSFORMERS, "`--warmup-iterations`", AS, "", "flag benches --warmup-iterations"),
+    Row(TRANSFORMERS, "`--output-dir`", AS, "", "flag benches --output-dir my_results"),
+    Row(TRANSFORMERS, "`--model-id`", AS, "", "flag benches --model-id gpt2"),
+    Row(TRANSFORMERS, "`--warmup-iterations`", AS, "", "flag benches --warmup-iterations 5"),
     Row(TRANSFORMERS, "`--measurement-iterations`", AS, "", "line run_benchmarks.py --warmup-iterations 5"),
-    Row(TRANSFORMERS, "`--num-tokens-to-generate`", AS, "", "flag benches --num-tokens-to-generate"),
-    Row(TRANSFORMERS, "`--include`, `--exclude`", AS, "", "flag benches --include"),
+    Row(TRANSFORMERS, "`--num-tokens-to-generate`", AS, "", "flag benches --num-tokens-to-generate 200"),
+    Row(TRANSFORMERS, "`--include`, `--exclude`", AS, "", "flag benches --include llama_benchmark"),
     Row(
         TRANSFORMERS, "`--enable-mock`", AS, "also passed on to the benchmark's function", "flag benches --enable-mock"
     ),
@@ -187,28 +189,30 @@ ROWS = (
         "eager, compiled, kernelized",
         AS,
         "variants of a benchmark, and runtimes of models",
-        "file benchmarking/runtimes/kernelized.py",
+        "plugins runtimes eager compiled kernelized",
     ),
     Row(TRANSFORMERS, "`gpu_metrics` in the file", AS, "", "name benchmarking.core.scenario_file:gpu_metrics"),
     Row(PROFILER, "`profiler.py`", AS, "", "line profiler.py"),
     Row(PROFILER, "`--model` (default distilbert-base-uncased)", AS, "", "line profiler.py --model"),
-    Row(PROFILER, "`--batch-size` (4), `--sequence-length` (128)", AS, "", "flag profile --sequence-length"),
-    Row(PROFILER, "`--device` (cpu), `--num-runs` (5)", AS, "", "flag profile --num-runs"),
-    Row(PROFILER, "`--output` (auto)", AS, "auto is results/profiling_results_*.json", "flag profile --output"),
+    Row(PROFILER, "`--batch-size` (4), `--sequence-length` (128)", AS, "", "flag profile --sequence-length 64"),
+    Row(PROFILER, "`--device` (cpu), `--num-runs` (5)", AS, "", "flag profile --num-runs 10"),
+    Row(
+        PROFILER, "`--output` (auto)", AS, "auto is results/profiling_results_*.json", "flag profile --output any_name"
+    ),
     Row(PROFILER, "`compare_onnx.py`", AS, "also OpenVINO, where installed", "line compare_onnx.py"),
     Row(
         PROFILER,
-        "its `--model`, `--batch-size`, `--num-runs`",
+        "its `--model`, `--batch-size` (4), `--num-runs` (10)",
         AS,
         "more iterations raise the precision, as `--launches` does",
         "line compare_onnx.py",
     ),
     Row(
         PROFILER,
-        "its `--output`",
-        ONE,
-        "writes a file if it is given; `--output auto` is results/onnx_comparison_*.json",
-        "flag compare-runtimes --output",
+        "its `--output` (auto)",
+        AS,
+        "auto is results/onnx_comparison_*.json, with `--model` or no model",
+        "flag compare-runtimes --output any_name",
     ),
     Row(PROFILER, "`results/profiling_results_*.json`", AS, "", "line profiler.py"),
     Row(
@@ -238,7 +242,7 @@ ROWS = (
         "`profile_inference(batch_size=, sequence_length=, num_runs=)`",
         AS,
         "",
-        "name benchmarking.profiler:MLRuntimeProfiler.profile_inference",
+        "takes benchmarking.profiler:MLRuntimeProfiler.profile_inference batch_size=8 sequence_length=256 num_runs=10",
     ),
     Row(
         PROFILER,
@@ -267,7 +271,7 @@ ROWS = (
         "`--max-length`",
         AS,
         "length of the check; the graphs take every length",
-        "flag export-model --max-length",
+        "flag export-model --max-length 256",
     ),
     Row(
         SYSTEMS,
@@ -276,7 +280,7 @@ ROWS = (
         "14 is written when asked for; the default is 20",
         "test test_opset_14_is_really_written",
     ),
-    Row(SYSTEMS, "`--cache-dir`", AS, "Hugging Face's cache", "flag export-model --cache-dir"),
+    Row(SYSTEMS, "`--cache-dir`", AS, "Hugging Face's cache", "flag export-model --cache-dir hub"),
     Row(
         SYSTEMS,
         "`run_benchmarks.py --model`",
@@ -322,7 +326,7 @@ ROWS = (
         "`plotting.py`, `results/plots`",
         ONE,
         "visualize_benchmarks.py --output-dir results/plots",
-        "flag charts --output-dir",
+        "flag charts --output-dir results/plots",
     ),
     Row(MLAGILITY, "`benchit SCRIPT --device x86`", AS, "ONNX Runtime", "line benchit your_script.py"),
     Row(
@@ -340,30 +344,48 @@ ROWS = (
         "needs Groq's compiler and chips, where nothing here could be verified; refused by name",
         "reason",
     ),
-    Row(MLAGILITY, "`--backend remote`", ONE, "with --host user@machine, over SSH", "flag script --backend"),
+    Row(
+        MLAGILITY,
+        "`--backend remote`",
+        ONE,
+        "with --remote-host user@machine, over SSH",
+        "flag script --backend remote",
+    ),
     Row(
         MLAGILITY,
         "`--runtime ort`, `trt`, `pytorch1`, `pytorch2`",
-        ONE,
-        "ort and trt as written; pytorch and torch-compiled for the others",
-        "flag script --runtime",
+        AS,
+        "onnxruntime, tensorrt, eager, compiled",
+        "runtimes ort=onnxruntime trt=tensorrt pytorch1=eager pytorch2=compiled",
     ),
     Row(MLAGILITY, "`benchit benchmark`", AS, "", "line benchit benchmark --help"),
     Row(MLAGILITY, "`SCRIPT::HASH,HASH`", AS, "", "line benchit benchmark example.py::hash_0"),
-    Row(MLAGILITY, "`--search-dir`, `--all`", AS, "--all alone is the current folder", "flag script --search-dir"),
+    Row(
+        MLAGILITY,
+        "`--search-dir`, `--all`",
+        AS,
+        "--all alone is the current folder",
+        "flag script --search-dir a",
+    ),
     Row(MLAGILITY, "`--use-slurm`", AS, "", "flag script --use-slurm"),
     Row(MLAGILITY, "`--lean-cache`", AS, "", "flag script --lean-cache"),
-    Row(MLAGILITY, "`-d`, `--cache-dir`", AS, "", "flag script --cache-dir"),
-    Row(MLAGILITY, "`--rebuild if_needed|always|never`", AS, "", "flag script --rebuild"),
+    Row(MLAGILITY, "`-d`, `--cache-dir`", AS, "", "flag script --cache-dir cache"),
+    Row(MLAGILITY, "`--rebuild if_needed|always|never`", AS, "", "flag script --rebuild always"),
     Row(
         MLAGILITY,
         "`--sequence-file`",
         ONE,
         "get_sequence() returns benchhouse's stages instead of groqflow's",
-        "flag script --sequence-file",
+        "flag script --sequence-file sequence.py",
     ),
-    Row(MLAGILITY, "`--script-args`", AS, "split at spaces, or at commas before flags", "flag script --script-args"),
-    Row(MLAGILITY, "`--max-depth`", AS, "", "flag script --max-depth"),
+    Row(
+        MLAGILITY,
+        "`--script-args`",
+        AS,
+        "split at spaces, or at commas before flags",
+        "flag script --script-args a,b",
+    ),
+    Row(MLAGILITY, "`--max-depth`", AS, "", "flag script --max-depth 1"),
     Row(MLAGILITY, "`--analyze-only`, `--build-only`", AS, "", "line benchit example.py --analyze-only"),
     Row(MLAGILITY, "`cache list`", AS, "", "line benchit cache list"),
     Row(
@@ -391,14 +413,14 @@ ROWS = (
         "conversion to float16 while building",
         ONE,
         "--precision float16, since it changes the results",
-        "flag script --precision",
+        "flag script --precision float16",
     ),
     Row(
         MLAGILITY,
         "100 calls",
         ONE,
         "calls until the interval is narrow; --iterations 100 for that number",
-        "flag script --iterations",
+        "flag script --iterations 100",
     ),
     Row(
         MLAGILITY, "Keras", ONE, "Keras 3 on its torch backend", "name benchmarking.workloads.support.script_runs:KERAS"

@@ -3,43 +3,90 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 import tomllib
 
 import pytest
 
-from benchmarking import BenchmarkConfig
+from benchmarking import BenchmarkConfig, run_hardware_benchmark
 from benchmarking.cli import COMMANDS
-from benchmarking.runtimes.support.lookup import runtime_of_device_alias
+from benchmarking.core import plugins
+from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
+from db.warehouse import Warehouse
 from tests.docs.cli_page import parser_of
 from tests.documents import test_lines
 from tests.documents.lines import LINES
 from tests.documents.promises_page import PAGE, page
 from tests.documents.rows import AS, NO, ONE, ROWS, Row
 from tests.helpers.paths import ROOT
+from visualize import visualize_benchmarks
 
-SQL = "\n".join(path.read_text() for path in sorted((ROOT / "schema").rglob("*.sql")))
+ARGUMENTS = {"run": "m", "profile": "m", "compare-runtimes": "m", "export-model": "m", "script": "s.py"}
+"""What a command needs besides a flag."""
+CHARTS = tuple(row.check.split()[1] for row in ROWS if row.check.startswith("chart "))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A folder with a warehouse of two small models on the null device, and the charts drawn from it."""
+    folder = tmp_path_factory.mktemp("promises")
+    database = str(folder / "measured.duckdb")
+    points = ["--batch-sizes", "1,2", "--sequence-lengths", "16", "--iterations", "320"]
+    for model in ("tiny-bert", "tiny-gpt2"):
+        where = ["--db-path", database, "--output-dir", str(folder / "runs")]
+        assert run_hardware_benchmark.main([model, "--device", "null", *points, "--save", "--quiet", *where]) == 0
+    chosen = ["--chart", ",".join(CHARTS), "--format", "svg", "--output-dir", str(folder / "charts"), "--quiet"]
+    assert visualize_benchmarks.main(["--db-path", database, *chosen]) == 0
+    return folder
+
+
+def named(path: str):
+    module, _, attributes = path.partition(":")
+    found = importlib.import_module(module)
+    for part in attributes.split("."):
+        found = getattr(found, part)
+    return found
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.document}: {row.promise}" for row in ROWS])
-def test_a_promise_has_its_evidence(row: Row):
+def test_a_promise_has_its_evidence(row: Row, request):
     kind, _, what = row.check.partition(" ")
     if kind == "line":
         assert [line for line in LINES if line.document == row.document and line.text.startswith(what)]
     elif kind == "flag":
-        command, flag = what.split()
-        assert flag in parser_of(command)._option_string_actions
+        command, flag, *values = what.split()
+        parser = parser_of(command)
+        read = parser.parse_args(
+            [*filter(None, [ARGUMENTS.get(command) if flag != "--model-id" else None]), *(["=".join([flag, *values])])]
+        )
+        destination = parser._option_string_actions[flag].dest
+        assert getattr(read, destination) not in (None, parser.get_default(destination))
     elif kind == "name":
-        module, _, path = what.partition(":")
-        found = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        named(what)
+    elif kind == "takes":
+        function, *arguments = what.split()
+        given = dict(argument.split("=") for argument in arguments)
+        inspect.signature(named(function)).bind("self", **given)
     elif kind == "field":
         config = BenchmarkConfig("a", "model")
         name = what.removeprefix("BenchmarkConfig.")
         setattr(config, name, value := getattr(config, name))
         assert getattr(config, name) == value
     elif kind in ("column", "table"):
-        assert what.split(".")[-1] in SQL
+        table, _, column = what.partition(".")
+        with Warehouse.open(str(request.getfixturevalue("measured") / "measured.duckdb"), read_only=True) as warehouse:
+            (found,) = warehouse.query(f"SELECT count({column or '*'}) AS filled FROM {table}").dicts()
+        assert found["filled"]
+    elif kind == "chart":
+        assert list((request.getfixturevalue("measured") / "charts").glob(f"{what}*.svg"))
+    elif kind == "plugins":
+        package, *names = what.split()
+        assert set(names) <= set(plugins.names(f"benchmarking.{package}"))
+    elif kind == "families":
+        assert len(plugins.names("benchmarking.workloads")) == int(what)
+    elif kind == "runtimes":
+        assert all(runtime_named(alias) == name for alias, name in (pair.split("=") for pair in what.split()))
     elif kind == "file":
         assert (ROOT / what).is_file()
     elif kind == "script":
@@ -49,8 +96,12 @@ def test_a_promise_has_its_evidence(row: Row):
         assert callable(getattr(test_lines, what))
     elif kind == "alias":
         assert runtime_of_device_alias("nvidia") == "tensorrt"
+    elif kind == "bench":
+        words = {re.split("[(<]", word)[0].split(".")[-1] for word in re.findall(r"`([^`]+)`", row.promise)}
+        driver = (ROOT / "tests/benchmarking/benches/test_framework.py").read_text()
+        assert not words or any(word in driver for word in words), words
     else:
-        assert kind in ("bench", "reason")
+        assert kind == "reason"
 
 
 def test_every_difference_is_named_and_nothing_is_missing():
