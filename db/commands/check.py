@@ -70,8 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    if arguments.json and arguments.github is not None:
-        raise UsageError("--json and --github both print to stdout: choose one")
+    on_stdout = [f"--{name}" for name in ("junit", "markdown") if getattr(arguments, name) == STDOUT]
+    on_stdout += ["--json"] if arguments.json else []
+    on_stdout += ["--github"] if arguments.github is not None else []
+    if len(on_stdout) > 1:
+        raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
     metrics = chosen_metrics(arguments, arguments.metric)
     selection = selection_in(arguments, arguments.selection)
 
@@ -105,7 +108,14 @@ def _parser() -> Parser:
     add_settings(confirmation, SHARED, "output_dir", helps={"output_dir": "folder for the run files of --confirm"})
     output = parser.add_argument_group("output")
     output.add_argument("--junit", type=file_to_write, metavar="FILE", help="JUnit XML, one test case per series")
-    output.add_argument("--markdown", type=file_to_write, metavar="FILE", help="Markdown summary for a pull request")
+    output.add_argument(
+        "--markdown",
+        type=file_to_write,
+        nargs="?",
+        const=STDOUT,
+        metavar="FILE",
+        help="findings as Markdown, for a pull request comment, in FILE or on stdout (default: a table)",
+    )
     output.add_argument(
         "--github",
         type=file_to_write,
@@ -208,7 +218,7 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
         _print_for_github(arguments.github, findings)
     elif arguments.json:
         print_json(gate_document(findings, DEFAULTS))
-    else:
+    elif STDOUT not in (arguments.junit, arguments.markdown):
         print(gate_text(findings, DEFAULTS, stdout_page()))
     if arguments.junit is not None:
         _write("--junit", arguments.junit, junit_xml(findings))
@@ -231,6 +241,9 @@ def _print_for_github(path: Path, findings: Sequence[Finding]) -> None:
 
 
 def _write(flag: str, path: Path, text: str) -> None:
+    if path == STDOUT:
+        print(text.rstrip("\n"))
+        return
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

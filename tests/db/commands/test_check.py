@@ -418,3 +418,10 @@ def test_new_alerts_are_sent_once_and_an_unresponsive_server_does_not_fail_the_c
     assert [row["model_id"] for row in sent[0]["alerts"]] == ["bert-base-uncased"] * 2
     assert checked()[0] == 1
     assert len(sent) == 1
+
+
+def test_markdown_without_a_file_is_printed_instead_of_the_table(history, capsys):
+    assert check.main(["--db-path", str(history), "--no-alerts", "--markdown"]) in (0, 1)
+    assert "| " in capsys.readouterr().out
+    assert check.main(["--db-path", str(history), "--no-alerts", "--markdown", "-", "--json"]) == 2
+    assert "--markdown and --json all print to stdout" in capsys.readouterr().err
