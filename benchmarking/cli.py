@@ -163,6 +163,9 @@ def _unknown(name: str) -> int:
         first = "a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"
         print(f"benchhouse: error: {name}: {first}", file=sys.stderr)
         return EXIT_USAGE
+    if (what := name.removeprefix("list-")) in ("devices", "runtimes", "models"):
+        print(f"benchhouse: error: unknown command {name!r}: benchhouse run --list-{what} lists them", file=sys.stderr)
+        return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
     meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""

@@ -27,6 +27,14 @@ WHERE = MappingProxyType(
 )
 """Kind of name -> the command that lists all of them."""
 
+PROMPTS = (
+    "conversations are --sharegpt FILE, arrivals and lengths of a trace --trace FILE; without a file --input-length "
+    "and --output-length make prompts"
+)
+ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
+SERVERS = ("vllm", "sglang", "tgi", "triton", "ollama", "lmdeploy", "tensorrt-llm", "trtllm", "mlc", "openai")
+"""Engines that are servers, which people name as runtimes."""
+
 OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
     {
         flag: ours
@@ -76,19 +84,41 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--concurrency",),
             ),
             ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
-            ("--base-url --target --server --server-url --api-base --endpoint-url --host-url --port", ("--url",)),
+            (
+                "--base-url --target --server --server-url --api-base --endpoint-url --host-url --host --port",
+                ("--url",),
+            ),
             ("--goodput --slo --slos --sla", ("--limit", "--slo")),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
                 "--dataset --dataset-name --dataset-path --data --input-file",
-                "conversations are --sharegpt FILE, arrivals "
-                "and lengths of a trace --trace FILE; without a file --input-length and --output-length make prompts",
+                PROMPTS,
             ),
+            ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
+            (
+                "--rate-type --sweep --rate-sweep --profile",
+                "a sweep is --request-rate 1,2,4, or --find-rate with --limit",
+            ),
+            (
+                "--ramp-up --rampup --ramp-up-strategy",
+                "each level starts at its rate; what precedes its steady state is left out",
+            ),
+            ("--temperature --top-p --top-k --sampling-params", "requests ask for temperature 0 and an exact length"),
+            (
+                "--header --headers -H --extra-body --extra-inputs",
+                "requests have no other header than that of $OPENAI_API_KEY",
+            ),
+            ("--insecure --no-verify --verify-ssl -k", ("--ca-file",)),
+            ("--chat", "chat completions are --endpoint chat"),
+            ("--endpoint-type", ("--endpoint",)),
             ("--num-turns --session-turns-mean", ("--turns",)),
             ("--prefix-len --random-prefix-len --prefix-prompt-length", ("--shared-prefix",)),
             ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
             ("--streaming --stream", "responses are always streamed, since the first token is measured"),
-            ("--percentile-metrics --metric-percentiles", "p50, p90, p95 and p99 of every metric are always stored"),
+            (
+                "--percentile-metrics --metric-percentiles --percentiles --percentile",
+                "p50, p90, p95 and p99 of every metric are always stored",
+            ),
             ("--api-key --openai-api-key", "the key is read from $OPENAI_API_KEY"),
             # Model, device and precision.
             ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
@@ -97,14 +127,36 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--backend", ("--engine", "--runtime", "--runtimes")),
             (
                 "--max-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e --max-memory "
-                "--memory --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 --max-p90 --max-p95 --max-p99 "
-                "--latency-p50 --latency-p90 --latency-p95 --latency-p99",
-                ("--limit",),
+                "--memory --energy --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
+                "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
+                ("--limit", ALWAYS),
             ),
             (
                 "--baseline --base --against --reference --compare-with",
                 "check judges a result by the earlier ones of its series; benchhouse compare A B compares two builds",
             ),
+            ("--fp16 --half --float16", "half precision is --precision float16"),
+            ("--bf16", "its precision is --precision bfloat16"),
+            ("--fp8", "its precision is --precision float8_e4m3"),
+            ("--int8 --load-in-8bit --w8a8", "its precision is --precision int8"),
+            ("--int4 --load-in-4bit --w4a16", "its precision is --precision int4"),
+            ("--input-shape --input-shapes --shape --shapes", ("--batch-sizes", "--batch-size")),
+            ("--generate-kwargs --generation-kwargs", OUTPUTS),
+            ("--list-backends --list-engines", ("--list-runtimes",)),
+            ("--objective --optimize --goal --sort --sort-by --metric", ("--prefer", "--metric")),
+            ("--constraint --constraints", ("--limit",)),
+            # hyperfine, and gates of other tools.
+            (
+                "--parameter-list --parameter-scan -L -P",
+                "a list of values is measured one after the other: --batch-sizes 1,2",
+            ),
+            ("--min-runs --max-runs", ("--iterations", "how many runs a verdict needs follows from their variation")),
+            ("--export-json", ("--json",)),
+            ("--export-csv", "stored results are written by benchhouse export --format csv"),
+            ("--export-markdown", ("--markdown", "stored results are written by benchhouse export --format markdown")),
+            ("--report --summary --summary-file", ("--report", "--markdown")),
+            ("--exit-code --ci --strict --fail --error-exitcode", "the exit code says it: 1 for a regression"),
+            ("--window --lookback --last --history", "a result is judged by all earlier ones of its series"),
             ("--csv --parquet --html --xml --yaml", ("--format", "--junit", "--report")),
             ("--format --output-format", ("--junit", "--markdown", "--json")),
             ("--enforce-eager --eager", "eager execution is --runtime eager"),
@@ -146,8 +198,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--output", ("--junit", "--markdown", "--report", "--output-dir", "results go to stdout: add > FILE")),
             ("--db --database --db-file", ("--db-path",)),
-            ("--disable-tqdm --no-progress --silent", ("--quiet",)),
-            ("--verbose --debug -v", ("--log-level",)),
+            ("--disable-tqdm --no-progress --silent --quiet", ("--quiet", "what it prints is on stdout: add > FILE")),
+            ("--verbose --debug -v", ("--log-level", "BENCHHOUSE_TRACEBACK=1 in front shows tracebacks")),
             (
                 "--config --config-file --config-dir --config-name",
                 "a batch reads its settings from --model-list FILE.yaml",
@@ -160,7 +212,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--version -V", "benchhouse version prints the version"),
             (
-                "--threshold --tolerance --max-regression --fail-threshold --fail-on-regression --fail-on --alpha",
+                "--threshold --tolerance --max-regression --fail-threshold --fail-on-regression --fail-on --alpha "
+                "--confidence --significance --p-value --noise --noise-threshold",
                 "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set",
             ),
             ("--top --count --max-rows --head", ("--limit",)),
@@ -270,6 +323,8 @@ def _plugins_meant_by(word: str, known: Collection[str]) -> list[str]:
 
 def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
+    if what == "runtime" and value.lower() in SERVERS:
+        return f"{value} is a server here: start it, then benchhouse load MODEL --url URL --engine {value.lower()}"
     meant = meant_by(value, known)
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
     if len(known) <= MAX_CANDIDATES:
@@ -291,7 +346,8 @@ def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None =
     if present:
         return f"unknown flag {flag}: it is called {' or '.join(present)} here"
     if advice := next((words for words in ours if not words.startswith("--")), None):
-        return f"unknown flag {flag}: {advice}"
+        # What follows the name of a secret would be hidden as its value.
+        return f"{'unknown flag' if flag.endswith(('key', 'token')) else f'unknown flag {flag}'}: {advice}"
     by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=SIMILAR)
     near = list(dict.fromkeys(shown[by_word[word]] for word in similar))

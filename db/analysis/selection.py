@@ -203,6 +203,8 @@ def _id_condition(word: str) -> Selection:
         return Selection(text=word, words=NEWEST, named=frozenset({"session_id"}))
     columns = [*(("run_id", "session_id") if UUID.fullmatch(word) else ())]
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
+    if not columns and word.lower().endswith((".json", ".jsonl", ".csv")):
+        raise UsageError(f"{word} is a file: store it with benchhouse import {word}, then select its run, tag or model")
     if not columns:
         raise UsageError(
             f"{word!r} is not a selection: did you mean {probable_part(word)}? Expected FIELD=VALUE (fields: "
@@ -226,6 +228,8 @@ def _id_condition(word: str) -> Selection:
 def probable_part(word: str) -> str:
     """What a word without "=" probably meant: a device, a runtime or a precision by its name, else a model."""
     base = word.partition(":")[0].lower()
+    if base in ("main", "master", "develop", "head"):
+        return f"branch={word}" if base != "head" else "commit=HASH"
     for field, known in (
         ("device", plugins.names(plugins.DEVICES)),
         ("runtime", plugins.names(plugins.RUNTIMES)),
