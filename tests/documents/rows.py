@@ -328,7 +328,7 @@ ROWS = (
         "visualize_benchmarks.py --output-dir results/plots",
         "flag charts --output-dir results/plots",
     ),
-    Row(MLAGILITY, "`benchit SCRIPT --device x86`", AS, "ONNX Runtime", "line benchit your_script.py"),
+    Row(MLAGILITY, "`benchit SCRIPT --device x86`", AS, "ONNX Runtime", "line benchit example.py --device x86"),
     Row(
         MLAGILITY,
         "`--devices`",

@@ -71,6 +71,7 @@ class SmallModel(torch.nn.Module):
     def forward(self, x):
         return self.layer(x)
 
+print("heard")
 batch_size, pretrained = parse(["batch_size", "pretrained"])
 torch.manual_seed(0)
 for width in {widths}:
@@ -105,6 +106,7 @@ def run(folder, build_cache, monkeypatch, capfd):
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
     monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
     monkeypatch.setattr(compare_onnx, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(compare_onnx, "_compared", lambda: ("eager", "onnxruntime"))  # OpenVINO takes as long again
 
     def run_words(words):
         capfd.readouterr()
@@ -165,6 +167,7 @@ def test_a_line_of_the_documents_works(line, run, folder):
         code, printed = done.returncode, done.stdout + done.stderr
     else:
         code, printed = run(words)
+    assert words[0] != "benchit" or "heard" not in printed  # what scripts print is shown on request only
     is_refused = "--device cuda" in line.text and code != 0
     assert code == (2 if is_refused else line.code), printed
     if is_refused:
@@ -189,22 +192,23 @@ def test_opset_14_is_really_written(run, folder):
 
 
 def test_results_go_to_the_file_that_output_names(run, folder):
-    words = ["--quiet", "--warmup-iterations", "1", "--no-save"]
+    # the runtime is ONNX Runtime in the lines; nothing needs to be measured for the file
+    words = ["--quiet", "--warmup-iterations", "1", "--no-save", "--device", "null", "--runtime", "null"]
     code, printed = run(
         ["run_benchmarks.py", "--model", "tiny-bert", "--num-iterations", "3", "--output", "out/one.json", *words]
     )
     assert code == 0, printed
-    assert '"onnxruntime"' in Path("out/one.json").read_text()
+    assert '"tiny-bert"' in Path("out/one.json").read_text()
     code, _ = run(["run_benchmarks.py", "--model", "tiny-bert", "--output", "results", *words])
     assert code == 2
+    code, _ = run(["run_benchmarks.py", "--model", "tiny-bert", "--output", "missing/x.json", "--dry-run", *words])
+    assert (code, Path("missing").exists()) == (0, False)
     code, printed = run(["run_benchmarks.py", "--model"])
     assert (code, "--model needs a value" in printed) == (2, True)
 
 
 def test_what_scripts_print_and_tracebacks_are_shown_on_request(run, folder, monkeypatch):
     (folder / "loud.py").write_text("print('heard'); raise ValueError('broken')")
-    code, printed = run(["benchit", "loud.py", "--analyze-only"])
-    assert (code, "heard" in printed) == (1, False)
     monkeypatch.setenv("MLAGILITY_DEBUG", "True")
     code, printed = run(["benchit", "loud.py", "--analyze-only"])
     assert (code, "heard" in printed) == (1, True)
