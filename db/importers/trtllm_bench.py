@@ -167,13 +167,14 @@ def _run_of_requests(file: ForeignFile, data: list[Any]) -> ForeignRun:
 
 
 def _of_requests(requests: list[Fields]) -> Result:
-    starts, ends, inputs, outputs = array("q"), array("q"), array("q"), array("q")
+    starts, ends, inputs = array("q"), array("q"), array("q")
+    outputs: list[int | None] = []
     times: Mapping[str, array[float]] = {
         name: array("d") for name in ("latency_wall", "time_to_first_token", "time_per_output_token")
     }
     failed, sent = 0, []
     for one, start, first, end, tokens_in in understood(requests[0].file, requests, _times_of):
-        tokens_out = one.integer("num_output_tokens") or 0
+        tokens_out = one.integer("num_output_tokens")
         starts.append(start)
         is_failed = bool(one.integer("error_tokens")) or end < start
         sent.append(
@@ -190,15 +191,19 @@ def _of_requests(requests: list[Fields]) -> Result:
         if is_failed:
             failed += 1
             continue
-        for numbers, value in ((ends, end), (inputs, tokens_in), (outputs, tokens_out)):
-            numbers.append(value)
+        ends.append(end)
+        inputs.append(tokens_in)
+        outputs.append(tokens_out)
         times["latency_wall"].append((end - start) / NS_PER_MS)
         if first >= start:  # -1 if nothing was streamed
             times["time_to_first_token"].append((first - start) / NS_PER_MS)
-            if tokens_out > 1:
+            if tokens_out is not None and tokens_out > 1:
                 times["time_per_output_token"].append((end - first) / NS_PER_MS / (tokens_out - 1))
     seconds = (max(ends) - min(starts)) / NS_PER_S if ends else 0.0
-    rates = {"throughput_samples_per_sec": len(ends), "throughput_tokens_per_sec": sum(outputs)}
+    rates = {"throughput_samples_per_sec": len(ends)}
+    counted = [one for one in outputs if one is not None]
+    if len(counted) == len(outputs):
+        rates["throughput_tokens_per_sec"] = sum(counted)
     samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]
     kept: dict[str, Json] = {"failed": failed} if failed else {}
     result = _load(

@@ -234,8 +234,8 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
                 first_s=start + first_s if first_s else None,
                 tokens_s=tuple(tokens),
                 end_s=start + latency_s if latency_s else None,
-                tokens_in=int(tokens_in or 0),
-                tokens_out=None if error else int(tokens_out or 0),
+                tokens_in=int(tokens_in),
+                tokens_out=None if error else int(tokens_out),
                 error="failed" if error else None,
                 detail=str(error) if error else None,
             )

@@ -89,6 +89,16 @@ def test_times_of_requests_are_nanoseconds_and_a_failed_one_is_no_sample():
     assert [doubt.evidence for doubt in result.doubts if doubt.kind == "failed_requests"] == [{"failed_requests": 1}]
 
 
+def test_a_request_without_its_number_of_output_tokens_leaves_the_tokens_per_second_unknown(tmp_path):
+    requests = json.loads((FOLDER / "requests.json").read_text())
+    del requests[0]["num_output_tokens"]
+    (tmp_path / "requests.json").write_text(json.dumps(requests))
+    (result,) = only_run(tmp_path / "requests.json").results
+    assert "throughput_tokens_per_sec" not in result.metrics
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(3 / 0.27)
+    assert (result.requests[0].tokens_out[0], result.point.new_tokens) == (None, None)
+
+
 def test_a_negative_time_is_named_with_its_position(tmp_path):
     path = changed(tmp_path, lambda report: report["performance"].update(total_latency_ms=-4.0))
     with left_out(r"performance\.total_latency_ms: expected a number from 0, found -4\.0"):
