@@ -1,19 +1,37 @@
 """The entry points of the installed commands. They import a command only when it runs, so that Ctrl-C or a lack of
 memory during the imports ends it with one line instead of a traceback."""
 
+import signal
 import sys
+from types import FrameType
 
 FAILED, INTERRUPTED = 1, 130
 
 
+class Ended(KeyboardInterrupt):
+    """SIGTERM or SIGHUP before `run_command` has its own handlers."""
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    """The handler of these signals during the imports."""
+    raise Ended(number)
+
+
+end.is_for_imports = True  # type: ignore[attr-defined]
+
+
 def run(name: str, module: str) -> int:
     """Import the command's module and run its `main`."""
+    for signal_name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, signal_name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
     try:
         __import__(module)
         return int(sys.modules[module].main())
-    except KeyboardInterrupt:  # not yet, or no longer, in `run_command`
+    except KeyboardInterrupt as stop:  # not yet, or no longer, in `run_command`
         sys.stderr.write(f"{name}: interrupted\n")
-        return INTERRUPTED
+        return 128 + stop.args[0] if isinstance(stop, Ended) else INTERRUPTED
     except (MemoryError, ImportError, SystemError) as error:  # likewise
         from benchmarking.core.errors import out_of_memory_line
 

@@ -23,7 +23,8 @@ so that cleanup can finish. A later one interrupts the cleanup too."""
 def signals_interrupt() -> Iterator[list[int]]:
     """Inside, the first signal that ends a command raises Interrupted in the main thread; yields the received signals.
 
-    Signals that are ignored (nohup) or handled by a caller are left alone. Windows has none of these signals.
+    Signals that are ignored (nohup) or handled by a caller are left alone, but for the handler of the entry points
+    during their imports. Windows has none of these signals.
     """
     received: list[int] = []
     last_s = -REPEAT_S
@@ -39,14 +40,15 @@ def signals_interrupt() -> Iterator[list[int]]:
         raise Interrupted(number)
 
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
-    handled = [number for number in numbers if _is_main() and signal.getsignal(number) is signal.SIG_DFL]
+    before = {number: signal.getsignal(number) for number in numbers if _is_main()}
+    handled = {number: handler for number, handler in before.items() if _may_replace(handler)}
     for number in handled:
         signal.signal(number, interrupt)
     try:
         yield received
     finally:
-        for number in handled:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -68,6 +70,11 @@ def signals_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for number, frame in received[:1]:
             handled[number](number, frame)
+
+
+def _may_replace(handler: object) -> bool:
+    """Whether a handler is the system's, or that of the entry points, which they mark."""
+    return handler is signal.SIG_DFL or getattr(handler, "is_for_imports", False)
 
 
 def _is_main() -> bool:

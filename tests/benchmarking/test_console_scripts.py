@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import runpy
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -37,7 +40,7 @@ def interrupt_import_of(monkeypatch):
 
 
 def test_every_command_has_an_entry_point():
-    functions = {name for name, one in inspect.getmembers(console_scripts, inspect.isfunction)} - {"run"}
+    functions = {name for name, one in inspect.getmembers(console_scripts, inspect.isfunction)} - {"run", "end"}
     assert functions == set(MODULES)
 
 
@@ -46,6 +49,29 @@ def test_ctrl_c_during_the_imports_is_one_line(interrupt_import_of, capsys, name
     interrupt_import_of(MODULES[name])
     assert getattr(console_scripts, name)() == 130
     assert capsys.readouterr() == ("", f"{name}: interrupted\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_sigterm_during_the_imports_is_one_line_and_its_exit_code(number, code):
+    """And afterwards the command's own handlers are in place."""
+    early = (
+        "import os, sys, importlib.abc\nfrom benchmarking import console_scripts\n"
+        "class Signal(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'benchmarking.cli': os.kill(os.getpid(), int(sys.argv[1]))\n"
+        "sys.meta_path.insert(0, Signal())\nsys.exit(console_scripts.benchhouse())"
+    )
+    done = subprocess.run([sys.executable, "-c", early, str(int(number))], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "benchhouse: interrupted\n")
+    late = (
+        "import os, signal, sys\nfrom benchmarking import console_scripts\nfrom benchmarking.core import command_line\n"
+        "kill = lambda _: os.kill(os.getpid(), int(sys.argv[1]))\n"
+        "class Late:\n    main = staticmethod(lambda: command_line.run_command('late', kill, []))\n"
+        "sys.modules['late'] = Late\nsys.exit(console_scripts.run('late', 'late'))"
+    )
+    done = subprocess.run([sys.executable, "-c", late, str(int(number))], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "late: interrupted\n")
 
 
 def test_ctrl_c_during_the_imports_of_the_package_as_a_module(interrupt_import_of, capsys):
