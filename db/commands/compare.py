@@ -138,7 +138,7 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--by compares within one selection: got {count} selections")
     elif count != 2:
         raise UsageError(
-            f"expected two selections, or one and --by FIELD, as in compare model=NAME --by runtime: got {count}"
+            f"expected two selections, or one and --by FIELD: got {count}; as in compare model=NAME --by runtime"
         )
     if arguments.baseline is not None and arguments.by is None:
         raise UsageError("--baseline is a value of --by: add --by FIELD")

@@ -105,7 +105,9 @@ def _parser(by_name: dict[str, Exporter]) -> Parser:
     output = parser.add_argument_group("output")
     place = output.add_mutually_exclusive_group()
     place.add_argument("--output", type=Path, metavar="FILE", help="new file (default: stdout)")
-    place.add_argument("--output-dir", type=Path, metavar="DIR", help="new folder, for formats of several files")
+    place.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help="new folder, for formats of several files (default: none)"
+    )
     add_shared(output, json="print the paths as JSON")
     add_database(parser)
     return parser

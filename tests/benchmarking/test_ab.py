@@ -225,7 +225,7 @@ def test_a_mistake_on_either_side_costs_no_launch(words, message, capfd, monkeyp
 def test_a_side_of_another_interpreter_that_fails_ends_the_comparison_with_its_exit_code(capfd, null_script):
     null_script()
     other = f"{sys.executable} -m benchmarking.run_hardware_benchmark {FLAGS} --no-such-flag"
-    assert ab.main([other, FLAGS, "--rounds", "1", "--quiet"]) == 2
+    assert ab.main([other, FLAGS, "--rounds", "1", "--quiet", "--no-save"]) == 2
     assert "benchhouse ab: error: A ended with exit code 2" in capfd.readouterr().err
 
 
