@@ -42,6 +42,9 @@ TOGETHER = (1, 2, 3)
 """Numbers of newest nights that are judged as one."""
 LEAST_SCALE = MIN_CHANGE / 10
 """Least variation of a series: smaller ones matter to nobody, and would make a coarse clock's last digit an outlier."""
+SAME_WAVE = 1.6
+"""Factor of the limit of a confirmation where nights resemble their neighbours: measured again, the machine is
+still in the wave that raised the alarm, so the fresh session is hardly a second witness."""
 MOST_A_SERIES = 1 / 2
 """Maximum share of the false alarms that a single series takes: few series do not need all of them."""
 LARGEST = 700.0
@@ -108,11 +111,17 @@ class Outlook:
     """Whether it got there gradually rather than by a step."""
 
 
-def outlooks(series: Sequence[Series], false_alarms: float, together: Sequence[int] = TOGETHER) -> list[Outlook | None]:
+def outlooks(
+    series: Sequence[Series],
+    false_alarms: float,
+    together: Sequence[int] = TOGETHER,
+    *,
+    is_confirmation: bool = False,
+) -> list[Outlook | None]:
     """The outlook of each series; None for one without a newest night. Each series has at least two past nights.
 
     `false_alarms` is the share of nights on which any series is worse than predicted without a change; the same holds
-    for better ones.
+    for better ones. For a confirmation, the newest night is a fresh session after an alarm.
     """
     import numpy as np
 
@@ -129,7 +138,11 @@ def outlooks(series: Sequence[Series], false_alarms: float, together: Sequence[i
     name, levels, scores, scales = _scores(values, times, together)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
-    most = (_limit(_of_nights(worst), share, len(series)), _limit(_of_nights(best), share, len(series)))
+    same_wave = SAME_WAVE if is_confirmation and name in SMOOTHING_NAMES else 1.0
+    most = (
+        same_wave * _limit(_of_nights(worst), share, len(series)),
+        same_wave * _limit(_of_nights(best), share, len(series)),
+    )
     found: list[Outlook | None] = []
     for row, one in enumerate(series):
         if one.newest is None:

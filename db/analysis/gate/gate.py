@@ -102,6 +102,7 @@ def judge_all(
         series,
         parameters.confirmation_share if is_confirmation else parameters.false_alarms,
         (1,) if is_confirmation else TOGETHER,
+        is_confirmation=is_confirmation,
     )
     by_index = dict(zip(members, found, strict=True))
     return [
