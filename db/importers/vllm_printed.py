@@ -29,6 +29,7 @@ from db.importers.support.serving import (
 )
 
 TITLE = re.compile(r"=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 END = re.compile(r"={20,}\s*$")
 SECTION = re.compile(r"-{4,}.*-{4,}\s*$")
 LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
@@ -123,7 +124,7 @@ class Part:
 def _is_log(file: ForeignFile) -> bool:
     if file.is_json or not (text := file.text):
         return False
-    lines = text.splitlines()
+    lines = COLOUR.sub("", text).splitlines()
     return (
         any(_is_title(lines, at) for at in range(len(lines)))
         or bool(THROUGHPUT.search(text))
@@ -137,7 +138,7 @@ def _is_title(lines: Sequence[str], at: int) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    parts = list(_parts((file.text or "").splitlines()))
+    parts = list(_parts(COLOUR.sub("", file.text or "").splitlines()))
     for index, part in enumerate(parts):
         yield from understood(file, [part], lambda part, at=index: _run(file, part, at))  # type: ignore[misc]
 
@@ -187,8 +188,9 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
                 found[SHORT.get(short, flag.replace("-", "_"))] = value.strip("'\"") or "True"
             found |= {name: value.strip("'") for name, value in NAMED.findall(command)}
         labelled = LABELLED.search(line)
-        if labelled and labelled[1] in ABOVE:
-            found[LABELS.get(labelled[1], labelled[1])] = labelled[2]
+        label = _bare(labelled[1]) if labelled else None
+        if labelled and label in ABOVE:
+            found[LABELS.get(label, label)] = labelled[2]
     return {name: value for name, value in found.items() if not UNRESOLVED.match(value)}
 
 
@@ -254,7 +256,7 @@ def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
     for number, line in enumerate(part.lines[1:], part.line + 1):
         found = LABELLED.search(line)
         if found is not None:
-            label, value = found[1].strip(), parsed_number(found[2])
+            label, value = _bare(found[1]), parsed_number(found[2])
             if value == "not set":
                 continue
             statistic = STATISTIC.fullmatch(label)
@@ -266,6 +268,14 @@ def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
         elif line.strip() and not END.search(line) and not SECTION.search(line):
             file.leave_out(f"line {number}", f"not a labelled number: {line.strip()[:60]!r}")
     return values
+
+
+def _bare(label: str) -> str:
+    """The label without what a logger wrote before it ("INFO 05-01 12:00:00 server: Mean TTFT (ms)")."""
+    statistic = STATISTIC.search(label)
+    if statistic is not None and statistic.end() == len(label):
+        return statistic[0]
+    return max((one for one in LABELS if label.endswith(one)), key=len, default=label.strip())
 
 
 def _offline(file: ForeignFile, part: Part, settings: Fields) -> Result:

@@ -177,10 +177,6 @@ class ForeignFile:
         except UnicodeDecodeError:
             return
 
-    def without_content(self) -> ForeignFile:
-        """The file with only its name and digest, so that the content can be freed."""
-        return replace(self, content=b"", number_lists=())
-
     def leave_out(self, place: str, problem: str, *, is_size: bool = False) -> None:
         """Note that a value, row or line is not stored."""
         if len(self.left_out) < MAX_LEFT_OUT:

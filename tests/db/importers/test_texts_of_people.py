@@ -48,6 +48,16 @@ def test_a_block_in_comments_is_read_and_nearly_nothing_is_a_time_of_0():
     assert metrics["total_tokens_per_sec"] == 2121.89
 
 
+def test_what_a_logger_writes_before_and_colours_around_a_line_changes_no_value():
+    logged = "".join(
+        f"client-1  | INFO 05-01 12:00:00 [serve.py:80] \x1b[32m{line}\x1b[0m\n" for line in BLOCK.splitlines()
+    )
+    (plain,), _ = read(BLOCK)
+    (run,), file = read(logged, "client.log")
+    assert run.results[0].metrics == plain.results[0].metrics
+    assert file.left_out == {}
+
+
 def test_a_program_that_reads_such_logs_is_none():
     text = 'blocks = text.split("============ Serving Benchmark Result ============")\nfor block in blocks:\n    pass\n'
     file = ForeignFile(path=Path("a.py"), content=text.encode(), sha256="a", modified_at=datetime(2026, 1, 2))
