@@ -95,20 +95,33 @@ def temporary_certificate_files(folder: Path) -> Any:
 
 
 @contextmanager
+def own_scratch_folder() -> Iterator[None]:
+    """Inside, Dask's schedulers have their scratch folder in one that is deleted at the end. In the temporary folder of
+    all users it would stay."""
+    import dask
+
+    with temporary_folder("benchhouse-dask") as folder, dask.config.set({"temporary-directory": str(folder)}):
+        yield
+
+
+@contextmanager
 def scheduler_on_loopback(security: Any) -> Iterator[str]:
     """A scheduler in this process that listens on loopback only; yields its address."""
     from distributed import LocalCluster
 
     quiet_dask()
-    with LocalCluster(
-        n_workers=0,
-        host="127.0.0.1",
-        scheduler_port=0,
-        dashboard_address="127.0.0.1:0",
-        silence_logs=50,
-        security=security,
-        protocol="tls://",
-    ) as cluster:
+    with (
+        own_scratch_folder(),
+        LocalCluster(
+            n_workers=0,
+            host="127.0.0.1",
+            scheduler_port=0,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+            security=security,
+            protocol="tls://",
+        ) as cluster,
+    ):
         yield cluster.scheduler_address
 
 

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.cluster.remote_setup import Setup, worker_command
-from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, quiet_dask, temporary_certificate_files
+from benchmarking.cluster.scheduler import (
+    ClusterEndpoint,
+    WorkerRequirements,
+    own_scratch_folder,
+    quiet_dask,
+    temporary_certificate_files,
+)
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
@@ -225,6 +231,7 @@ def _cluster(
 
     unset = {"queue": None, "account": None, "project": None, "job-mem": None, "job-cpu": None, "walltime": None}
     with (
+        own_scratch_folder(),
         dask.config.set({f"jobqueue.slurm.{key}": value for key, value in unset.items()}),
         SLURMCluster(
             job_cls=WorkerJob,

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -302,9 +303,11 @@ def test_flags_without_effect_on_a_cluster_are_errors(flags, why, capsys):
     assert why in capsys.readouterr().err
 
 
-def test_local_workers_are_not_reachable_by_other_users():
+def test_local_workers_are_not_reachable_by_other_users_and_leave_no_files(tmp_path, monkeypatch):
     from distributed import Client
 
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     with local_workers(1, WorkerRequirements(devices=("null",))) as started:
         address = started.address
         assert address.startswith("tls://127.0.0.1:")
@@ -314,6 +317,7 @@ def test_local_workers_are_not_reachable_by_other_users():
             client.wait_for_workers(1, timeout=60)
             (address,) = client.scheduler_info(n_workers=-1)["workers"]
     assert address.startswith("tls://127.0.0.1:")
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_a_worker_reports_that_it_is_connecting_and_that_no_scheduler_answers(tmp_path, monkeypatch, capsys):
