@@ -178,7 +178,7 @@ def test_overwrite_can_be_filled_at_once(spool_run):
         (["--db-path", "notes.txt"], 1, "notes.txt: not a DuckDB database"),
         (["--db-path", "notes.txt", "--overwrite", "--yes"], 1, "notes.txt: not a DuckDB database"),
         (["--db-path", "folder"], 2, "takes a file: folder is a folder"),
-        (["--db-path", "notes.txt/a.duckdb"], 1, "cannot create the folder notes.txt"),
+        (["--db-path", "notes.txt/a.duckdb"], 2, "notes.txt is a file"),
         (["--db-path", "gone.duckdb", "--verify"], 1, "no database at gone.duckdb"),
         (["--db-path", "gone.duckdb", "--backup", "b.duckdb"], 1, "no database at gone.duckdb"),
         (["--ingest", "gone"], 2, "--ingest: gone does not exist"),
