@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 BATCHES = 10
 FEWEST = 30.0
 """Independent values that must lie above the percentile, and below it: n min(q, 1 - q) / tau."""
-WIDER = 1.2
-"""Factor of the standard error, for series that are shown because their correlation happens to look short."""
+WIDER = 60.0
+"""The standard error is larger by this number over that of the independent values: a series that barely has enough may
+be shown only because its correlation happens to look short."""
 
 
 def percentile_intervals(values: Sequence[float], shares: Sequence[float]) -> dict[float, tuple[float, float] | None]:
@@ -49,9 +50,10 @@ def _interval(x: NDArray[float64], ordered: NDArray[float64], share: float, tau:
     means = above[: size * BATCHES].reshape(BATCHES, size).mean(axis=1)
     inefficiency = max(1.0, float(means.var(ddof=1)) * size / (share * (1 - share)))
     longest = max(tau, inefficiency, autocorrelation_time(above.tolist()))
-    if n * min(share, 1 - share) / longest < FEWEST:
+    independent = n * min(share, 1 - share) / longest
+    if independent < FEWEST:
         return None
-    error = WIDER * math.sqrt(inefficiency / (share * (1 - share) * n))  # of the logit
+    error = (1 + WIDER / independent) * math.sqrt(inefficiency / (share * (1 - share) * n))  # of the logit
     reach, centre = quantile(0.975, BATCHES - 1) * error, math.log(share / (1 - share))
     low, high = (1 / (1 + math.exp(-one)) for one in (centre - reach, centre + reach))
     first, last = math.floor(n * low), math.ceil(n * high)
