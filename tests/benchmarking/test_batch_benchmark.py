@@ -175,7 +175,7 @@ def test_unsupported_points_can_be_stored_as_skipped(tmp_path):
         (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes applies to models only"),
         (["--resume"], "no unfinished batch in benchmark_results"),
         (["--resume", "--no-save"], "--resume continues a saved batch"),
-        (["--model-list", "none.yaml"], "cannot read none.yaml"),
+        (["--model-list", "none.yaml"], "none.yaml does not exist"),
     ],
 )
 def test_usage_errors_are_one_line(capsys, arguments, message):
