@@ -91,9 +91,10 @@ class RuntimeComparison(ChartPlugin):
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     """One picture for each point that has more than the baseline."""
     for key, rows in grouped(members, (*SUBJECT, *POINT_COLUMNS)):
-        drawn = [_with_speedup(row, rows) for row in rows if _is_comparable(row)]
+        with_speedups = [_with_speedup(row, rows) if _is_comparable(row) else row for row in rows]
+        drawn = [row for row in with_speedups if _is_comparable(row)]
         if not all(row["is_baseline"] for row in drawn):
-            yield _figure(key, rows, drawn)
+            yield _figure(key, with_speedups, drawn)
 
 
 def _with_speedup(row: Row, rows: Sequence[Row]) -> Row:

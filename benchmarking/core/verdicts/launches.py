@@ -108,10 +108,15 @@ def next_launch_text(values: Sequence[float]) -> str | None:
     return None if ends is None else f"{number(ends[0])} .. {number(ends[1])}"
 
 
+def level_notes(points: Mapping[str, Sequence[float]]) -> list[str]:
+    """Notes about labelled points whose launches lie on two levels."""
+    return [f"{label}: {levels.words}" for label, values in points.items() if (levels := two_levels(values))]
+
+
 def launch_notes(points: Mapping[str, Sequence[float]]) -> list[str]:
     """Notes about the launches of labelled points: the levels on which they lie, and where no next launch can be
     predicted although there is an interval of the typical one."""
-    notes = [f"{label}: {levels.words}" for label, values in points.items() if (levels := two_levels(values))]
+    notes = level_notes(points)
     counts = [len(values) for values in points.values()]
     if any(count >= LEAST_FOR_NEXT for count in counts):
         notes.append(

@@ -12,7 +12,7 @@ from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_tex
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
-from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text
+from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.differing import INSTEAD, in_words
@@ -97,8 +97,6 @@ def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) ->
         *(Column[Finding](heading=heading(name), text=partial(_subject, name), is_key=True) for name in several),
         number_column(heading=f"A {unit}", text=lambda one: optional_number(one.judgement.before)),
         number_column(heading=f"B {unit}", text=lambda one: optional_number(one.judgement.after)),
-        number_column(heading=f"A {NEXT}", text=lambda one: next_launch_text(one.before.launch_values), spare=3),
-        number_column(heading=f"B {NEXT}", text=lambda one: next_launch_text(one.after.launch_values), spare=3),
         number_column(heading="change", text=lambda one: _percent(one.judgement.change)),
         number_column(heading=f"{100 * CONFIDENCE:.0f} % interval", text=_interval),
         number_column(heading="detectable", text=_detectable, spare=1),
@@ -173,14 +171,7 @@ def _notes(comparison: Comparison) -> list[str]:
             "detectable: the smallest change that would be found with a probability of 80%"
         )
     lines += _reasons(findings)
-    lines += launch_notes(
-        {
-            f"{name} {_label(one)}": side.launch_values
-            for one in findings
-            if one.judgement.change is not None
-            for name, side in (("A", one.before), ("B", one.after))
-        }
-    )
+    lines += _launch_notes(findings, comparison.unit)
     lines += _doubt_notes(findings)
     lines += _result_counts("A", [one.before for one in findings]) + _result_counts(
         "B", [one.after for one in findings]
@@ -190,6 +181,19 @@ def _notes(comparison: Comparison) -> list[str]:
     lines += _two_definitions(comparison)
     lines += _only_in("A", comparison.only_before) + _only_in("B", comparison.only_after)
     return lines
+
+
+def _launch_notes(findings: Iterable[Finding], unit: str) -> list[str]:
+    """Where the launches lie on two levels, and where another launch of each side would be."""
+    launches = {
+        f"{name} {_label(one)}": side.launch_values
+        for one in findings
+        if one.judgement.change is not None
+        for name, side in (("A", one.before), ("B", one.after))
+    }
+    ends = [f"{label} {text}" for label, values in launches.items() if (text := next_launch_text(values))]
+    what = f"{NEXT} ({unit}, with 95 % probability)" if unit else f"{NEXT} (with 95 % probability)"
+    return [*level_notes(launches), *([f"{what}: {listed(ends, MAX_NAMES, '; ')}"] if ends else [])]
 
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:

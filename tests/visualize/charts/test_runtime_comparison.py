@@ -47,6 +47,7 @@ def remarks(axes):
 def test_there_is_one_panel_per_batch_size_with_the_fastest_runtime_on_top(eager, fast, figures, see):
     (figure,) = figures(NAME, eager, fast)
     assert [see.title(axes) for axes in figure.axes] == ["batch 1", "batch 2"]
+    assert not see.says(figure, "not drawn")
     for axes in figure.axes:
         assert lengths(axes) == {"onnxruntime · float32": 2.0, "eager · float32": 1.0}
         assert list(bars(axes)) == ["onnxruntime · float32", "eager · float32"]
