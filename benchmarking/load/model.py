@@ -29,6 +29,7 @@ from benchmarking.core.records import (
     Run,
     Scalar,
 )
+from benchmarking.devices.support.kinds import has
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import judged, limits_text
 from benchmarking.load.results import result_of
@@ -121,7 +122,7 @@ class ModelLoad(ABC):
                 self.pressure_before = one.window.get("cpu_pressure_before")
             window = {**one.window, "cpu_pressure_before": self.pressure_before}
             if one.requests is not None:
-                is_accelerator = self.plan.cell.device.type != "cpu"
+                is_accelerator = not has(self.plan.cell.device.type, lambda kind: kind.is_processor)
                 found[one.requests.launch] = about_window(window, is_accelerator=is_accelerator)
         return found
 
