@@ -85,10 +85,15 @@ class BuildStore:
         return self.find_digest(key.kind, key.digest)
 
     def find_digest(self, kind: str, digest: str) -> Build | None:
-        """Like `find`, by digest."""
+        """Like `find`, by digest. Also raises StorageError for a cache that cannot be read, as that of another user."""
         record = self.root / kind / digest / RECORD
-        if not record.exists():
-            return None
+        try:
+            if not record.exists():
+                return None
+        except OSError as error:
+            raise StorageError(
+                f"cannot read the build cache {self.root}: {error.strerror}; choose another with --cache-dir"
+            ) from error
         with suppress(OSError):  # the cache may be read-only
             os.utime(record)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -207,6 +209,16 @@ def test_finding_a_build_is_noted_as_its_use(store):
     os.utime(record, (1, 1))
     store.find(KEY)
     assert record.stat().st_mtime > 1
+
+
+def test_a_cache_of_another_user_that_cannot_be_read_is_a_storage_error(store, monkeypatch):
+    def denied(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    store.get(KEY, writes("a"))
+    monkeypatch.setattr(Path, "exists", denied)
+    with pytest.raises(StorageError, match="cannot read the build cache .*: Permission denied; choose another with"):
+        store.find(KEY)
 
 
 def test_a_build_deleted_while_it_is_looked_up_is_made_again(store, monkeypatch):
