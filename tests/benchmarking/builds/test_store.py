@@ -217,7 +217,7 @@ def test_a_cache_of_another_user_that_cannot_be_read_is_a_storage_error(store, m
 
     store.get(KEY, writes("a"))
     monkeypatch.setattr(Path, "exists", denied)
-    with pytest.raises(StorageError, match="cannot read the build cache .*: Permission denied; choose another with"):
+    with pytest.raises(StorageError, match=r"cannot read the build cache .*: Permission denied; choose another with"):
         store.find(KEY)
 
 
