@@ -49,6 +49,8 @@ from benchmarking.sweep.show.comparison import comparison_text
 from benchmarking.sweep.show.progress import machines_text
 from benchmarking.sweep.show.scaling import scaling_text
 
+ESTIMATE_WAIT_S = 1.0
+"""Time that an estimate waits for the database, in seconds: it is not worth more."""
 NAME = "batch_benchmark"
 Finished = Callable[[Path, BatchSummary], None]
 
@@ -151,7 +153,7 @@ def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
 
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
-    """The estimated time of the plans, from the database if there is one."""
+    """The estimated time of the plans, from the database if there is one that answers soon."""
     from benchmarking.batch.estimate import earlier_points
 
     path = arguments.db_path or default_database()
@@ -159,8 +161,12 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
         return estimate(plans, ())
     from db.warehouse import Warehouse
 
-    with Warehouse.open(path, read_only=True) as warehouse:
-        return estimate(plans, earlier_points(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
+    try:
+        with Warehouse.open(path, read_only=True, lock_timeout_s=ESTIMATE_WAIT_S) as warehouse:
+            return estimate(plans, earlier_points(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
+    except StorageError as error:
+        note(f"the estimate does not use earlier runs: {error}")
+        return estimate(plans, ())
 
 
 def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 
 import pytest
 
@@ -60,3 +62,16 @@ def test_a_pipe_is_no_database(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BenchhouseError, match="not a regular file"):
         check_database(str(tmp_path / "pipe"))
+
+
+def test_a_dry_run_does_not_wait_for_a_database_that_does_not_answer(tmp_path, monkeypatch, capsys):
+    """A server that accepts connections and never answers."""
+    pytest.importorskip("duckdb_extension_postgres_scanner", reason="needs the extension for PostgreSQL")
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        place = f"ducklake:postgres:dbname=x host=127.0.0.1 port={port}?data_path=data"
+        began_s = time.monotonic()
+        assert batch_benchmark.main([*BATCH, "--db-path", place]) == 0
+    assert time.monotonic() - began_s < 9  # the limit of readers alone is 10 s
+    assert "the estimate does not use earlier runs: " in capsys.readouterr().err
