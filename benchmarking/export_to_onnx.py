@@ -249,11 +249,10 @@ def _text(finished: FinishedExport, page: Page) -> str:
     agreement = finished.agreement
     points = agreement["points"]
     assert isinstance(points, list)
-    tokens = agreement["equal_token_share"]
-    share = "" if tokens is None else f", {tokens:.0%} of tokens equal"
-    return "\n".join(
-        [files, f"agrees with torch: relative L2 {agreement['relative_l2']:.2g}{share} (at {'; '.join(points)})"]
-    )
+    error, tokens = agreement["relative_l2"], agreement["equal_token_share"]
+    how = [] if error is None else [f"relative L2 {error:.2g}"]
+    how += [] if tokens is None else [f"{tokens:.0%} of tokens equal"]
+    return "\n".join([files, f"agrees with torch: {', '.join(how)} (at {'; '.join(points)})"])
 
 
 def _json(export: Export, finished: FinishedExport) -> str:

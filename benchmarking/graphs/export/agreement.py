@@ -74,16 +74,17 @@ def compare_at(
     points: Sequence[Point], model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, precision: Precision
 ) -> dict[str, Json]:
     """The largest differences between a bundle's graphs and the model over these points: `relative_l2`,
-    `max_abs_error`, `equal_token_share`. For an ill-conditioned model also `float64_error`, its own difference from its
-    float64 outputs. Raises BenchhouseError if they exceed the precision's tolerance, and that does not explain it."""
+    `max_abs_error`, `equal_token_share`, each None if no output has it. For an ill-conditioned model also
+    `float64_error`, its own difference from its float64 outputs. Raises BenchhouseError if they exceed the precision's
+    tolerance, and that does not explain it."""
     compared = [_compare(model, workload, bundle, runner, point, precision) for point in points]
     comparisons = [comparison for comparison, _ in compared]
     own_errors = [error for _, error in compared if error is not None]
     shares = [one.equal_token_share for one in comparisons if one.equal_token_share is not None]
     return {
         "points": [point.label for point in points],
-        "relative_l2": max(one.relative_l2 or 0.0 for one in comparisons),
-        "max_abs_error": max(one.max_abs_error or 0.0 for one in comparisons),
+        "relative_l2": max((one.relative_l2 for one in comparisons if one.relative_l2 is not None), default=None),
+        "max_abs_error": max((one.max_abs_error for one in comparisons if one.max_abs_error is not None), default=None),
         "equal_token_share": min(shares, default=None),
         **({"float64_error": max(own_errors)} if own_errors else {}),
     }
