@@ -219,9 +219,9 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     ],
 )
 def test_redaction_time_is_linear_in_text_length(part):
-    start = time.perf_counter()
+    start = time.process_time()
     without_secrets(part * (200_000 // len(part)))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
