@@ -10,7 +10,7 @@ from benchmarking.core.records import Doubt
 from tests.helpers.paths import ROOT
 
 PACKAGES = ("benchmarking", "db")
-RAISERS = {"doubt", "_above", "_any", "_pages"}
+RAISERS = {"doubt", "_above", "_pages"}
 
 
 def raised():

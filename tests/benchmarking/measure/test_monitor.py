@@ -89,7 +89,7 @@ def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
     idle = usage_pass(context(Spin(busy=False)), cpu, 0, TIMED_NS).result
     processors = len(os.sched_getaffinity(0))
     assert idle.metrics["utilization_mean_percent"] < 10 / processors
-    assert 25 / processors < busy.metrics["utilization_mean_percent"] <= 101 / processors
+    assert 10 / processors < busy.metrics["utilization_mean_percent"] <= 101 / processors
     assert busy.metrics["utilization_max_percent"] >= busy.metrics["utilization_mean_percent"]
     assert busy.missing == {"device_used_mean_bytes": "not_applicable: a CPU has no memory of its own"}
 

@@ -81,24 +81,13 @@ def test_the_name_of_a_run_file_is_as_it_was_for_shorter_names(null_plan_name):
 @pytest.fixture
 def null_plan_name(make_run):
     """A function that returns the name of a model's run file."""
-    from benchmarking.measure.settings import settings
-    from benchmarking.sweep.plan.plan import CellPlan
-    from benchmarking.sweep.run.spool import _names
+    from benchmarking.sweep.run.spool import file_name
 
     def name(model_id):
-        run = make_run()
-        workload = dataclasses.replace(run.cell.workload, model_id=model_id)
-        device = dataclasses.replace(run.cell.device, selector="null")
-        plan = CellPlan(
-            session_id="s",
-            started_at="2026-01-01T00:00:00Z",
-            cell=dataclasses.replace(run.cell, workload=workload, device=device, runtime="null", precision="float32"),
-            hardware=run.hardware,
-            provenance=run.provenance,
-            settings=settings("quick"),
-            timeout_s=None,
-            points=(),
-        )
-        return next(_names(plan))
+        cell = make_run().cell
+        device = dataclasses.replace(cell.device, selector="null")
+        workload = dataclasses.replace(cell.workload, model_id=model_id)
+        cell = dataclasses.replace(cell, workload=workload, device=device, runtime="null", precision="float32")
+        return file_name(cell, "2026-01-01T00:00:00Z")
 
     return name
