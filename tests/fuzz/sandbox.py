@@ -131,6 +131,7 @@ class Scratch:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (MEMORY_BYTES, MEMORY_BYTES))
         sys.path.insert(0, str(WATCH))
+        sys.modules.pop("sitecustomize", None)  # Debian's Python has one of its own
         import sitecustomize
 
         sys.path.pop(0)

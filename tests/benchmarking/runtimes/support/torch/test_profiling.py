@@ -204,7 +204,8 @@ def test_a_part_that_is_slower_than_its_siblings_is_the_first_thing_to_try(profi
     fast, slow, _ = profiles
     assert "outlier" not in [one.what for one in advice(fast)]
     first = advice(slow)[0]
-    assert (first.what, first.text.partition(" ")[0]) == ("outlier", f"layers.{SLOW}.network")
+    assert first.what == "outlier"
+    assert first.text.startswith(f"layers.{SLOW}")  # the layer itself where disturbances leave less to its part
     assert "times the median of the same part in other layers" in first.text
     assert profile_text(slow).index(first.text[:20]) > profile_text(slow).index("What to try\n- outlier: ") > 0
 
