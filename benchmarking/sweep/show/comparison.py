@@ -45,7 +45,7 @@ class Entry:
     is_reference: bool
     peak_memory_mb: float | None
     is_fastest: bool
-    """Whether it is the fastest of the ranked results, or not shown to be slower."""
+    """Whether its median is the lowest of the ranked results, or 1 is in the interval of its ratio to that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +293,7 @@ def remarks(comparison: Comparison) -> list[str]:
         if entry.status != "ok"
     ]
     if any(entry.is_fastest for entry in entries):
-        lines.append("* fastest, or not shown to be slower; invalid results and emulators are never ranked")
+        lines.append("* lowest median, or 1 is in the interval of its ratio to it; without invalid ones and emulators")
     if any(entry.speedup is not None and entry.speedup.scope == "within" for entry in entries):
         lines.append(CALLS_NOTE)
     return lines
