@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from types import MappingProxyType
 
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, IntervalScope
@@ -98,7 +99,7 @@ def two_levels(values: Sequence[float]) -> Levels | None:
         return None
     if ordered[place] / ordered[place - 1] < 1 + MIN_CHANGE:
         return None
-    lower, upper = (side[len(side) // 2] for side in (ordered[:place], ordered[place:]))
+    lower, upper = median(ordered[:place]), median(ordered[place:])
     return Levels(lower=lower, upper=upper, on_upper=count - place, launches=count)
 
 
