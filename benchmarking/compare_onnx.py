@@ -24,6 +24,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -56,6 +57,8 @@ def _run(argv: Sequence[str]) -> int:
     words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
     is_theirs = "--model" in flags_in(argv) or len(words) > len(argv)
     arguments = _parser().parse_args([*(DEFAULTS if is_theirs else ()), *in_our_words(words, WORDS)])
+    if arguments.launches is None:
+        arguments.launches = ROUNDS_TO_PROVE
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)

@@ -24,6 +24,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import add_runtime_options
@@ -100,8 +101,10 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
     ab.check_comparison_flags(arguments)
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
-    if arguments.launches is None and (arguments.compare_to is not None or _compares(arguments)):
-        arguments.launches = ab.DEFAULT_ROUNDS  # a comparison needs many launches rather than long ones
+    if arguments.launches is None:  # a comparison needs many launches rather than long ones
+        arguments.launches = (
+            ROUNDS_TO_PROVE if _compares(arguments) else ab.DEFAULT_ROUNDS if arguments.compare_to is not None else None
+        )
     with open_target(arguments, _devices(arguments)) as target:
         plans, show = _plans(arguments, argv, show, target.machine)
         if arguments.dry_run:

@@ -102,6 +102,15 @@ def test_all_skips_unsupported_runtimes_with_a_message(capsys):
     assert {"null", "bench"}.isdisjoint(planned | left_out)
 
 
+@pytest.mark.parametrize(
+    "command", [[main, "--model-id", "tiny-bert", "--runtime", "compiled,eager"], [compare_onnx.main, "tiny-bert"]]
+)
+def test_a_comparison_of_runtimes_has_the_launches_that_prove_any_difference(command, capsys):
+    program, *arguments = command
+    assert program([*arguments, "--device", "cpu", *SMALL, "--dry-run", "--json"]) == 0
+    assert {plan["settings"]["launches"] for plan in json.loads(capsys.readouterr().out)} == {8}
+
+
 def test_device_auto_is_resolved_once_for_all_runtimes(capsys):
     assert main(["--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "compiled,eager"]) == 0
     cells = [plan["cell"] for plan in json.loads(capsys.readouterr().out)]

@@ -106,6 +106,7 @@ def run(folder, build_cache, monkeypatch, capfd):
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
     monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
     monkeypatch.setattr(compare_onnx, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(compare_onnx, "ROUNDS_TO_PROVE", 1)  # the launches of a comparison
     monkeypatch.setattr(compare_onnx, "_compared", lambda: ("eager", "onnxruntime"))  # OpenVINO takes as long again
 
     def run_words(words):

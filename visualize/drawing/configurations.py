@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
 
+from benchmarking.core.verdicts import speedups
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Note, Panel, Rule
 from visualize.drawing.marks import Series, configuration_series, mark
@@ -51,23 +52,18 @@ class Ratio:
 
 
 def speedup(baseline: Row, row: Row) -> Ratio:
-    """The speedup of `row` over `baseline`, from their latencies: that of the judge for results of one command.
-
-    Without rounds to judge, it is the ratio of the medians `value`. On a log scale, each half-width of its interval is
-    then the root of the sum of the squares of the two medians' half-widths in that direction (Zou and Donner 2008,
-    "MOVER"), as in the view runtime_comparison.
-    """
+    """The speedup of `row` over `baseline`, from their latencies, by `core.verdicts.speedups`: that of the judge for
+    results of one command, otherwise the ratio of the medians `value`."""
+    if row is baseline:
+        return Ratio(value=1.0)
     (judged,) = judgements(row, [baseline])
-    if row is not baseline and judged.change is not None and judged.low is not None and judged.high is not None:
-        return Ratio(value=1 / (1 + judged.change), low=1 / (1 + judged.high), high=1 / (1 + judged.low))
-    value = baseline["value"] / row["value"]
-    ends = [baseline["low"], baseline["high"], row["low"], row["high"]]
-    if row is baseline or not all(ends):
-        return Ratio(value=value)
-    base_down, base_up = math.log(baseline["value"] / ends[0]), math.log(ends[1] / baseline["value"])
-    own_down, own_up = math.log(row["value"] / ends[2]), math.log(ends[3] / row["value"])
-    low = value * math.exp(-math.hypot(base_down, own_up))
-    return Ratio(value=value, low=low, high=value * math.exp(math.hypot(base_up, own_down)))
+    found = speedups.speedup(judged, _median(baseline), _median(row))
+    assert found is not None  # rows with a value above 0 are drawn
+    return Ratio(value=found.ratio, low=found.low, high=found.high)
+
+
+def _median(row: Row) -> speedups.Median:
+    return speedups.Median(value=row["value"], low=row["low"], high=row["high"])
 
 
 APART = (

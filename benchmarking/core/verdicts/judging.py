@@ -41,7 +41,7 @@ from statistics import fmean
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.student_t import cumulative, quantile
-from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE, is_proven, why_not_proven
+from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE, is_proven, rounds_words, why_not_proven
 from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter, resolution, why_other_times
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
 
@@ -56,6 +56,8 @@ MIN_LAUNCHES = 3
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
 AB_HINT = "benchhouse ab decides"
+MOST_ROUNDS = 100
+"""Rounds up to which it is worth saying how many would decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,12 +277,15 @@ def _why_unsure(judgement: Judgement, pair: Pair) -> str:
     there are too few values for the certainty of a verdict."""
     assert judgement.low is not None
     assert judgement.high is not None
+    rounds = len(pair.rounds)
     if judgement.low <= 0 <= judgement.high:
-        return WIDE
+        half = math.log((1 + judgement.high) / (1 + judgement.low)) / 2
+        needed = max(ROUNDS_TO_PROVE, math.ceil(rounds * (half / math.log1p(MIN_CHANGE)) ** 2))
+        is_in_reach = judgement.scope == "in turns" and rounds < needed <= MOST_ROUNDS
+        return f"{WIDE}: {rounds_words(needed, 'about ')}" if is_in_reach else WIDE
     differs = f"differs by {judgement.change:+.1%}, but"
     if judgement.scope == "in turns":
-        rounds = len(pair.rounds)
-        more = f"{ROUNDS_TO_PROVE} rounds decide" if rounds < ROUNDS_TO_PROVE else "more rounds decide"
+        more = rounds_words(ROUNDS_TO_PROVE if rounds < ROUNDS_TO_PROVE else 2 * rounds)
         return f"{differs} {rounds} rounds are too few to be sure of it: {more}"
     return f"{differs} the sessions of the history vary too much, or are too few, to be sure of it: {AB_HINT}"
 

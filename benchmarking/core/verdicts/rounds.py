@@ -59,9 +59,14 @@ def why_not_proven(rounds: int, is_first: Sequence[bool] = ()) -> str:
     if rounds < ROUNDS_TO_PROVE:
         return (
             f"with {rounds} rounds a recurring disturbance may look like a difference of up to "
-            f"{LEAST_RATIO[rounds] - 1:.0%}: {ROUNDS_TO_PROVE} rounds decide"
+            f"{LEAST_RATIO[rounds] - 1:.0%}: {rounds_words(ROUNDS_TO_PROVE)}"
         )
     return "other orders of the rounds would have given as large a difference"
+
+
+def rounds_words(count: int, more: str = "") -> str:
+    """How many rounds decide, with the flags that measure them: of a command with several runtimes, and of ab."""
+    return f"{more}{count} rounds decide (--launches {count}; of benchhouse ab: --max-rounds {count})"
 
 
 def order_p(differences: Sequence[float]) -> float:

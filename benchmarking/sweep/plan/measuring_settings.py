@@ -24,6 +24,7 @@ from benchmarking.core.settings import (
     table,
 )
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -163,7 +164,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="launches",
             kind=WHOLE,
             help="fresh processes per point",
-            default_words=f"{_launches()}, 5 to compare",
+            default_words=f"{_launches()}, {ROUNDS_TO_PROVE} to compare",
             is_key=True,
         ),
         Setting(

@@ -16,8 +16,8 @@ from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
 from benchmarking.core.verdicts.launches import CALLS_NOTE
+from benchmarking.core.verdicts.speedups import Speedup, geometric_mean, launch_medians_ms, speedups
 from benchmarking.core.verdicts.words import verdict_sentence
-from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedups
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference
 from benchmarking.sweep.show.report import left_out
@@ -45,7 +45,7 @@ class Entry:
     is_reference: bool
     peak_memory_mb: float | None
     is_fastest: bool
-    """Whether its median is the lowest of the ranked results, or 1 is in the interval of its ratio to that."""
+    """Whether its median is the lowest of the ranked results, or it is not judged slower than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +158,10 @@ def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[
             best = min(ranked, key=lambda result: result.metrics["latency_median_ms"])
             over_best += [(best, result) for result in ranked]
     by_result = {pair[1].result_id: ratio for pair, ratio in zip(over_base, speedups(over_base), strict=True)}
-    fastest = {  # those with 1 in the interval of the speedup over the fastest, which is unknown without an interval
+    fastest = {
         other.result_id
         for (best, other), ratio in zip(over_best, speedups(over_best), strict=True)
-        if other is best
-        or ratio is None
-        or (ratio.judgement.verdict != "slower" and ratio.high is not None and ratio.high >= 1)
+        if other is best or ratio is None or ratio.judgement.verdict != "slower"
     }
     return tuple(
         PointComparison(
@@ -293,7 +291,7 @@ def remarks(comparison: Comparison) -> list[str]:
         if entry.status != "ok"
     ]
     if any(entry.is_fastest for entry in entries):
-        lines.append("* lowest median, or 1 is in the interval of its ratio to it; without invalid ones and emulators")
+        lines.append("* lowest median, or not judged slower than it; without invalid ones and emulators")
     if any(entry.speedup is not None and entry.speedup.scope == "within" for entry in entries):
         lines.append(CALLS_NOTE)
     return lines

@@ -12,7 +12,7 @@ from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, wrapped
 from benchmarking.core.verdicts.launches import CALLS_NOTE
-from benchmarking.measure.speedup import Speedup, speedups
+from benchmarking.core.verdicts.speedups import Speedup, speedups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

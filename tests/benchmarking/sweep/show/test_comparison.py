@@ -8,6 +8,7 @@ import pytest
 
 from benchmarking.core.records import Device, Doubt, LaunchLoad, Result, to_json
 from benchmarking.sweep.show.comparison import Summary, compare, comparison_text, comparisons, condensed
+from tests.helpers.run_changes import Alter
 
 DIFFERS = Doubt(kind="output_differs", severity="invalid", evidence={"relative_l2": 0.5})
 
@@ -48,7 +49,9 @@ def test_speedups_are_relative_to_eager_in_any_order(eager, faster):
     assert 1 < entry.speedup.low < 2.0 < entry.speedup.high < 3
     assert (entry.output_error, entry.peak_memory_mb, entry.is_fastest) == (2e-7, 910.0, True)
     base = of(comparison, "b1 s32", "eager")
-    assert (base.speedup, base.is_reference, base.is_fastest) == (None, True, False)
+    # By the judge, three rounds do not show that it is slower.
+    assert (entry.speedup.judgement.verdict, base.is_fastest) == ("not judged", True)
+    assert (base.speedup, base.is_reference) == (None, True)
 
 
 def test_mean_best_and_worst_are_over_the_points(eager, faster):
@@ -116,6 +119,21 @@ def test_runtimes_tied_with_the_fastest_are_marked(eager, make_run):
     assert of(comparison, "b1 s32", "onnxruntime").is_fastest
 
 
+def test_the_mark_of_the_fastest_is_the_judges(make_run):
+    """Of 15 %, eight rounds are sure and five are not, though the interval of both is far from 1."""
+    for launches, marked in ((8, False), (5, True)):
+        fields = {"batch_sizes": (1,), "sequence_lengths": (32,), "launches": launches}
+        runs = [
+            Alter.varied(make_run(**fields)),
+            Alter.varied(make_run(**fields, runtime="onnxruntime", slowdown=0.85)),
+        ]
+        comparison = compare(runs)
+        assert of(comparison, "b1 s32", "onnxruntime").speedup.low > 1.1
+        assert of(comparison, "b1 s32", "onnxruntime").is_fastest
+        assert of(comparison, "b1 s32", "eager").is_fastest == marked
+    assert "8 rounds decide (--launches 8" in comparison_text(comparison)
+
+
 def test_skipped_runtimes_are_one_line_with_the_reason(eager, faster):
     skipped = dataclasses.replace(
         faster,
@@ -163,7 +181,7 @@ def test_the_table_has_speedups_over_eager_and_their_mean(eager, faster):
     )
     assert lines[1].split("  ")[0] == "point"
     assert [line.split() for line in lines[3:5]] == [
-        ["b1", "s32", "eager", "8", "1", "-", "reference", "910"],
+        ["b1", "s32", "eager", "*", "8", "1", "-", "reference", "910"],
         ["onnxruntime", "*", "4", "2.00", "1.41", "..", "2.83", "2.0e-07", "910"],
     ]
     assert "onnxruntime over eager: geometric mean 2.83 (2 points), best 4.00 at b1 s128, worst 2.00 at b1 s32" in lines

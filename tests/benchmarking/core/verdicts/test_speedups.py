@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.measure.speedup import geometric_mean, launch_medians_ms, speedups
+from benchmarking.core.verdicts.speedups import geometric_mean, launch_medians_ms, speedups
 
 
 def result(medians_ms, interval=None, metric="latency_wall"):
@@ -66,7 +66,7 @@ def test_two_common_launches_use_the_medians_own_intervals():
     other = result({0: 5.0, 2: 5.0}, (4.0, 6.25))
     found = speedup(base, other)
     assert ends(found) == (2.0, pytest.approx(1.4587, abs=1e-4), pytest.approx(2.7421, abs=1e-4), "within")
-    assert found.judgement.reason == "fewer than 3 launches in common: use --launches"
+    assert found.judgement.reason == "fewer than 3 launches in common: use --launches 8"
 
 
 def test_distances_in_the_same_direction_are_combined():
