@@ -371,14 +371,13 @@ class Warehouse:
         return self.change(lambda connection: self._ingest_files(connection, files))
 
     def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> list[int]:
-        """Store the runs of files in place of stored ones in one transaction; returns how many of each file were new.
-        Raises like `ingest_files`, and then the stored ones are as before."""
-
-        def work(connection: DuckDB) -> list[int]:
-            removal.remove(connection, run_ids)
-            return self._ingest_files(connection, files)
-
-        return self.change(work)
+        """Store the runs of files in place of stored ones in one transaction, and keep the notes about those; returns
+        how many of each file were new. Raises like `ingest_files`, and then the stored ones are as before."""
+        return self.change(
+            lambda connection: removal.replace(
+                connection, run_ids, files, lambda: self._ingest_files(connection, files)
+            )
+        )
 
     def _ingest_files(self, connection: DuckDB, files: Sequence[FileRuns]) -> list[int]:
         stored = self._stored([run.run_id for file in files for run in file.runs], files)
@@ -419,6 +418,10 @@ class Warehouse:
     def remove_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the runs, with everything that refers to them. Raises StorageError."""
         self.change(lambda connection: removal.remove(connection, run_ids))
+
+    def notes_about(self, run_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The notes that `remove_runs` would delete with the runs: rows of the table annotations, in their order."""
+        return self.query(removal.NOTES, {"runs": list(run_ids)}).dicts() if run_ids else []
 
     def imported_from(self, sha256: Sequence[str]) -> list[str]:
         """The ids of the runs that were imported from files with these digests."""

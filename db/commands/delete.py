@@ -1,8 +1,8 @@
 """Deletes runs from the warehouse, with their results, samples and notes.
 
-A run is deleted as a whole, even if only some of its results match. The list of runs is shown first. The run files of
-measured runs are moved to the folder .trash beside them, from where they can be loaded again with setup_benchmark_db
---ingest; files of other tools stay where they are.
+A run is deleted as a whole, even if only some of its results match. The runs and the notes about them are shown first.
+The run files of measured runs are moved to the folder .trash beside them, from where they can be loaded again with
+setup_benchmark_db --ingest; files of other tools stay where they are.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from db.commands.arguments import (
     confirm,
     open_to_read,
     open_to_write,
+    plain_values,
     print_json,
     selection_in,
 )
@@ -81,17 +82,19 @@ def _run(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         sql, values = RUNS.format(condition=selection.condition), [*selection.values, *selection.values]
         runs = warehouse.query(sql, values).dicts()
+        notes = warehouse.notes_about([run["run_id"] for run in runs])
     if not arguments.json:
-        _show(runs, arguments.selection)
+        _show(runs, notes, arguments.selection)
     moved: list[Moved] = []
     is_done = bool(runs) and not arguments.dry_run
     if is_done:
         if not arguments.yes:
-            confirm(f"Delete {_counted(len(runs), 'run')}?", arguments.db_path)
+            with_notes = f" and {_counted(len(notes), 'note')}" if notes else ""
+            confirm(f"Delete {_counted(len(runs), 'run')}{with_notes}?", arguments.db_path)
         with open_to_write(arguments) as warehouse:
             warehouse.remove_runs([run["run_id"] for run in runs])
         moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
-    _report(runs, moved, arguments, is_done=is_done)
+    _report(runs, notes, moved, arguments, is_done=is_done)
     return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
 
 
@@ -105,7 +108,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _show(runs: Sequence[dict[str, Any]], selection: str) -> None:
+def _show(runs: Sequence[dict[str, Any]], notes: Sequence[dict[str, Any]], selection: str) -> None:
     if not runs:
         note(f"{NAME}: no runs in {selection}")
         return
@@ -124,6 +127,9 @@ def _show(runs: Sequence[dict[str, Any]], selection: str) -> None:
     )
     headings = ("run", "started (UTC)", "model", "device", "runtime", "precision", "results", "file")
     print(table_text(Table(headings=headings, rows=rows), stdout_page()))
+    if notes:
+        about = tuple((f"{one['target_kind']} {one['target_id']}", one["author"] or "", one["note"]) for one in notes)
+        print(table_text(Table(headings=("note about", "author", "text"), rows=about), stdout_page()))
 
 
 def _moved(run: dict[str, Any]) -> Moved:
@@ -153,19 +159,26 @@ def _names(path: Path) -> Iterator[Path]:
 
 
 def _report(
-    runs: Sequence[dict[str, Any]], moved: Sequence[Moved], arguments: argparse.Namespace, *, is_done: bool
+    runs: Sequence[dict[str, Any]],
+    notes: Sequence[dict[str, Any]],
+    moved: Sequence[Moved],
+    arguments: argparse.Namespace,
+    *,
+    is_done: bool,
 ) -> None:
     if arguments.json:
-        ids = [run["run_id"] for run in runs]
-        print_json({"deleted": is_done, "runs": ids, "files": [asdict(one) for one in moved]})
+        files = [asdict(one) for one in moved]
+        about = [plain_values(one) for one in notes]
+        print_json({"deleted": is_done, "runs": [run["run_id"] for run in runs], "notes": about, "files": files})
         return
     for one in moved:
         if one.problem:
             note(f"{NAME}: {one.path}: {one.problem}")
     if is_done:
         in_trash = sum(one.trash is not None for one in moved)
-        files = f"; {_counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
-        print(f"deleted {_counted(len(runs), 'run')}{files}")
+        with_notes = f" with {_counted(len(notes), 'note')}" if notes else ""
+        moved_files = f"; {_counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
+        print(f"deleted {_counted(len(runs), 'run')}{with_notes}{moved_files}")
     elif runs:
         print(f"would delete {_counted(len(runs), 'run')} (dry run: nothing was deleted)")
 

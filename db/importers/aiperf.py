@@ -1,16 +1,19 @@
 """AIPerf's JSON and CSV (profile_export_aiperf.json, .csv): one load, with GenAI-Perf's metrics and further ones.
 
-The first versions have the metrics under "records". The CSV has no settings.
+The first versions have the metrics under "records". The CSV has no settings. The file of a sweep
+(profile_export_aiperf_sweep.json) has the means of each combination of parameters, without model and settings; it is
+read if the files of its runs are not in the same folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from benchmarking.core.records import Doubt
+from benchmarking.core.records import Doubt, Result
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, csv_header, top_fields
+from db.importers.support.reading import Fields, csv_header, top_fields, understood
 from db.importers.support.serving import (
     EXPORT_DEFINITIONS,
     export_result,
@@ -24,6 +27,8 @@ from db.importers.support.serving import (
 
 INPUT = {"loadgen", "phases"}
 """Fields of the input settings; every version has one of them."""
+RUN_FILE = "profile_export_aiperf.json"
+ARRIVALS = ("poisson", "gamma", "constant")
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
 MEANINGS = {
     **EXPORT_DEFINITIONS,
@@ -40,7 +45,18 @@ def _is_aiperf(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         return bool(csv_header(file, _is_header))
+    if _of_several_runs(data) is not None:
+        return True
     return is_export(data) and ("aiperf_version" in data or bool(INPUT & data["input_config"].keys()))
+
+
+def _of_several_runs(data: Any) -> str | None:
+    """The way in which AIPerf aggregated several runs into the file ("sweep", ...); None for any other file."""
+    if not isinstance(data, dict):
+        return None
+    holders = (data, data.get("metadata"))
+    words = [one["aggregation_type"] for one in holders if isinstance(one, dict) and "aggregation_type" in one]
+    return str(words[0]) if words and ("num_profile_runs" in data or "aiperf_version" in data) else None
 
 
 def _is_header(cells: list[str]) -> bool:
@@ -56,6 +72,9 @@ def _of_csv(file: ForeignFile) -> Fields:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if (aggregated := _of_several_runs(file.json)) is not None:
+        yield _of_sweep(file, aggregated)
+        return
     top = _of_csv(file) if file.json is None else _metrics_on_top(top_fields(file))
     config = top.required(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
@@ -66,18 +85,58 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
         doubts=_cut_short(top),
     )
+    arrivals = load.text("type")
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
         started_at=top.time("start_time"),
         finished_at=top.time("end_time"),
         host=server_host(endpoint.any("urls") or endpoint.any("url")),
         tool_version=top.text("aiperf_version"),
-        runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
+        runtime_mode={
+            **({"endpoint": kind} if (kind := endpoint.text("type")) else {}),
+            **load_mode(result, arrivals if arrivals in ARRIVALS else None),
+        },
         command=(info.text("cli_command"),),
         model_id=_model(config, endpoint),
         task=export_task(top),
         results=[result],
         kept=top.rest(),
+    )
+
+
+def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
+    """The combinations of a sweep. Raises NoResultsError if each run has its own file, or for another aggregate."""
+    if aggregated != "sweep":
+        file.without_results(f"aggregate ({aggregated[:40]}) of several runs, each of which has its own {RUN_FILE}")
+    folder = file.path.absolute().parent
+    folder = folder.parent if folder.name == "sweep_aggregate" else folder
+    if any(next(folder.glob(f"{place}{RUN_FILE}"), None) for place in ("", "*/", "*/*/")):
+        file.without_results(f"aggregate of a sweep: each run has its own file, {RUN_FILE}")
+    top = top_fields(file)
+    combinations = top.required(top.objects, "per_combination_metrics")
+    results = list(understood(file, combinations, _of_combination))
+    return ForeignRun(
+        model_id=UNNAMED,
+        task="text-generation",
+        results=results,
+        runtime_mode=load_mode(results[0]) if results else {},
+        kept=top.rest(),
+    )
+
+
+def _of_combination(combination: Fields) -> Result:
+    """The load with these parameters. Their names may be paths: phases.profiling.concurrency."""
+    parameters = combination.section("parameters")
+    named = Fields(
+        combination.file,
+        {name.rpartition(".")[2]: parameters.any(name) for name in parameters},
+        parameters.path,
+    )
+    return export_result(
+        combination.required(combination.fields, "metrics"),
+        columns=OURS,
+        concurrency=named.count("concurrency"),
+        request_rate=named.number("rate" if "rate" in named else "request_rate", low=0),
     )
 
 
@@ -101,7 +160,11 @@ def _model(config: Fields, endpoint: Fields) -> str:
 def _load(config: Fields) -> Fields:
     """The settings of the load: those of the profiling phase in newer versions."""
     phases = config.objects("phases") or ()
-    measuring = [phase for phase in phases if phase.text("kind") in (None, "profiling")]
+    measuring = [
+        phase
+        for phase in phases
+        if (phase.text("kind") or phase.text("name")) != "warmup" and not phase.flag("exclude_from_results")
+    ]
     return measuring[-1] if measuring else config.section("loadgen")
 
 
@@ -115,7 +178,7 @@ def _cut_short(top: Fields) -> tuple[Doubt, ...]:
 
 PLUGIN = Format(
     name="aiperf",
-    summary="AIPerf: profile_export_aiperf.json and .csv",
+    summary="AIPerf: profile_export_aiperf.json and .csv, and profile_export_aiperf_sweep.json",
     definition="aiperf",
     definitions=MEANINGS,
     recognises=_is_aiperf,

@@ -154,8 +154,9 @@ def _result(top: Fields, settings: Fields) -> Result:
         if "mean" in rate and rate.text("units") != unit:
             rate.refuse("units", f"expected {unit}, found {rate.peek('units')!r:.40}")
         stated[metric] = rate.number("mean")
-    total, failures = requests.integer("total"), requests.integer("failures") or 0
-    incomplete = requests.integer("incomplete") or 0
+    total, failures = requests.integer("total"), requests.integer("failures")
+    incomplete = requests.integer("incomplete") if "incomplete" in requests else 0  # most tools do not tell them apart
+    failed = None if failures is None or incomplete is None else failures + incomplete
     inputs, outputs = requests.section("input_length"), requests.section("output_length")
     prompt_tokens, prompt_tokens_mean = _length(inputs, settings.section("input_seq_len"))
     new_tokens, new_tokens_mean = _length(outputs, settings.section("output_seq_len"))
@@ -165,8 +166,8 @@ def _result(top: Fields, settings: Fields) -> Result:
         prompt_tokens=prompt_tokens,
         prompt_tokens_mean=prompt_tokens_mean,
         new_tokens=new_tokens,
-        requests=None if total is None else max(0, total - failures - incomplete),
-        failed=failures + incomplete,
+        requests=None if total is None or failed is None else max(0, total - failed),
+        failed=failed,
         sent=total,
         metrics={"output_tokens_mean": new_tokens_mean},
         stated=stated,

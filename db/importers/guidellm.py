@@ -6,6 +6,10 @@ Time per output token: GuideLLM's inter_token_latency of a request is our time p
 weights each request by its tokens. So the median and the percentiles are computed from the requests. If the report has
 only some of them, its distribution is used where the weights make no difference: all requests have the same number of
 output tokens. What GuideLLM calls time_per_output_token includes the first token.
+
+Reports before version 0.4 have the settings under "args", the counts and times of a load under "run_stats", and those
+of a request under "scheduler_info". Their time_per_output_token is the time from the first to the last token over all
+output tokens.
 """
 
 from __future__ import annotations
@@ -56,6 +60,7 @@ TPOT_FIELD = "inter_token_latency_ms"
 TPOT_TAILS = {f"{TPOT}_p90_ms": 0.9, f"{TPOT}_p99_ms": 0.99}
 RENAMED = {"time_per_output_token_ms": f"normalized_{TPOT}", TPOT_FIELD: f"token_weighted_{TPOT}"}
 """Distribution -> our name for it, where GuideLLM's name means something else here."""
+BEFORE_0_4 = {**RENAMED, "time_per_output_token_ms": "first_to_last_token_per_output_token"}
 WEIGHTED = "not_stated: GuideLLM weights its requests by their tokens, and the report has only some of the requests"
 DEFINITIONS = {
     "latency": "request_latency: from the start of a request to its end, of the requests that succeeded",
@@ -67,6 +72,8 @@ DEFINITIONS = {
     "output tokens, with each request weighted by its output tokens",
     "throughput_samples_per_sec": "mean of requests_per_second, of the requests that succeeded",
     "throughput_tokens_per_sec": "mean of output_tokens_per_second, of the requests that succeeded",
+    "first_to_last_token_per_output_token_*": "time_per_output_token of reports before version 0.4: (last token - "
+    "first token) / output tokens",
     "percentiles": "nearest rank, where they are not computed from raw values",
 }
 
@@ -119,12 +126,13 @@ def _load(top: Fields, benchmark: Fields) -> Load:
     config = benchmark.fields("config") or benchmark.section("args")
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
+    times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
     return Load(
         model_id=_of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
         server=server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
         kind=kind,
-        started_at=benchmark.unix_time("start_time"),
-        finished_at=benchmark.unix_time("end_time"),
+        started_at=times.unix_time("start_time"),
+        finished_at=times.unix_time("end_time"),
         result=_result(benchmark, strategy, kind),
     )
 
@@ -140,9 +148,11 @@ def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older
 
 def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     distributions = benchmark.required(benchmark.fields, "metrics")
-    totals = distributions.section("request_totals")
+    is_old = "run_stats" in benchmark
+    holder, name = (benchmark.section("run_stats"), "requests_made") if is_old else (distributions, "request_totals")
+    totals = holder.section(name)
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
-    samples, stated = _samples(benchmark, succeeded), _metrics(distributions)
+    samples, stated = _samples(benchmark, succeeded), _metrics(distributions, BEFORE_0_4 if is_old else RENAMED)
     values = {one.metric: one.values for one in samples}
     metrics, missing = _token_times(values.get(TPOT), stated)
     if first := values.get("time_to_first_token"):
@@ -183,20 +193,21 @@ def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_
 def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | None:
     """A request; None without its times. In a closed loop the intended start is the actual one."""
     info = request.section("info").unread_copy()
-    times = info.section("timings")
+    is_old = "scheduler_info" in request
+    times = request.section("scheduler_info").unread_copy() if is_old else info.section("timings")
     start_s, end_s = times.number("request_start"), times.number("request_end")
     if start_s is None or end_s is None:
         return None
-    targeted_s = times.number("targeted_start") if is_open else None
+    targeted_s = times.number("targeted_start_time" if is_old else "targeted_start") if is_open else None
     return Sent(
         intended_s=start_s if targeted_s is None else min(targeted_s, start_s),
         sent_s=start_s,
-        first_s=times.number("first_token_iteration"),
+        first_s=request.number("first_token_time") if is_old else times.number("first_token_iteration"),
         end_s=end_s,
         tokens_in=request.integer("prompt_tokens"),
         tokens_out=None if error else request.integer("output_tokens"),
         error=error,
-        detail=info.text("error") if error else None,
+        detail=(request if is_old else info).text("error") if error else None,
     )
 
 
@@ -214,7 +225,7 @@ def _warnings(benchmark: Fields) -> Iterator[Doubt]:
         yield Doubt(kind="guidellm_warning", severity="info", evidence=evidence)
 
 
-def _metrics(distributions: Fields) -> dict[str, float]:
+def _metrics(distributions: Fields, renamed: Mapping[str, str]) -> dict[str, float]:
     """The statistics of the successful requests, in ms: under our column if the meaning is the same, otherwise named
     DISTRIBUTION_STATISTIC_UNIT."""
     metrics: dict[str, float] = {}
@@ -226,7 +237,7 @@ def _metrics(distributions: Fields) -> dict[str, float]:
         factor = MS_PER_S if name in SECONDS else 1.0
         is_time = name in SECONDS or name.endswith("_ms")
         for statistic, value in _statistics(values).items():
-            theirs = f"{RENAMED.get(name, name.removesuffix('_ms'))}_{statistic}{'_ms' if is_time else ''}"
+            theirs = f"{renamed.get(name, name.removesuffix('_ms'))}_{statistic}{'_ms' if is_time else ''}"
             metrics[OURS.get((name, statistic), theirs)] = value * factor
     return metrics
 

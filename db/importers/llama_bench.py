@@ -225,6 +225,9 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
         axes={"depth": depth} if depth else {},
     )
     values = array("d", (value / NS_PER_MS for value in row.numbers("samples_ns", low=0) or ()))
+    if "samples_ns" not in row:  # scripts that shorten the output keep the speeds
+        speeds = row.numbers("samples_ts", low=0) or ()
+        values = array("d", ((prompt + generated) / speed * MS_PER_S for speed in speeds if speed))
     metrics: dict[str, float | None] = {"model_size_mb": None if size is None else bytes_to_mb(size)}
     samples = [block(0, values)] if values else []
     if values and not prompt:

@@ -35,6 +35,7 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
+    CLIENT_STATISTIC,
     Sent,
     client_result,
     device_count,
@@ -60,7 +61,8 @@ NUMBERS = {
     "spec_decode_acceptance_rate": "spec_decode_acceptance_percent",
     "spec_decode_acceptance_length": "spec_decode_acceptance_length",
 }
-REQUIRED = {"model_id", "num_prompts", "request_throughput"}
+NAMED = {"model_id", "num_prompts"}
+REQUIRED = NAMED | {"request_throughput"}
 MOST_SHAPE = 1e6
 """Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
 DATE = "%Y%m%d-%H%M%S"
@@ -89,7 +91,14 @@ def _is_load(file: ForeignFile) -> bool:
     if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
         return True
     loads = _loads(file)
-    return mostly(loads, lambda load: isinstance(load, dict) and load.keys() >= REQUIRED)
+    return mostly(loads, _has_numbers)
+
+
+def _has_numbers(load: Json) -> bool:
+    """Whether it is a load, also one of which scripts keep only the latencies."""
+    if not isinstance(load, dict) or not load.keys() >= NAMED:
+        return False
+    return "request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load))
 
 
 def _loads(file: ForeignFile) -> Sequence[Json]:
@@ -170,7 +179,8 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
     finished_at = None if date is None else _date(load, date)
     sent, completed = load.required(load.count, "num_prompts"), load.integer("completed")
-    failed = load.number("failed", low=0) if "failed" in load else sent - (sent if completed is None else completed)
+    counted = None if completed is None else max(0, sent - completed)
+    failed = load.number("failed", low=0) if "failed" in load else counted
     requests = _requests(load)
     axes, mode = _sweep_words(varied)
     shape = load.peek("burstiness")

@@ -25,8 +25,13 @@ WORDS: Mapping[str, re.Pattern[str]] = {
     "throughput_tokens_per_sec": re.compile(r"throughput|tokens?_?(per_?|/)s|tok_?s\b|tps"),
 }
 """Metric -> the names that tools give it."""
-OTHERS = re.compile(r"ttft|first_?token|tpot|per_?output_?token|itl|inter_?token|queue|schedul|throughput")
-"""Names that contain the word latency, but mean another metric."""
+OTHER_METRICS: Mapping[str, re.Pattern[str]] = {
+    "latency_median_ms": re.compile(
+        r"ttft|first_?token|tpot|per_?output_?token|itl|inter_?token|queue|schedul|throughput"
+    ),
+    "throughput_tokens_per_sec": re.compile(r"request|sample|qps"),
+}
+"""Metric -> words of names that look like it, but mean another one."""
 NOT_MEASURED = re.compile(
     r"(send_)?duration_m?s|(num|total|max|sent|probe|cached)_(?!\w*per_sec)\w+|\w+_(requests|sequences)|\w*(prompt|output)_tokens\w*"
     r"|model_size_mb|concurrency_mean|\w*_token_count\w*|prompt_len\w*|output_len\w*|request_concurrency\w*"
@@ -118,7 +123,8 @@ def _alike(pattern: re.Pattern[str], run: Run, result: Result) -> list[str]:
 
 def _looks_like(pattern: re.Pattern[str], column: str, name: str) -> bool:
     word = name.lower().replace(" ", "_").replace("-", "_")
-    return bool(pattern.search(word)) and not (column == "latency_median_ms" and OTHERS.search(word))
+    another = OTHER_METRICS.get(column)
+    return bool(pattern.search(word)) and not (another and another.search(word))
 
 
 def _numeric(values: Any, depth: int = 0) -> Iterator[str]:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import dumps
+from db.analysis.annotations import annotate as note
 from db.commands import annotate, delete, import_results
+from db.importers.support.files import read_file
+from db.importers.support.given_values import GivenValues
+from db.removal import FileRuns
 from db.setup_benchmark_db import main as setup
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
@@ -41,6 +47,47 @@ def test_a_file_is_read_again_with_other_flags_in_place_of_what_was_stored(datab
     doubted = "SELECT count(*) AS n FROM benchmark_results WHERE list_contains(doubts, 'engine_not_stated')"
     assert rows(database, doubted) == [(1,)]  # of the other file: the user named the engine of this one
     assert "new: 1 run" in capsys.readouterr().out
+
+
+NOTED = """
+SELECT target_kind, note, model_id FROM annotations
+JOIN benchmark_results ON target_id IN (run_id, result_id) JOIN benchmark_runs USING (run_id) ORDER BY ALL
+"""
+
+
+def runs_of(path, **values):
+    file = read_file(path)
+    runs = [GivenValues(**values).applied_to(one) for one in importer_for(file).runs(file)]
+    return FileRuns(runs=runs, source=str(path), source_sha256=file.sha256)
+
+
+@pytest.mark.parametrize("kind", ["file", "lake"])
+def test_notes_stay_with_the_runs_and_results_that_replace_those_they_are_about(kind, tmp_path, database):
+    if kind == "lake":
+        pytest.importorskip("duckdb_extension_ducklake")
+    old, new = runs_of(OTHER), runs_of(OTHER, model_id="n")
+    with Warehouse.open(f"ducklake:{tmp_path / 'notes.ducklake'}" if kind == "lake" else database) as warehouse:
+        warehouse.ingest_files([runs_of(LOAD), old])
+        (replaced,) = old.runs
+        note(warehouse, replaced.run_id, "new driver")
+        note(warehouse, replaced.results[0].result_id, "odd level")
+        warehouse.replace_runs([replaced.run_id], [new])
+        found = [tuple(row.values()) for row in warehouse.query(NOTED).dicts()]
+        assert found == [("result", "odd level", "n"), ("run", "new driver", "n")]
+        assert list(verify(warehouse)) == []
+        warehouse.remove_runs([new.runs[0].run_id])
+        assert warehouse.query(NOTED).dicts() == []
+
+
+def test_notes_are_named_before_they_are_deleted_and_survive_a_label(database, capsys):
+    assert run(import_results, database, LOAD) == 0
+    with Warehouse.open(database) as warehouse:
+        note(warehouse, warehouse.query("SELECT run_id FROM benchmark_runs").dicts()[0]["run_id"], "new driver", "kim")
+    assert annotate.main(["label", "model=base", "--model-id", "n", "--db-path", str(database)]) == 0
+    assert run(delete, database, "model=n", "--dry-run") == 0
+    assert re.search(r"run \S+ +kim +new driver", capsys.readouterr().out)
+    assert run(delete, database, "model=n", "--yes") == 0
+    assert "deleted 1 run with 1 note" in capsys.readouterr().out
 
 
 def test_what_was_stored_stays_if_its_replacement_cannot_be_stored(database, monkeypatch):

@@ -153,6 +153,18 @@ def test_failed_requests_are_a_doubt(written):
     assert "some_requests_failed" in {doubt.kind for doubt in result.doubts}
 
 
+def test_failures_that_are_not_stated_are_unknown_and_not_none(written):
+    data = changed()
+    requests = data["results"]["request_performance"]["aggregate"]["requests"]
+    del requests["failures"]
+    (result,) = run_of(written(data)).results
+    assert result.iterations == 0
+    assert "failed_requests" not in [doubt.kind for doubt in result.doubts]
+    requests |= {"failures": 7, "incomplete": 50}
+    (result,) = run_of(written(data)).results
+    assert result.iterations == 1657 - 57
+
+
 @pytest.mark.parametrize(("rate", "is_short"), [(28, False), (40, True)])
 def test_an_impossible_request_rate_is_a_doubt(written, rate, is_short):
     """1657 requests ended in 61.6 s, of which the longest took 3.6 s: at most 28.6 were sent a second."""

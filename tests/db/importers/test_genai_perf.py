@@ -122,6 +122,43 @@ def test_a_request_rate_of_aiperf_is_an_axis(changed):
     assert "concurrency_unlimited" in [doubt.kind for doubt in result.doubts]
 
 
+def test_a_warm_up_phase_is_not_the_load_and_its_type_tells_the_arrivals(changed):
+    def change(data):
+        data["input_config"]["phases"] = [
+            {"name": "profiling", "type": "gamma", "rate": 12.5, "exclude_from_results": False},
+            {"name": "warmup", "type": "concurrency", "concurrency": 4, "exclude_from_results": True},
+        ]
+
+    run = only_run(AIPERF, changed(AIPERF_EXPORT, change))
+    assert run.results[0].point.axes == {"request_rate": 12.5}
+    assert run.cell.runtime_mode["arrivals"] == "gamma"
+
+
+def test_a_sweep_is_read_from_its_runs_or_without_them_from_its_aggregate(tmp_path):
+    metrics = {
+        "request_latency": {"unit": "ms", "mean": 20.0, "avg": 20.0, "p50": 19.0, "p99": 30.0, "count": 300},
+        "request_throughput": {"unit": "requests/sec", "mean": 6.5, "avg": 6.5},
+        "request_count": {"unit": "requests", "mean": 300, "avg": 300},
+    }
+    combinations = [
+        {"parameters": {name: value}, "metrics": metrics}
+        for name, value in (("concurrency", 16), ("phases.profiling.request_rate", 2.5))
+    ]
+    sweep = tmp_path / "sweep_aggregate/profile_export_aiperf_sweep.json"
+    sweep.parent.mkdir()
+    sweep.write_text(
+        json.dumps({"aggregation_type": "sweep", "num_profile_runs": 2, "per_combination_metrics": combinations})
+    )
+    first, second = only_run(AIPERF, sweep).results
+    assert (first.point.concurrency, second.point.axes) == (16, {"request_rate": 2.5})
+    assert (first.iterations, first.metrics["latency_median_ms"]) == (300, 19.0)
+    assert first.metrics["throughput_samples_per_sec"] == 6.5
+    (tmp_path / "concurrency_16").mkdir()
+    shutil.copy(AIPERF_EXPORT, tmp_path / "concurrency_16")
+    with pytest.raises(NoResultsError, match="each run has its own file"):
+        only_run(AIPERF, sweep)
+
+
 def test_the_two_formats_are_distinguished():
     for plugin, export in ((GENAI_PERF, GENAI_PERF_EXPORT), (AIPERF, AIPERF_EXPORT)):
         assert recognising(read_file(export)) == (plugin,)

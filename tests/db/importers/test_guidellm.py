@@ -184,3 +184,34 @@ def test_requests_are_rows_and_at_a_rate_their_intended_start_is_the_scheduled_o
         "tokens_out": {16},
         "error": {None},
     }
+
+
+def of_version_0_3(data):
+    """Rewrites a report in the layout before version 0.4."""
+    for load in data["benchmarks"]:
+        config, totals = load.pop("config"), load["metrics"].pop("request_totals")
+        times = {name: load.pop(name) for name in ("start_time", "end_time")}
+        load["args"] = {"strategy": config["strategy"]}
+        load["worker"] = {"backend_model": config["backend"]["model"], "backend_target": config["backend"]["target"]}
+        load["run_stats"] = {**times, "requests_made": totals}
+        load.pop("scheduler_metrics")
+        for request in load["requests"]["successful"]:
+            timings = request.pop("info")["timings"]
+            request["scheduler_info"] = {
+                **{name: timings[name] for name in ("request_start", "request_end")},
+                "targeted_start_time": timings["targeted_start"],
+            }
+            request["first_token_time"] = timings["first_token_iteration"]
+
+
+def test_reports_before_version_0_4_have_the_same_numbers(runs, changed):
+    for new, old in zip(runs, changed(of_version_0_3), strict=True):
+        assert (old.cell.workload, old.cell.runtime_mode) == (new.cell.workload, new.cell.runtime_mode)
+        assert (old.started_at, old.finished_at, old.provenance.host) == (
+            (new.started_at, new.finished_at, new.provenance.host)
+        )
+        (result,), (again,) = new.results, old.results
+        assert (again.point, again.iterations, again.requests) == (result.point, result.iterations, result.requests)
+        per_token = "normalized_time_per_output_token_", "first_to_last_token_per_output_token_"
+        renamed = {name.replace(*per_token): value for name, value in result.metrics.items()}
+        assert again.metrics == renamed

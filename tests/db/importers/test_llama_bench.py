@@ -44,6 +44,19 @@ def test_raw_values_are_imported_in_milliseconds_and_the_tools_means_kept():
     assert prompt.extra["kept"]["avg_ts"] == 7263.609157
 
 
+def test_raw_speeds_stand_for_raw_times_that_a_script_left_out(tmp_path):
+    rows = json.loads((FOLDER / "33_columns.json").read_text())
+    for row in rows:
+        del row["samples_ns"]
+    (tmp_path / "short.json").write_text(json.dumps(rows))
+    whole = list(PLUGIN.runs(read_file(FOLDER / "33_columns.json")))
+    short = list(PLUGIN.runs(read_file(tmp_path / "short.json")))
+    for one, other in zip(whole, short, strict=True):
+        for result, again in zip(one.results, other.results, strict=True):
+            assert again.samples[0].values == pytest.approx(result.samples[0].values, rel=1e-3)
+            assert speed_of(again) == pytest.approx(speed_of(result), rel=1e-3)
+
+
 @pytest.mark.parametrize("name", ["33_columns.csv", "38_columns.sql"])
 def test_outputs_without_raw_values_have_the_tools_means_and_a_reason(name):
     prompt, _ = only_run(name).results

@@ -129,6 +129,21 @@ def test_a_load_without_a_successful_request_is_a_failed_result():
     assert (run.status, run.results[0].error) == ("failed", "none of 4 requests succeeded")
 
 
+def test_latencies_that_a_script_kept_without_counts_are_read_and_no_failure_is_claimed(tmp_path):
+    kept = {"model_id": "m", "num_prompts": 200, "request_rate": "inf", "median_ttft_ms": 103.9, "p99_ttft_ms": 165.5}
+    path = tmp_path / "serving_qps_inf.json"
+    path.write_text(json.dumps(kept))
+    (run,) = runs_of(path)
+    (result,) = run.results
+    assert (result.status, result.iterations) == ("ok", 0)
+    assert result.metrics["time_to_first_token_ms"] == 103.9
+    assert {doubt.kind for doubt in result.doubts} == {"engine_not_stated", "undated", "concurrency_unlimited"}
+    path.write_text(json.dumps({**kept, "completed": 150}))
+    (run,) = runs_of(path)
+    (failures,) = [doubt.evidence for doubt in run.results[0].doubts if doubt.kind == "failed_requests"]
+    assert failures["failed_requests"] == 50
+
+
 def test_failed_requests_have_no_samples(changed):
     (run,) = changed(errors=["", "timeout", "", ""], failed=1, completed=3, total_input_tokens=384)
     samples = {one.metric: one.values for one in run.results[0].samples}
