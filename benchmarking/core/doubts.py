@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from benchmarking.core.records import Doubt, Json, Severity, Validity
+from benchmarking.core.sample_statistics import SlowCalls
 from benchmarking.core.text import listed
 
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
@@ -534,6 +535,13 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 def doubt(kind: str, /, **evidence: Json) -> Doubt:
     """A doubt of a kind in the table, with that kind's severity."""
     return Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence)
+
+
+def of_slow_calls(slow: SlowCalls, n: int) -> Doubt | None:
+    """The doubt about a launch of n calls whose slow ones take much of the time."""
+    if not slow.is_much:
+        return None
+    return doubt("slow_calls", time_share=slow.time_share, threshold=slow.threshold, slow_calls=slow.calls, n=n)
 
 
 FAILED, SOME_FAILED = "failed_requests", "some_requests_failed"

@@ -369,6 +369,8 @@ follow from their latency."""
 THROUGHPUT_AT_MEDIAN = "throughput_at_median"
 """Items per second if every call took as long as the median one, in other_metrics. The throughput is the mean over all
 calls, so the two differ if few calls are slow."""
+OVERLAPPING = "not_applicable: requests overlap, so their rate does not follow from their latency"
+"""Why a load has no throughput at the median."""
 CUSTOM_METRICS = "custom_metrics"
 """The key, in a measurement's and a result's details, of units and directions: name -> {"unit", "better"}."""
 CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -50,6 +50,12 @@ SEVERE_FENCE_IQR = 3.0
 FAR_MADS = 14.8
 """|x - median| / MAD above which a value is far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
 
+SLOW_CALLS_TIME = 0.05
+"""Share of the time that extremely slow calls take beyond a median call. The throughput is lower by as much, whatever
+their number."""
+ONE_INTERRUPT = 2.0
+"""Time, in calls, that an ordinary interrupt adds to a single call; among few calls that is more than 5 %."""
+
 BLOCK = 1 << 20
 """Values of a series that are transformed at once, using 48 MB of memory. Longer series are processed in blocks."""
 MAX_LAG = 1 << 16
@@ -93,6 +99,34 @@ class Statistics:
     ci_high: float | None
     first: float
     outliers: Outliers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowCalls:
+    """The calls of a launch that are extremely slow: beyond the upper severe fence."""
+
+    time_share: float
+    """The time that they take beyond a median call, as a share of all calls' time."""
+    calls: int
+    threshold: float
+    """Share above which the throughput no longer follows from the median; higher for a single interrupted call."""
+
+    @property
+    def is_much(self) -> bool:
+        return self.time_share > self.threshold
+
+
+def slow_calls(values: Sequence[float]) -> SlowCalls:
+    """The extremely slow calls of a launch, which neither the median nor the number of outliers shows."""
+    import numpy as np
+
+    x = np.asarray(values, dtype=np.float64)
+    p25, middle, p75 = np.quantile(x, (0.25, 0.5, 0.75))
+    slow = x[x > p75 + SEVERE_FENCE_IQR * (p75 - p25)]
+    total = float(x.sum())
+    share = float((slow - middle).sum()) / total if total > 0 else 0.0
+    threshold = SLOW_CALLS_TIME + (ONE_INTERRUPT / len(x) if len(slow) == 1 else 0.0)
+    return SlowCalls(time_share=share, calls=len(slow), threshold=threshold)
 
 
 def describe(values: Sequence[float]) -> Statistics:

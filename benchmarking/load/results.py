@@ -24,7 +24,7 @@ from benchmarking.core.load_doubts import (
     prefix_cache_hit,
     rate_not_achieved,
 )
-from benchmarking.core.metrics import CUSTOM_METRICS, LOAD_RATES, METRICS
+from benchmarking.core.metrics import CUSTOM_METRICS, LOAD_RATES, METRICS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     MAX_REQUESTS,
@@ -230,6 +230,7 @@ def _measurement(
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, whole, series, level, limits)
+    missing[THROUGHPUT_AT_MEDIAN] = OVERLAPPING
     is_steady = samples == 1 and not level.is_at_once
     doubts = about(
         traffic,

@@ -12,17 +12,17 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
-from benchmarking.core.doubts import SEVERITIES, doubt
+from benchmarking.core.doubts import SEVERITIES, doubt, of_slow_calls
 from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
-    SEVERE_FENCE_IQR,
     Statistics,
     binomial_tail,
     clock_step,
     describe,
     drift,
     median_error,
+    slow_calls,
 )
 from benchmarking.devices.support.handles import CLOCKS_SETTING
 from benchmarking.devices.support.kinds import kind_of
@@ -58,11 +58,6 @@ STEAL = 0.01
 """Share of all CPU time that the hypervisor gave to another virtual machine."""
 SEVERE_OUTLIERS = 0.05
 """Share of the samples: more than occasional interrupts can explain."""
-SLOW_CALLS_TIME = 0.05
-"""Share of the time that extremely slow calls take beyond a median call. The throughput is lower by as much, whatever
-their number."""
-ONE_INTERRUPT = 2.0
-"""Time, in calls, that an ordinary interrupt adds to a single call; among few calls that is more than 5 %."""
 PROFILER_OVERHEAD = 0.5
 """Share of a call that a profiler may add: above it, shares of the profiled time are those of the profiler too."""
 DRIFT = 0.03
@@ -122,13 +117,7 @@ def about_samples(values_ms: Sequence[float]) -> Doubts:
     outliers = _above("severe_outliers", SEVERE_OUTLIERS, severe_share=severe / n)
     if outliers and binomial_tail(severe, n, SEVERE_OUTLIERS) >= LEVEL:
         outliers = None
-    # Few calls that take much of the time: neither the median nor the number of outliers shows them.
-    fence, slow = statistics.p75 + SEVERE_FENCE_IQR * (statistics.p75 - statistics.p25), None
-    lost_ms = [value - middle for value in values_ms if value > fence]
-    share = math.fsum(lost_ms) / (statistics.mean * n) if lost_ms else 0.0
-    limit = SLOW_CALLS_TIME + (ONE_INTERRUPT / n if len(lost_ms) == 1 else 0.0)
-    if share > limit:
-        slow = doubt("slow_calls", time_share=share, threshold=limit, slow_calls=len(lost_ms), n=n)
+    slow = of_slow_calls(slow_calls(values_ms), n)
     change, drifts = drift(values_ms), None
     if change is not None and abs(change.relative_change) > DRIFT and abs(change.z) > DRIFT_Z:
         drifts = doubt("drift", relative_change=change.relative_change, threshold=DRIFT, z=change.z)

@@ -1,4 +1,4 @@
-"""Lists regressions since a date, worst first, with the range of commits that contains the cause.
+"""Lists regressions since a date, worst first, with the range of commits that contains the cause, and slow trends.
 
 Reads the stored change points, as the view regressions does, after searching the results that arrived since the last
 search (unless --no-update is given).
@@ -32,6 +32,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
+    from db.analysis.history.histories import WorseTrend
     from db.analysis.history.regressions import Regression
 
 NAME = "benchhouse regressions"
@@ -56,6 +57,7 @@ def _run(argv: Sequence[str]) -> int:
     dates, selection = selection_in(arguments, _dates(arguments)), selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
+    from db.analysis.history.histories import worse_trends
     from db.analysis.history.regressions import regressions
 
     if not arguments.no_update:
@@ -63,8 +65,9 @@ def _run(argv: Sequence[str]) -> int:
         if counts.series:
             note(f"{NAME}: {counts.text}")
     with open_to_read(arguments) as warehouse:
-        regressions_found = regressions(warehouse, metrics, dates=dates, selection=selection)
-    _show(regressions_found, arguments)
+        found = regressions(warehouse, metrics, dates=dates, selection=selection)
+        trends = worse_trends(warehouse, metrics, selection, dates)
+    _show(found, trends, arguments)
     return EXIT_OK
 
 
@@ -87,19 +90,19 @@ def _dates(arguments: argparse.Namespace) -> str:
     return ",".join(f"{word}={date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None)
 
 
-def _show(regressions_found: Sequence[Regression], arguments: argparse.Namespace) -> None:
+def _show(found: Sequence[Regression], trends: Sequence[WorseTrend], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print_json([_json(one) for one in regressions_found])
-    elif not regressions_found:
+        print_json([*map(_json, found), *map(_trend_json, trends)])
+    elif not found and not trends:
         print(f"no regressions of {', '.join(arguments.metric)}{_when(arguments)}")
     else:
         from db.analysis.history.text import regressions_markdown, regressions_text
 
         title = f"Regressions of {', '.join(arguments.metric)}{_when(arguments)}"
         print(
-            regressions_markdown(regressions_found, title)
+            regressions_markdown(found, title, trends)
             if arguments.markdown
-            else regressions_text(regressions_found, stdout_page())
+            else regressions_text(found, trends, stdout_page())
         )
 
 
@@ -115,6 +118,29 @@ def _json(one: Regression) -> dict[str, Any]:
     )
     shift = None if one.common_shift is None else {**asdict(one.common_shift), "text": one.common_shift.text}
     return {"metric": one.metric.column, "unit": one.metric.unit, **fields, "together": shift}
+
+
+def _trend_json(one: WorseTrend) -> dict[str, Any]:
+    """The fields that a trend shares with a regression, with the state "trend" and without commits to blame."""
+    from dataclasses import asdict
+
+    return {
+        "metric": one.metric.column,
+        "unit": one.metric.unit,
+        "state": "trend",
+        **one.subject,
+        "point": plain_values(asdict(one.point)),
+        "series_id": one.series_id,
+        "last_good_commit": None,
+        "first_bad_commit": None,
+        "value_before": one.first.value,
+        "value_after": one.newest.value,
+        "relative_change": one.trend.change,
+        "change_per_run": one.trend.per_run,
+        "runs": one.trend.runs,
+        "since": one.first.history_time.isoformat(),
+        "result_id": one.newest.result_id,
+    }
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ Also lists series, and makes one series an alias of another, after a rename or f
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
-from db.analysis.selection import Selection, judged_value
+from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
@@ -115,6 +116,52 @@ def histories(
     points = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
     with_settings = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
     return tuple(_history(row, points[row["series_id"]], parameters) for row in with_settings), len(series)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorseTrend:
+    """A series that becomes worse slowly and steadily, so that no run or commit is to blame."""
+
+    metric: Metric
+    trend: Trend
+    series_id: str
+    subject: Mapping[str, str | None]
+    """As of a `History`."""
+    point: Point
+    first: HistoryPoint
+    """The first and the newest run of the trend."""
+    newest: HistoryPoint
+
+
+def worse_trends(
+    warehouse: Warehouse, metrics: Sequence[Metric], selection: Selection, dates: Selection = EVERYTHING
+) -> tuple[WorseTrend, ...]:
+    """The trends to the worse of the selected series whose newest run is within the dates, worst first."""
+    words, values = f"({selection.condition}) AND ({dates.condition})", (*selection.values, *dates.values)
+    within = replace(selection, words=words, values=values)
+    found: list[WorseTrend] = []
+    newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
+    for metric in metrics:
+        sql = SERIES.format(value=judged_value(metric), condition=within.condition, newest=newest)
+        series = warehouse.query(sql, within.values).dicts()
+        points = _points(warehouse, [row["series_id"] for row in series], within, metric)
+        for row, settings in zip(series, settings_words(series), strict=True):
+            runs = points[row["series_id"]]
+            trend = find_trend([run["value"] for run in runs]) if runs[-1]["is_selected"] else None
+            if trend is None or not metric.is_worse(trend.change):
+                continue
+            found.append(
+                WorseTrend(
+                    metric=metric,
+                    trend=trend,
+                    series_id=row["series_id"],
+                    subject={name: {**row, SETTINGS: settings}[name] for name in (*SUBJECTS, SETTINGS)},
+                    point=Point.from_columns(row),
+                    first=_point(runs[-trend.runs]),
+                    newest=_point(runs[-1]),
+                )
+            )
+    return tuple(sorted(found, key=lambda one: -abs(math.log1p(one.trend.change))))
 
 
 def results_without_history(warehouse: Warehouse, selection: Selection, metric: Metric) -> int:

@@ -10,7 +10,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import BARS, markdown_escaped, markdown_table, number, sparkline, wrapped
-from db.analysis.history.histories import SUBJECTS, ChangePoint, History
+from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
 from db.analysis.history.regressions import Regression
 from db.analysis.settings import SETTINGS
 from db.values import heading, percent_change
@@ -18,6 +18,9 @@ from db.values import heading, percent_change
 SHOWN = (*SUBJECTS, SETTINGS)
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: no later run has confirmed it yet"
+TREND = "trend: the newest runs move slowly and steadily, so no single run or commit is to blame"
+MOST_TRENDS = 20
+"""Maximum trends with a line of their own; the rest are counted."""
 SERIES_LETTERS = 8
 """Characters of a series id to show: enough to select it by (series=...)."""
 COMMIT_LETTERS = 10
@@ -106,29 +109,47 @@ def _notes(histories: Sequence[History]) -> list[str]:
     if any(change.state == "suspected" for change in changes):
         lines.append(SUSPECTED)
     if any(history.trend is not None for history in histories):
-        lines.append("trend: the newest runs move slowly and steadily, so no single run or commit is to blame")
+        lines.append(TREND)
     if left_out:
         lines.append(f"left out: {excluded_results_text(left_out)}")
     return lines
 
 
-def regressions_text(regressions: Sequence[Regression], page: Page = PLAIN) -> str:
-    """Text for a terminal."""
-    texts = (_regression_head(regressions), "\n".join(_regression_notes(regressions)))
-    head, below = (wrapped(text, page.text_width) for text in texts)
-    return "\n\n".join(part for part in (head, table_text(_table(regressions, page), page), below) if part)
+def regressions_text(regressions: Sequence[Regression], trends: Sequence[WorseTrend] = (), page: Page = PLAIN) -> str:
+    """Text for a terminal; at least one regression or trend."""
+    lines = [*_regression_notes(regressions), *_trend_notes(trends)]
+    head, below = (wrapped(text, page.text_width) for text in (_regression_head(regressions), "\n".join(lines)))
+    table = table_text(_table(regressions, page), page) if regressions else ""
+    return "\n\n".join(part for part in (head, table, below) if part)
 
 
-def regressions_markdown(regressions: Sequence[Regression], title: str) -> str:
+def regressions_markdown(regressions: Sequence[Regression], title: str, trends: Sequence[WorseTrend] = ()) -> str:
     """A Markdown page, with names escaped."""
-    table = _table(regressions)
     parts = [f"**{markdown_escaped(title)}**", markdown_escaped(_regression_head(regressions))]
-    parts += [markdown_table(table.headings, table.rows, right=table.numbers)]
-    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _regression_notes(regressions)))
+    if regressions:
+        table = _table(regressions)
+        parts += [markdown_table(table.headings, table.rows, right=table.numbers)]
+    lines = [*_regression_notes(regressions), *_trend_notes(trends)]
+    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in lines))
     return "\n\n".join(part for part in parts if part)
 
 
+def _trend_notes(trends: Sequence[WorseTrend]) -> list[str]:
+    """A line for each trend: "trend: gpt2, cpu, eager, float32, b1 s128: latency_median_ms +0.20% a run, +8.2% over 40
+    runs since 2026-03-01"."""
+    lines = [
+        f"trend: {', '.join(filter(None, one.subject.values()))}, {one.point.label}: {one.metric.column} "
+        f"{one.trend.per_run:+.2%} a run, {percent_change(one.trend.change)} over {one.trend.runs} runs since "
+        f"{one.first.history_time:%Y-%m-%d}"
+        for one in trends[:MOST_TRENDS]
+    ]
+    lines += [f"trend: {len(trends) - MOST_TRENDS} more series"] if len(trends) > MOST_TRENDS else []
+    return [*lines, TREND] if trends else []
+
+
 def _regression_head(regressions: Sequence[Regression]) -> str:
+    if not regressions:
+        return "no regressions, but trends"
     shared_names = [
         name for name in SHOWN if not _differs(regressions, name) and (name != SETTINGS or regressions[0].settings)
     ]
@@ -178,6 +199,8 @@ def _change_now(one: Regression) -> str:
 
 
 def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
+    if not regressions:
+        return []
     has_commits = any(one.last_good_commit or one.first_bad_commit for one in regressions)
     ends = (
         "first commit, up to and including the second" if has_commits else "first run, up to and including the second"

@@ -11,10 +11,10 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.doubts import validity
+from benchmarking.core.doubts import of_slow_calls, validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.large_samples import LargeSamples
-from benchmarking.core.metrics import LATENCY, OF_SINGLE_CALLS
+from benchmarking.core.metrics import LATENCY, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     TOO_FEW_SAMPLES,
@@ -26,7 +26,7 @@ from benchmarking.core.records import (
     Samples,
     Status,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches, slow_calls
 from db.importers.support.reading import INT32_MAX
 from db.rows import NEVER_NEGATIVE
 
@@ -39,6 +39,10 @@ OF_CALLS = ("latency", "time_to_first_token", "time_per_output_token")
 """Metrics with one value per call or request."""
 TAIL_COLUMNS = {f"{name}_p{round(100 * q)}_ms": least for name in OF_CALLS for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> minimum number of values behind it."""
+SAME_RATE = 0.02
+"""Relative difference up to which a throughput is that of the mean call."""
+NEEDS_BOTH = "not_stated: it needs the median and the mean latency"
+OTHER_RATE = "not_stated: the throughput is not items over the mean latency"
 NO_STATISTICS = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 
 
@@ -56,14 +60,16 @@ def foreign_result(
     kept: Mapping[str, Json] | None = None,
     status: Status = "ok",
     error: str | None = None,
+    is_load: bool = False,
 ) -> Result:
     """A result of another tool. Its run sets the id, and the times of samples that have none.
 
     `metrics` have the warehouse's names and units, None if the file has no such number. The latency columns are
     computed from samples of latency_wall, if any: `metrics` take precedence over them, and they take precedence over
     the `stated` statistics, which are then kept. A stated tail of too few values is renamed. A missing median gets a
-    reason. A number that cannot be (a negative time) is left out with a reason. Raises FormatError for values whose
-    statistics are beyond double precision.
+    reason. A number that cannot be (a negative time) is left out with a reason. Slow calls are a doubt, except among
+    the requests of a load, which share a queue. Raises FormatError for values whose statistics are beyond double
+    precision.
     """
     if status != "ok":
         metrics, stated, samples = {}, {}, ()
@@ -74,6 +80,8 @@ def foreign_result(
     sample_count = sum(len(one.values) for one in wall_samples) or int(iterations or 0)
     statistics_of_samples = latency_metrics([one.values for one in wall_samples]) if wall_samples else NO_STATISTICS
     hidden = OF_SINGLE_CALLS if any(one.inner_loops > 1 for one in wall_samples) else ()
+    if not hidden and not is_load:
+        doubts = (*doubts, *_slow_calls([one.values for one in wall_samples]))
     computed = {
         column: statistics_of_samples.values[name]
         for column, name in LATENCY.items()
@@ -92,6 +100,12 @@ def foreign_result(
     reasons |= unsupported | dict(missing or {})
     all_metrics, impossible = possible(all_metrics)
     reasons |= impossible
+    if "throughput_samples_per_sec" in all_metrics:
+        at_median = OVERLAPPING if is_load else _at_median(all_metrics, point)
+        if isinstance(at_median, str):
+            reasons[THROUGHPUT_AT_MEDIAN] = at_median
+        else:
+            all_metrics[THROUGHPUT_AT_MEDIAN] = at_median
     if "latency_median_ms" not in all_metrics:
         reasons.setdefault("latency_median_ms", MEDIAN_NOT_STATED)
     return Result(
@@ -115,6 +129,26 @@ def foreign_result(
             if LATENCY[column] in statistics_of_samples.pooled and metrics.get(column) is None
         ),
     )
+
+
+def _slow_calls(launches: Sequence[Sequence[float]]) -> list[Doubt]:
+    """The doubt about slow calls, if half of the launches have it: that of the worst one."""
+    found = [(slow_calls(_plain(values)), len(values)) for values in launches]
+    much = [one for one in found if one[0].is_much]
+    if not much or 2 * len(much) < len(found):
+        return []
+    doubt = of_slow_calls(*max(much, key=lambda one: one[0].time_share))
+    return [] if doubt is None else [doubt]
+
+
+def _at_median(metrics: Mapping[str, float], point: Point) -> float | str:
+    """The throughput if every call took as long as the median one, or why it is unknown."""
+    rate, middle, mean = map(metrics.get, ("throughput_samples_per_sec", "latency_median_ms", "latency_mean_ms"))
+    if rate is None or not middle or not mean:
+        return NEEDS_BOTH
+    if abs(rate * mean / MS_PER_S / (point.batch_size * point.concurrency) - 1) > SAME_RATE:
+        return OTHER_RATE
+    return rate * mean / middle
 
 
 def possible(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:

@@ -124,7 +124,7 @@ def load_result(
         concurrency=concurrency or 1,
         axes=point_axes,
     )
-    result = foreign_result(point, iterations=requests, doubts=load_doubts, **{**arguments, **outcome})
+    result = foreign_result(point, iterations=requests, doubts=load_doubts, is_load=True, **{**arguments, **outcome})
     result = _with_doubts(result, _of_numbers(result))
     if request_rate is None or result.status != "ok":
         return result

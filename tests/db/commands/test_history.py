@@ -300,3 +300,29 @@ def test_results_of_series_without_any_history_are_counted(asked, filled):
     _, out, err = asked("history")
     assert "gpt2" not in out
     assert f"series without a history: {len(QUIET) * 3} results that failed, are invalid" in err
+
+
+def test_regressions_name_a_slow_trend_and_blame_no_commit(tmp_path, empty_database, write_history, capsys):
+    """10 ms and 0.3 % more each night; another series gets faster as slowly, which is no regression."""
+    path = str(shutil.copy(empty_database, tmp_path / "leak.duckdb"))
+    noise = [1 + (place * 7 % 11 - 5) / 2000 for place in range(40)]
+    with Warehouse.open(path) as warehouse:
+        for model, per_run in (("bert", 1.003), ("gpt2", 1 / 1.003)):
+            write_history(warehouse, [10 * per_run**run * one for run, one in enumerate(noise)], model_id=model)
+
+    def asked(*words):
+        assert main(["regressions", *words, "--db-path", path]) == 0
+        return capsys.readouterr().out
+
+    out = " ".join(asked().split())
+    assert out.startswith("no regressions, but trends")
+    found = r"trend: bert, .* b1 s32: latency_median_ms \+0\.30% a run, \+12\.4% over 40 runs since 2026-01-01"
+    assert re.search(found, out)
+    assert "no single run or commit is to blame" in out
+    assert "gpt2" not in out
+    (trend,) = json.loads(asked("--json"))
+    assert (trend["state"], trend["model_id"], trend["runs"], trend["first_bad_commit"]) == ("trend", "bert", 40, None)
+    assert trend["change_per_run"] == pytest.approx(0.003, rel=0.02)
+    assert "- trend: bert" in asked("--markdown")
+    assert asked("model=gpt2").startswith("no regressions of")
+    assert asked("--until", "2026-01-20").startswith("no regressions of")

@@ -74,6 +74,7 @@ def test_each_value_of_a_wide_table_is_imported(runs_of):
             "latency_max_ms": 4.0,
             "stated_latency_p99_ms": 4.0,
             "throughput_samples_per_sec": 400.0,
+            "throughput_at_median": 400.0 * 2.5 / 2.5,
             "peak_memory_mb": 512.5,
         }
     )

@@ -30,6 +30,7 @@ def test_every_statistic_of_the_summary_is_imported_by_its_name():
         "latency_p99_ms": 12.9675,
         "queries_per_sec": 130.298,
         "throughput_samples_per_sec": pytest.approx(8 * 130.298),
+        "throughput_at_median": pytest.approx(8 * 130.298 * 7.60628 / 7.16092),
         "duration_s": 3.00082,
     }
     assert result.metrics["gpu_compute_median_ms"] == 7.14139

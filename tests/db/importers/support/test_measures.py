@@ -57,3 +57,21 @@ def test_a_time_without_a_zone_is_a_doubt_and_one_out_of_range_is_refused():
     assert without_zone([None]) == ()
     with pytest.raises(FormatError, match="1e\\+13 s from 2026-01-02 12:00:00 is out of range"):
         shifted(FILE, NOON, 1e13)
+
+
+def test_imported_calls_that_take_much_of_the_time_are_a_doubt_and_the_throughput_without_them_is_kept():
+    """Of 100 calls of 20 ms two take 1 s: the mean is 39.6 ms, and slow calls take 1.96 of 3.96 s."""
+    calls = [20.0 + 0.01 * (place % 7) for place in range(98)] + [1000.0, 1000.0]
+    per_sec = 2 * 1000 / (sum(calls) / 100)
+    samples = [block(launch, calls) for launch in range(3)]
+    shared = {"samples": samples, "metrics": {"throughput_samples_per_sec": per_sec}}
+    found = foreign_result(Point(batch_size=2), **shared)
+    (slow,) = [doubt for doubt in found.doubts if doubt.kind == "slow_calls"]
+    assert (slow.evidence["slow_calls"], slow.evidence["time_share"]) == (2, pytest.approx(0.495, abs=0.005))
+    assert found.validity == "noisy"
+    assert found.metrics["throughput_at_median"] == pytest.approx(2 * 1000 / 20.03, rel=1e-3)
+    load = foreign_result(Point(batch_size=2), is_load=True, **shared)
+    assert ("throughput_at_median" in load.metrics, [doubt.kind for doubt in load.doubts]) == (False, [])
+    assert load.missing["throughput_at_median"].startswith("not_applicable: requests overlap")
+    other = foreign_result(Point(batch_size=2), samples=samples, metrics={"throughput_samples_per_sec": per_sec * 2})
+    assert other.missing["throughput_at_median"] == "not_stated: the throughput is not items over the mean latency"
