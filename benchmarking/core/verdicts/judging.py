@@ -147,8 +147,7 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
         estimate = _round_estimate(before, after, pair.looks)
         return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "in turns")
     if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
-        reason = f"differs by {change:+.1%} between these sessions: {obstacle}; {AB_HINT}"
-        return replace(unjudged, reason=reason)
+        return replace(unjudged, reason=f"{obstacle}; {AB_HINT}")
     estimate = _session_estimate(pair, before, after, pair.scatter)
     return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "between sessions")
 
@@ -262,7 +261,7 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
     assert judgement.q_value is not None
     is_significant = judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE
     if is_significant and (obstacle := _why_not_a_change(judgement, pair)) is not None:
-        return replace(judgement, reason=f"differs by {judgement.change:+.1%}, but {obstacle}")
+        return replace(judgement, reason=obstacle)
     if is_significant:
         is_clear = max(judgement.low, -judgement.high) >= MIN_CHANGE
         verdict = change_word(judgement.change, metric)
@@ -283,11 +282,10 @@ def _why_unsure(judgement: Judgement, pair: Pair) -> str:
         needed = max(ROUNDS_TO_PROVE, math.ceil(rounds * (half / math.log1p(MIN_CHANGE)) ** 2))
         is_in_reach = judgement.scope == "in turns" and rounds < needed <= MOST_ROUNDS
         return f"{WIDE}: {rounds_words(needed, 'about ')}" if is_in_reach else WIDE
-    differs = f"differs by {judgement.change:+.1%}, but"
     if judgement.scope == "in turns":
         more = rounds_words(ROUNDS_TO_PROVE if rounds < ROUNDS_TO_PROVE else 2 * rounds)
-        return f"{differs} {rounds} rounds are too few to be sure of it: {more}"
-    return f"{differs} the sessions of the history vary too much, or are too few, to be sure of it: {AB_HINT}"
+        return f"{rounds} rounds are too few to be sure of the difference: {more}"
+    return f"the sessions of the history vary too much, or are too few, to be sure of the difference: {AB_HINT}"
 
 
 def _why_not_a_change(judgement: Judgement, pair: Pair) -> str | None:

@@ -247,6 +247,8 @@ def _pair(
     positions = _session_positions(sides, details)
     sessions = [_sessions(side, positions, details) for side in sides]
     scatter = [_scatter(side, side_sessions, details) for side, side_sessions in zip(sides, sessions, strict=True)]
+    if len({one.series_id for side in sides for one in side}) == 1:  # what one side shows holds for the other
+        scatter = [one or scatter[1 - place] for place, one in enumerate(scatter)]
     estimates = [one for one in scatter if one is not None]
     return Pair(
         before=sessions[0],
@@ -311,13 +313,18 @@ def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: D
 
 
 def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Details) -> SessionScatter | None:
-    """The variation between sessions of the side's series: of the sessions not compared, and of the side's own."""
+    """The variation between sessions of the side's series: of the sessions not compared, and of the side's own. Hours
+    and launches are those of the larger group."""
     history = details.other_sessions.get(side[0].series_id, ())
+    values = [[one.value for one in history], [one.value for one in sessions]]
+    times = [one.started_at for one in history]
     launches = [tuple(details.history_values.get(one.result_id, {}).values()) for one in history]
+    if len(sessions) > len(history):
+        values.reverse()
+        times = [one.time for one in sessions if one.time is not None]
+        launches = [one.launches for one in sessions]
     return session_scatter(
-        [[one.value for one in history], [one.value for one in sessions]],
-        [one.started_at for one in history],
-        [log_variance(each) for each in launches if len(each) >= judging.MIN_LAUNCHES],
+        values, times, [log_variance(each) for each in launches if len(each) >= judging.MIN_LAUNCHES]
     )
 
 

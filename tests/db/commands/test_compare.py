@@ -98,7 +98,8 @@ def test_sides_neither_interleaved_nor_with_a_history_are_described_with_exit_co
     assert main(["tag.side=a", "since=2026-01-08", *stored]) == 3
     captured = capsys.readouterr()
     assert "1 not judged" in captured.out
-    assert "differs by +50.0% between these sessions" in captured.out
+    assert "+50.0%" in captured.out
+    assert "they did not run in turns" in captured.out
     assert captured.err.count("\n") == 1
 
 

@@ -339,11 +339,20 @@ def test_a_difference_without_interleaving_or_history_is_described(store, sides)
     (finding,) = found.findings
     assert (finding.judgement.verdict, finding.judgement.low, finding.judgement.is_worse) == ("not judged", None, None)
     assert finding.judgement.reason == (
-        "differs by +10.0% between these sessions: they did not run in turns, and a series has fewer than 5 other "
-        "sessions; benchhouse ab decides"
+        "they did not run in turns, and a series has fewer than 5 other sessions; benchhouse ab decides"
     )
     assert found.is_empty
     assert found.counts == {"not judged": 1}
+
+
+def test_the_sessions_of_one_side_are_a_history_for_both(store, sides):
+    """Twelve nights against one, and no other sessions of the series; a single night more or less says nothing."""
+    for day in range(12):
+        store("a", day=day, slowdown=1 + 0.001 * (day * 5 % 7), **ONE)
+    store("b", day=12, slowdown=1.2, **ONE)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.judgement.scope) == ("slower", "between sessions")
+    assert finding.judgement.low < finding.judgement.change < finding.judgement.high
 
 
 def test_with_a_history_the_sessions_variation_is_in_the_interval(store, sides):

@@ -118,8 +118,7 @@ def test_a_session_whose_launches_disagree_counts_for_less():
 def test_sides_neither_interleaved_nor_with_a_history_are_described():
     judged = alone(before=(session(10.0, 0),), after=(session(11.0, 1),))
     assert (judged.verdict, judged.change, judged.low, judged.q_value) == ("not judged", pytest.approx(0.1), None, None)
-    assert "differs by +10.0% between these sessions" in judged.reason
-    assert "benchhouse ab decides" in judged.reason
+    assert judged.reason.endswith("fewer than 5 other sessions; benchhouse ab decides")
 
 
 @pytest.mark.parametrize("launches", [1, 2])
@@ -304,8 +303,7 @@ def test_a_difference_that_few_rounds_cannot_prove_names_the_rounds_not_the_inte
     (few,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 13.6), (9.9, 13.9)))], LATENCY)
     assert few.verdict == "not judged"
     assert few.low > 0.1
-    assert few.reason.startswith("differs by +35.3%, but ")
-    assert "3 rounds" in few.reason
+    assert few.reason.startswith("3 rounds are too few to be sure of the difference: ")
     assert few.reason.endswith("8 rounds decide (--launches 8; of benchhouse ab: --max-rounds 8)")
     (wide,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 9.0), (9.9, 13.9)))], LATENCY)
     assert wide.reason.endswith("tell a change of 2% from none")
