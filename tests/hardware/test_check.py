@@ -1,4 +1,4 @@
-"""The script for machines with a GPU, run on this machine's processor without duckdb and pyarrow."""
+"""The script for machines with a GPU, run on this machine's processor without duckdb, pyarrow and onnx."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.hardware import check
 
 SCRIPT = Path(check.__file__)
 ON_A_PROCESSOR = {"wall_time", "weights", "utilization", "cold_cache", "spooling", "out_of_memory", "families"}
-WITHOUT = "import sys\nfor name in ('duckdb', 'pyarrow'):\n    sys.modules[name] = None\n"
+WITHOUT = "import sys\nfor name in ('duckdb', 'pyarrow', 'onnx', 'onnxscript'):\n    sys.modules[name] = None\n"
 """Makes packages missing in a process and its children."""
 
 
@@ -33,7 +33,7 @@ def verdicts(tmp_path_factory):
         text=True,
         check=False,
     )
-    found = {one["name"]: one for one in map(json.loads, (folder / "found.json").read_text().splitlines())}
+    found = {one["name"].partition(" ")[0]: one for one in map(json.loads, (folder / "found.json").read_text().splitlines())}
     return SimpleNamespace(found=found, table=done.stdout, exit_code=done.returncode)
 
 
@@ -72,11 +72,35 @@ def test_data_sheets_are_found_by_the_exact_name():
 
 
 def test_a_budget_leaves_out_what_would_not_end_in_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(check, "CHECKS", {check.weights: 15, check.families: 420})
+    monkeypatch.setattr(check, "CHECKS", {check.weights: 15, check.families: 400})
     words = ["--device", "cpu", "--model", "tiny-bert", "--budget", "60", "--json", str(tmp_path / "found.json")]
     assert check.main(words) == 0
-    assert "LEFT OUT        families" in capsys.readouterr().out
+    assert "LEFT OUT        families tiny-bert     takes about 400 s, " in capsys.readouterr().out
     assert [json.loads(line)["name"] for line in (tmp_path / "found.json").read_text().splitlines()] == ["weights"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """The processor as a device that no earlier check has opened."""
+    machine = check.Machine("cpu", "tiny-bert", tmp_path, ("tiny-bert",))
+    yield machine
+    machine.close()
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda machine: machine.own_call_s(2)[0],
+        lambda machine: check.own_token_ms(machine, fetches=True),
+        lambda machine: machine.handle.torch_name == "cpu",
+    ],
+)
+def test_the_loops_of_a_check_open_the_device_themselves_so_that_it_runs_alone(machine, loop, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda place: None)
+    machine.is_cuda = True
+    assert loop(machine) > 0
 
 
 class Parameter(SimpleNamespace):
