@@ -221,6 +221,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "see the reason in the evidence, and check the output in another way",
     ),
     (
+        "compared_at_smaller_shape",
+        "info",
+        "the output was compared with the eager float32 reference at a smaller shape of the same model",
+        "see the shape and the reason in the evidence; a longer --timeout or more memory allows the point's own",
+    ),
+    (
         "not_verified",
         "info",
         "whether the calls ran as requested could not be verified",

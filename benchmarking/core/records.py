@@ -362,6 +362,15 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """A smaller point of the same model, at which the output is compared in place of a point's own."""
+
+    point: Point
+    why: str
+    """Why there is no reference at the point itself: too slow, or too large for the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
     """The artifacts prepared for a cell before its first launch, in a separate process."""
 
@@ -372,6 +381,8 @@ class Preparation:
     """Point label -> digest of the stored reference outputs."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Point label -> why there is no reference output."""
+    stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
+    """Point label -> the smaller point that its reference is of, where it is not the point itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

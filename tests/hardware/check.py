@@ -620,8 +620,9 @@ CHECKS: dict[Callable[..., str], float] = {
     foreign_load: 40,
     device_assert: 60,
 }
-"""Every check with the seconds that it may take on a machine with one GPU (`families` for each of its models), in the order of what a second of it tells: first
-contact and the clocks, then faults and sensors, then what is long; last what leaves a GPU warm or disturbed."""
+"""Every check with the seconds that it may take on a machine with one GPU (`families`: each of its models), in the
+order of what a second of it tells: first contact and the clocks, then faults and sensors, then what is long; last what
+leaves a GPU warm or disturbed."""
 
 
 def data_sheet(name: str) -> dict[str, float] | None:

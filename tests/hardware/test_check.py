@@ -33,7 +33,9 @@ def verdicts(tmp_path_factory):
         text=True,
         check=False,
     )
-    found = {one["name"].partition(" ")[0]: one for one in map(json.loads, (folder / "found.json").read_text().splitlines())}
+    found = {
+        one["name"].partition(" ")[0]: one for one in map(json.loads, (folder / "found.json").read_text().splitlines())
+    }
     return SimpleNamespace(found=found, table=done.stdout, exit_code=done.returncode)
 
 

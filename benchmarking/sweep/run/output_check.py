@@ -1,4 +1,8 @@
-"""Compares the output of a point with its reference, in the worker."""
+"""Compares the output of a point with its reference, in the worker.
+
+Where the reference is too slow or too large at the point itself, an extra call at a smaller point of the same model is
+compared in its place, after everything was measured.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,9 @@ from typing import Any
 from zipfile import BadZipFile
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.core.contracts import Session
 from benchmarking.core.doubts import doubt
+from benchmarking.core.errors import always_after
 from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
@@ -20,6 +26,7 @@ from benchmarking.core.records import (
     Measurement,
     Point,
     Precision,
+    StandIn,
     Workload,
 )
 from benchmarking.graphs.export.conditioning import explains
@@ -58,11 +65,14 @@ class Check:
     point: Point
     torch_workload: Workload | None
     """The model of the reference, as another process can load it; None without one."""
+    stand_in: StandIn | None = None
+    """The smaller point that the reference is of; None if it is the point's own."""
 
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
         """The check of a job's point."""
         digest = None if job.preparation is None else job.preparation.references.get(point.label)
+        stand_in = None if job.preparation is None else job.preparation.stand_ins.get(point.label)
         return cls(
             precision=job.cell.precision,
             family=job.cell.workload.family,
@@ -71,11 +81,14 @@ class Check:
             is_wanted=needs_reference(job.cell) or not has_reference(job.cell),
             point=dataclasses.replace(point, concurrency=1),
             torch_workload=None if is_of_this_process(job.cell.workload) else torch_workload(job.cell.workload),
+            stand_in=stand_in,
         )
 
     def __call__(self, arrays: Mapping[str, Any]) -> CheckedOutput:
         if self.digest is None:
             return self._without(self.why_not or NOT_RUN)
+        if self.stand_in is not None:
+            return CheckedOutput(result=PassResult(missing=dict.fromkeys(COLUMNS, NOT_RUN)))  # `at_stand_in` follows
         if not arrays:
             return self._without(f"{NOT_SUPPORTED}: the call has no comparable output")
         try:
@@ -103,9 +116,36 @@ class Check:
             doubts=doubts,
         )
 
+    def at_stand_in(self, measurement: Measurement, session: Session) -> Measurement:
+        """The measurement with the comparison at the smaller point, whose call is run now; unchanged without one."""
+        if self.stand_in is None:
+            return measurement
+        small = self.stand_in.point
+        try:
+            operation = session.operation(small)
+            with always_after(operation.close):
+                operation.reset()
+                arrays = operation.arrays(operation.run(lambda name: None))
+        except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the comparison only
+            checked = self._without(f"{FAILED}: no call at the smaller {small.label}: {error}")
+        else:
+            checked = dataclasses.replace(self, stand_in=None, point=small)(arrays)
+            about = doubt("compared_at_smaller_shape", shape=small.label, why=self.stand_in.why)
+            if checked.result.metrics:
+                checked = dataclasses.replace(checked, doubts=(*checked.doubts, about))
+        found = checked.result
+        missing = {name: why for name, why in measurement.missing.items() if name not in found.metrics}
+        return dataclasses.replace(
+            measurement,
+            metrics={**measurement.metrics, **found.metrics},
+            missing={**missing, **found.missing},
+            doubts=(*measurement.doubts, *checked.doubts),
+            extra={**measurement.extra, **found.extra},
+        )
+
     def with_work(self, measurement: Measurement) -> Measurement:
-        """The measurement with the `flops` of the reference, if its own are missing."""
-        if self.digest is None or "flops" not in measurement.missing:
+        """The measurement with the `flops` of the reference, if its own are missing and it is of the same point."""
+        if self.digest is None or self.stand_in is not None or "flops" not in measurement.missing:
             return measurement
         flops = reference_flops(BuildStore(), self.digest)
         if flops is None:

@@ -61,6 +61,7 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
             rebuild=plan.rebuild,
             build=None if result is None else result.build,
             with_references=with_references,
+            timeout_s=plan.timeout_s,
         )
         try:
             with WorkerProcess(job) as process:
@@ -106,7 +107,8 @@ def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
 def prepare_here(plan: CellPlan) -> Preparation:
     """The preparation made in this process, for a model in this process. Raises what the build raises."""
     messages: list[Message] = []
-    make_all(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild), messages.append)
+    job = PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild, timeout_s=plan.timeout_s)
+    make_all(job, messages.append)
     result = Preparation(build=next(message.build for message in messages if isinstance(message, Built)))
     for message in messages:
         result = _with_reference(result, message) if isinstance(message, Referenced) else result
@@ -115,7 +117,12 @@ def prepare_here(plan: CellPlan) -> Preparation:
 
 def _with_reference(result: Preparation, message: Referenced) -> Preparation:
     if message.digest is not None:
-        return dataclasses.replace(result, references={**result.references, message.label: message.digest})
+        stand_in = {} if message.stand_in is None else {message.label: message.stand_in}
+        return dataclasses.replace(
+            result,
+            references={**result.references, message.label: message.digest},
+            stand_ins={**result.stand_ins, **stand_in},
+        )
     return dataclasses.replace(result, missing={**result.missing, message.label: message.why_not or FAILED})
 
 
@@ -150,11 +157,13 @@ def make_all(job: PreparationJob, send: Send) -> bool:
         send(Built(build=_build(job, store, send)))
     if not (job.with_references and needs_reference(job.cell)):
         return True
-    maker = ReferenceMaker(job.cell, store, job.rebuild)
+    maker = ReferenceMaker(job.cell, store, job.rebuild, job.timeout_s)
     for point in job.points:
         send(Preparing(what=f"the reference output at {point.label}"))
         try:
-            result = Referenced(label=point.label, digest=maker.digest(point))
+            stand_in = maker.stand_in(point)
+            digest = maker.digest(point if stand_in is None else stand_in.point)
+            result = Referenced(label=point.label, digest=digest, stand_in=stand_in)
         except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
             is_lost = isinstance(error, OutOfMemoryError | MemoryError) or maker.has_lost_device(error)
             why_not = f"{FAILED}: {error_text(error)}"

@@ -33,6 +33,7 @@ from benchmarking.core.records import (
     Preparation,
     Rebuild,
     Requests,
+    StandIn,
     Status,
     dumps,
     from_json,
@@ -243,6 +244,8 @@ class PreparationJob:
     """The build of an earlier process of the same preparation; None if it is still to be made."""
     with_references: bool = True
     """Whether to make reference outputs too."""
+    timeout_s: float | None = None
+    """Time limit of each reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,11 +265,13 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referenced:
-    """The reference output of a point is complete, or cannot be made. Exactly one of the two fields is None."""
+    """The reference output of a point is complete, or cannot be made: exactly one of `digest` and `why_not` is None."""
 
     label: str
     digest: str | None = None
     """Digest of the build with the reference output."""
+    stand_in: StandIn | None = None
+    """The smaller point that the reference is of; None if it is the point's own."""
     why_not: str | None = None
     ends_process: bool = False
     """Whether the process makes no further references: it ran out of memory or lost its device."""

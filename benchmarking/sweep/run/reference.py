@@ -18,14 +18,15 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
+from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
+from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild, StandIn
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has, processor
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of
-from benchmarking.workloads.support.footprint import Fit
+from benchmarking.workloads.support.footprint import Fit, parameter_count
 from benchmarking.workloads.support.given_modules import inputs_digest
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ KIND = "reference"
 RUNTIMES = "benchmarking.runtimes"
 INPUTS_VERSION = 1
 """Incremented when a seed gives other inputs or weights than before, so that older references are not used."""
+MAX_S = 120.0
+"""Longest estimated time of a reference's call: a slower one would take longer than measuring the point."""
+LEAST_FLOPS = 5e12
+"""Work of a call below which its time is not estimated: half a minute on two cores, a second on a server."""
+SMALL_SEQUENCE, SMALL_NEW_TOKENS = 128, 8
+"""Limits of a smaller point: enough tokens that a processor is limited by its arithmetic, as at the point itself."""
 
 
 def is_reference(cell: Cell) -> bool:
@@ -125,16 +132,68 @@ def reference_flops(store: BuildStore, digest: str) -> float | None:
     return float(flops) if isinstance(flops, int | float) else None
 
 
+def smaller(point: Point) -> Point:
+    """The point with a batch of one, and with fewer tokens where it has more than a small one needs."""
+    return dataclasses.replace(
+        point,
+        batch_size=1,
+        concurrency=1,
+        sequence_length=point.sequence_length and min(point.sequence_length, SMALL_SEQUENCE),
+        new_tokens=point.new_tokens and min(point.new_tokens, SMALL_NEW_TOKENS),
+    )
+
+
+def _tokens(point: Point) -> int:
+    """The tokens of a call; its items for a model without tokens. A call's work is about proportional to them."""
+    return point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+
+
 class ReferenceMaker:
     """Builds the missing references of a cell, loading the model once."""
 
-    def __init__(self, cell: Cell, store: BuildStore, rebuild: Rebuild = "if_needed") -> None:
+    def __init__(
+        self, cell: Cell, store: BuildStore, rebuild: Rebuild = "if_needed", timeout_s: float | None = None
+    ) -> None:
+        """`timeout_s` is the time limit of a reference; half of it is for loading the model."""
         self._cell = reference_cell(cell)
         self._store = store
         self._rebuild = rebuild
+        self._limit_s = MAX_S if timeout_s is None else min(MAX_S, timeout_s / 2)
         self._fit: Fit | None = None
         self._session: Session | None = None
         self._handle: DeviceHandle | None = None
+
+    def stand_in(self, point: Point) -> StandIn | None:
+        """The smaller point whose reference stands for a point's own, where that would exceed the memory or, as the
+        time of the smaller one shows, the time limit; None where the point's own exists or can be made. Raises what
+        `digest` raises."""
+        small = smaller(point)
+        if small == dataclasses.replace(point, concurrency=1) or is_given(self._cell.workload):
+            return None
+        if self._rebuild != "always" and self._store.find(reference_key(self._cell, point)) is not None:
+            return None
+        if (why_not := self._fit_here.why_not(point)) is not None:
+            is_of_use = self._fit_here.why_not(small) is None
+            return StandIn(point=small, why=f"it does not fit into memory: {why_not}") if is_of_use else None
+        if 2 * (parameter_count(self._cell.workload) or 0) * _tokens(point) < LEAST_FLOPS:
+            return None
+        build = self._store.find_digest(KIND, self.digest(small))
+        small_s = None if build is None else build.facts.get("call_s")
+        if not isinstance(small_s, int | float):  # a reference of an earlier version
+            return None
+        estimate_s = small_s * _tokens(point) / _tokens(small)
+        if estimate_s <= self._limit_s:
+            return None
+        place, limit = self._cell.device.selector, f"{self._limit_s:.0f} s"
+        return StandIn(point=small, why=f"it would take about {estimate_s:.0f} s on {place}, limited to {limit}")
+
+    @property
+    def _fit_here(self) -> Fit:
+        """The memory that was free before the model was loaded, into which each point must fit: a system that runs out
+        of memory may kill any process."""
+        if self._fit is None:
+            self._fit = Fit.of(self._cell)
+        return self._fit
 
     def digest(self, point: Point) -> str:
         """The digest of the point's reference, which is built if missing. Raises what the model raises, and
@@ -155,11 +214,7 @@ class ReferenceMaker:
     def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
         import numpy as np
 
-        # A point must fit into the memory that was free before the model was loaded: a system that runs out of memory
-        # may kill any process.
-        if self._fit is None:
-            self._fit = Fit.of(self._cell)
-        if (why_not := self._fit.why_not(point)) is not None:
+        if (why_not := self._fit_here.why_not(point)) is not None:
             raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit into memory: {why_not}")
         if self._session is None:
             runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
@@ -168,16 +223,19 @@ class ReferenceMaker:
             self._handle = device.open(self._cell.device)
             self._session = runtime.open(self._cell, self._handle, lambda name: nullcontext(), (point,))
         operation = self._session.operation(point)
+        assert self._handle is not None
         operation.reset()
+        begin_ns = self._handle.now_ns()
         output = operation.run(lambda name: None)
+        call: dict[str, Json] = {"call_s": ns_to_s(self._handle.now_ns() - begin_ns)}
         if (problem := operation.problem(output)) is not None:
             raise BenchhouseError(f"the output of the {self._cell.runtime} float32 reference is invalid: {problem}")
         if not (arrays := operation.arrays(output)):
             raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no comparable output")
         np.savez(folder / FILE, allow_pickle=False, **arrays)
-        shapes = {name: list(array.shape) for name, array in arrays.items()}
+        call["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
         try:
             counted = operation.count()
         except OutOfMemoryError as error:
-            return {"shapes": shapes, "uncounted": {"flops": f"{FAILED}: {error}"}}
-        return {"shapes": shapes, **counted.values, "uncounted": dict(counted.missing)}
+            return {**call, "uncounted": {"flops": f"{FAILED}: {error}"}}
+        return {**call, **counted.values, "uncounted": dict(counted.missing)}

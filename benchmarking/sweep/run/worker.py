@@ -280,7 +280,7 @@ def measure(
                 "traceback": error_traceback(error),
             },
         )
-    measurement = check.with_work(measurement)
+    measurement = check.with_work(check.at_stand_in(measurement, session))
     if ready_s is None or measurement.first_call_ms is None:
         return measurement
     ready_s += measurement.first_call_ms / 1e3  # from the start of the process to the end of its first call

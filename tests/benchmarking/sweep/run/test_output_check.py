@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.records import Preparation
+from benchmarking.core.records import Measurement, Point, Preparation, StandIn
+from benchmarking.devices.null import PLUGIN as NULL_DEVICE
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.runtimes.null import PLUGIN as NULL
+from benchmarking.sweep.run import reference
 from benchmarking.sweep.run.output_check import Check
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import FILE, ReferenceMaker
+from benchmarking.workloads.support.footprint import Fit
 from db.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
@@ -107,6 +113,72 @@ def test_deleted_and_damaged_references_are_reasons_for_a_missing_comparison(nul
     )
     assert [doubt.kind for doubt in (*nothing.doubts, *damaged.doubts, *gone.doubts)] == ["not_compared"] * 3
     assert Check.of(job, points[1])(arrays).result.missing["output_error"] == "not_run"
+
+
+LARGE, SMALL = Point(batch_size=8, sequence_length=512), Point(batch_size=1, sequence_length=128)
+
+
+def test_a_smaller_shape_stands_for_a_reference_that_would_be_too_slow(null_script, null_track, monkeypatch):
+    """1 call of 128 tokens takes 4 s, so one of 8 x 512 tokens takes 128 s."""
+    null_script(outputs=OFF_BY_A_TENTH, latency_ms={SMALL.label: [4000.0]})
+    monkeypatch.setattr(reference, "LEAST_FLOPS", 0)
+    cell = null_track().plan.cell
+    stand_in = ReferenceMaker(cell, BuildStore()).stand_in(LARGE)
+    assert stand_in == StandIn(point=SMALL, why="it would take about 128 s on null, limited to 120 s")
+    assert ReferenceMaker(cell, BuildStore()).stand_in(SMALL) is None
+    assert ReferenceMaker(cell, BuildStore(), timeout_s=200).stand_in(LARGE).why.endswith("limited to 100 s")
+    monkeypatch.setattr(reference, "MAX_S", 130.0)
+    maker = ReferenceMaker(cell, BuildStore())
+    assert maker.stand_in(LARGE) is None
+    maker.digest(LARGE)
+    monkeypatch.setattr(reference, "MAX_S", 120.0)
+    assert ReferenceMaker(cell, BuildStore()).stand_in(LARGE) is None, "the point's own reference is in the cache"
+
+
+def test_a_smaller_shape_stands_for_a_reference_that_exceeds_the_memory(null_script, null_track, monkeypatch):
+    null_script(outputs=OFF_BY_A_TENTH)
+    monkeypatch.setattr(Fit, "why_not", lambda self, point: "needs 90 GB" if point.batch_size > 1 else None)
+    maker = ReferenceMaker(null_track().plan.cell, BuildStore())
+    assert maker.stand_in(LARGE).why == "it does not fit into memory: needs 90 GB"
+    monkeypatch.setattr(Fit, "why_not", lambda self, point: "needs 90 GB")
+    assert ReferenceMaker(null_track().plan.cell, BuildStore()).stand_in(LARGE) is None
+
+
+@pytest.mark.parametrize(("outputs", "doubts"), [(OFF_BY_A_TENTH, []), (WRONG, ["output_differs"])])
+def test_the_output_is_compared_at_the_smaller_shape_and_the_result_says_so(null_script, null_track, outputs, doubts):
+    null_script(outputs=outputs, flops=1e6)
+    plan = null_track().plan
+    stand_in = StandIn(point=SMALL, why="it would take about 128 s on null, limited to 120 s")
+    preparation = Preparation(
+        references={LARGE.label: ReferenceMaker(plan.cell, BuildStore()).digest(SMALL)},
+        stand_ins={LARGE.label: stand_in},
+    )
+    job = Job(
+        cell=plan.cell, launch=0, points=(LARGE,), settings=plan.settings, spawned_at_ns=0, preparation=preparation
+    )
+    check, handle = replace(Check.of(job, LARGE), torch_workload=None), NULL_DEVICE.open(plan.cell.device)
+    first = check({"logits": np.array([[1.0, 2.0]])})
+    assert (first.doubts, first.result.missing["output_error"]) == ((), "not_run")
+    at = "2026-01-02T03:04:05Z"
+    measured = Measurement(
+        point=LARGE,
+        launch=0,
+        status="ok",
+        started_at=at,
+        finished_at=at,
+        missing={**first.result.missing, "flops": "not_applicable"},
+    )
+    session = NULL.open(plan.cell, handle, lambda name: nullcontext(), (LARGE,))
+    found = check.at_stand_in(measured, session)
+    assert [doubt.kind for doubt in found.doubts] == [*doubts, "compared_at_smaller_shape"]
+    assert found.doubts[-1].evidence == {"shape": "b1 s128", "why": stand_in.why}
+    assert found.metrics["output_error"] == pytest.approx(1.414214 if doubts else 0.1)
+    assert "output_error" not in found.missing
+    assert "flops" not in check.with_work(found).metrics, "the work of another shape"
+    session.operation = lambda point: 1 / 0
+    failed = check.at_stand_in(measured, session)
+    assert failed.missing["output_error"] == "failed: no call at the smaller b1 s128: division by zero"
+    assert [doubt.kind for doubt in failed.doubts] == ["not_compared"]
 
 
 def test_cpu_fallback_makes_only_its_point_invalid(null_script, measured, doubts_of):
