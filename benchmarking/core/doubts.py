@@ -224,7 +224,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "compared_at_smaller_shape",
         "info",
         "the output was compared with the eager float32 reference at a smaller shape of the same model",
-        "see the shape and the reason in the evidence; a longer --timeout or more memory allows the point's own",
+        "see the shape and the reason in the evidence, and check the output at the full shape in another way",
     ),
     (
         "not_verified",

@@ -28,13 +28,15 @@ from benchmarking.core.device_contracts import (
     DeviceHandle,
     DeviceKind,
     DeviceTimer,
+    Gauge,
     Memory,
 )
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support.gauges import DrmGauge
 from benchmarking.devices.support.handles import HostHandle
-from benchmarking.devices.support.reading import all_missing, gather
+from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, number_or_none
 from benchmarking.devices.support.torch_gpu import flushed_by_torch
 
 WHEELS = "--index-url https://download.pytorch.org/whl/xpu"
@@ -45,7 +47,10 @@ VISIBLE = "ZE_AFFINITY_MASK"
 VENDOR = "0x8086"
 DISPLAY_CLASS = "0x03"
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
-NO_SENSOR = f"{NOT_SUPPORTED}: torch reads Intel's sensors from Level Zero's Sysman, which needs ZES_ENABLE_SYSMAN=1"
+HZ_PER_MHZ = 1_000_000
+NO_SENSOR = f"{NOT_SUPPORTED}: only torch reads Intel's sensors here"
+NOT_READ = f"{NOT_SUPPORTED}: torch.xpu does not report it"
+SLOW_POWER = f"{NOT_SUPPORTED}: each reading waits 100 ms, so it is read in energy windows only"
 
 
 class XpuTimer(DeviceTimer):
@@ -122,8 +127,33 @@ class XpuHandle(WatchedXpuHandle):
 
     def memory_in_use(self) -> Readings:
         own = Readings(values={IN_USE_NAMES[0]: int(self._torch.xpu.memory_reserved(self._index))})
-        why_not = f"{NOT_SUPPORTED}: Level Zero does not report the memory of all processes"
-        return all_missing(why_not, IN_USE_NAMES[1:]) | own
+        return own | gather({IN_USE_NAMES[1]: self._used_bytes})
+
+    def _used_bytes(self) -> int:
+        try:
+            free_bytes, total_bytes = self._torch.xpu.mem_get_info(self._index)
+        except (AttributeError, RuntimeError) as error:
+            raise UnreadableError(f"{NOT_SUPPORTED}: torch.xpu.mem_get_info: {first_line(error)}") from error
+        return int(total_bytes) - int(free_bytes)
+
+    def state(self) -> Readings:
+        sensors = {
+            "temperature_c": lambda: self._sensor("temperature"),
+            "clock_hz": lambda: self._sensor("clock_rate") * HZ_PER_MHZ,
+        }
+        return all_missing(NOT_READ, STATE_NAMES) | all_missing(SLOW_POWER, ("power_w",)) | gather(sensors)
+
+    def momentary_power_w(self) -> float | None:
+        """The card's mean power in the 100 ms that this call takes."""
+        return number_or_none(lambda: self._sensor("power_draw"))
+
+    def _sensor(self, name: str) -> float:
+        """A sensor by torch's function of this name (torch 2.13, with the package pyzes and for some sensors as root).
+        Raises UnreadableError with torch's reason."""
+        try:
+            return float(getattr(self._torch.xpu, name)(self._index))
+        except (AttributeError, ImportError, RuntimeError, ZeroDivisionError) as error:
+            raise UnreadableError(f"{NOT_SUPPORTED}: torch.xpu.{name}: {first_line(error)}") from error
 
 
 class XpuDevice(DeviceKind):
@@ -138,6 +168,7 @@ class XpuDevice(DeviceKind):
     sdpa_kernels = ("math",)
     gpu_vendor = "intel"
     pci_vendor_id = 0x8086
+    has_gauge = True
     container_flags = ("--device", "/dev/dri")
 
     def __init__(self, sys: Path = Path("/sys")) -> None:
@@ -166,6 +197,9 @@ class XpuDevice(DeviceKind):
 
     def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
         return with_torch
+
+    def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
+        return DrmGauge(process_ids)
 
     def _why_not_torch(self) -> str | None:
         """None, or why the installed torch cannot use Intel GPUs, and what to do; torch is not imported for that."""

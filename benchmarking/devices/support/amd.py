@@ -33,8 +33,11 @@ MILLI = 1_000
 MICRO = 1_000_000
 HZ_PER_MHZ = 1_000_000
 PARTITION_SHIFT = 28
-"""Of a node's location_id: the kernel has the number of the partition in the bits above (kfd_topology.c), amdsmi shows
-it as the PCI function."""
+"""Of a node's location_id: the kernel has the number of the partition in bits 31 to 28 where a GPU has several nodes
+(drivers/gpu/drm/amd/amdkfd/kfd_topology.c, kfd_topology_add_device; older kernels in the bits of the PCI function),
+amdsmi shows it as the PCI function."""
+ABSENT = (0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
+"""What amdsmi's structures hold where the GPU has no such value. Some versions of the package pass them on."""
 NEEDS_AMDSMI = f"{NOT_SUPPORTED}: needs the package amdsmi"
 
 
@@ -239,7 +242,7 @@ def load_module() -> Any:
 
 def known(value: Any, what: str) -> Any:
     """The value. Raises UnreadableError for amdsmi's placeholders for missing values."""
-    if value is None or value == "N/A" or value == "":
+    if value is None or value in ("N/A", "", *ABSENT):
         raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi does not report {what}")
     return value
 
@@ -364,7 +367,8 @@ class AmdSmiMonitor:
         """Power in watts: current on MI300, average on older GPUs."""
         power = self._smi.call("amdsmi_get_power_info", self._handle)
         readings = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
-        return float(known(next((watts for watts in readings if watts not in (None, "N/A")), None), "socket power"))
+        watts = next((watts for watts in readings if watts not in (None, "N/A", *ABSENT)), None)
+        return float(known(watts, "socket power"))
 
     def _violation_status(self) -> dict[str, Json]:
         return dict(self._smi.call("amdsmi_get_violation_status", self._handle))
@@ -372,7 +376,9 @@ class AmdSmiMonitor:
     def _energy_j(self) -> float:
         """amdsmi_get_energy_count: counts x microjoules per count. ROCm before 6.4 calls the counts "power"."""
         energy = self._smi.call("amdsmi_get_energy_count", self._handle)
-        counts = known(energy.get("energy_accumulator", energy.get("power")), "energy count")
+        counts = energy.get("energy_accumulator", energy.get("power"))
+        if not isinstance(counts, int):  # any number may be a count
+            raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi does not report energy count")
         return float(counts * known(energy.get("counter_resolution"), "counter resolution") / MICRO)
 
     def _clients(self) -> dict[int, Client]:
@@ -398,4 +404,7 @@ def _violations(status: Mapping[str, Any], group: str, missing: Mapping[str, str
     if why := missing.get("status"):
         raise UnreadableError(why)
     found = {key: status.get(f"{group}_{key}") for key in VIOLATIONS}
-    return known({key: entry for key, entry in found.items() if entry not in (None, "N/A")} or None, "violations")  # type: ignore[no-any-return]
+    reported = {key: entry for key, entry in found.items() if entry not in (None, "N/A", ABSENT[-1])}
+    if not reported:
+        raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi does not report violations")
+    return reported

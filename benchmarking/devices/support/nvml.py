@@ -42,7 +42,8 @@ REASON_BITS = {
     0x80: POWER_BRAKE,
     0x100: CLOCKS_SETTING,
 }
-"""nvmlClocksEventReasons of nvml.h. Left out: 0x2 is application clocks, 0x100 the display's."""
+"""nvmlClocksEventReasons of nvml.h. Two are one reason here: 0x2 is a setting of application clocks, 0x100 of the
+display's."""
 
 COUNTERS = {
     "SW_POWER_CAP": SOFTWARE_POWER_CAP,

@@ -11,6 +11,7 @@ from benchmarking.core.records import Device, Readings
 from benchmarking.devices import rocm
 from benchmarking.devices.support import amd, torch_gpu
 from benchmarking.devices.support.amd import SysfsMonitor, gfx_target, nodes
+from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.devices.support.torch_gpu import TorchBuild
 
 ADDRESS = "0000:c1:00"
@@ -153,6 +154,23 @@ def test_edge_temperature_is_used_without_a_hot_spot(amdsmi):
     amdsmi.recording["amdsmi_get_temp_metric"] = {"0": 33, "1": {"error": 2}}
     monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
     assert monitor.state().values["temperature_c"] == 33
+
+
+@pytest.mark.parametrize("placeholder", [0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF])
+def test_amdsmis_largest_numbers_are_no_readings(amdsmi, placeholder):
+    """What its structures hold where a GPU has no such value; versions of the package differ in what they pass on."""
+    amdsmi.recording["amdsmi_get_power_info"] = {"current_socket_power": placeholder, "average_socket_power": 187}
+    amdsmi.recording["amdsmi_get_gpu_activity"] = {"gfx_activity": placeholder}
+    amdsmi.recording["amdsmi_get_clock_info"] = {"0": {"clk": placeholder}, "4": {"clk": 1300}}
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
+    state = monitor.state()
+    assert (state.values["power_w"], monitor.momentary_power_w()) == (187.0, 187.0)
+    assert state.missing["clock_hz"] == "not_supported: amdsmi does not report amdsmi_get_clock_info clk"
+    assert state.values["memory_clock_hz"] == 1_300_000_000
+    with pytest.raises(UnreadableError, match="amdsmi does not report amdsmi_get_gpu_activity gfx_activity"):
+        monitor.utilization_percent()
+    amdsmi.recording["amdsmi_get_power_info"]["average_socket_power"] = placeholder
+    assert monitor.momentary_power_w() is None
 
 
 def test_amdsmis_not_available_is_missing(amdsmi):
