@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarking import support_table
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UsageError
@@ -18,11 +17,10 @@ from benchmarking.core.plugins import family_names
 from benchmarking.core.records import PRECISIONS, Device, Workload
 from benchmarking.devices.support.select import probe_all
 from benchmarking.sweep.plan.options import help_text, runtime_options
-from tests.helpers.paths import ROOT
+from tests.docs import support_table
 
 PACKAGE = "benchmarking.runtimes"
 NAMES = plugins.names(PACKAGE)
-PAGE = ROOT / "docs" / "runtimes-and-devices.md"
 FURTHER_SETTINGS = {"bench": {"timed_by"}}
 """Settings that distinguish series but have no option, by runtime: the class of a bench determines who times calls."""
 
@@ -195,20 +193,20 @@ def test_partially_supported_families_list_unsupported_models() -> None:
     assert "gpt2" in notes.splitlines()[int(number.removesuffix("</sup>")) - 1]
 
 
-def test_the_readme_contains_the_current_table() -> None:
-    assert support_table.between_markers(PAGE.read_text(encoding="utf-8")) == support_table.table_text()
+def test_the_page_contains_the_current_table() -> None:
+    assert support_table.between_markers(support_table.PAGE.read_text(encoding="utf-8")) == support_table.table_text()
 
 
-def test_writing_the_table_keeps_the_rest_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writing_the_table_keeps_the_rest_of_the_file(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n\n{support_table.START}\nold\n{support_table.END}\n\nafter\n")
-    assert support_table.main(["--write", str(page)]) == 0
+    support_table.write(page)
     assert page.read_text() == (
         f"before\n\n{support_table.START}\n{support_table.table_text()}\n{support_table.END}\n\nafter\n"
     )
     page.write_text("no markers")
-    assert support_table.main(["--write", str(page)]) == 1
-    assert support_table.START in capsys.readouterr().err
+    with pytest.raises(ValueError, match=support_table.START):
+        support_table.write(page)
     assert page.read_text() == "no markers"
 
 

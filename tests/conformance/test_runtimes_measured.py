@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking import support_table
 from benchmarking.batch_benchmark import main
 from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
@@ -27,6 +26,7 @@ from benchmarking.sweep.run.preparation import make_all
 from benchmarking.sweep.run.process import PreparationJob
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of, recipe_of
+from tests.docs import support_table
 
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
 TINY = {family_of(entry.config, entry.name).name: entry for entry in catalog.entries() if not entry.hub}

@@ -1,6 +1,8 @@
 """The support table: runtimes by family, device and precision, as Markdown with the reasons in notes.
 
-    python -m benchmarking.support_table [--write docs/runtimes-and-devices.md]
+    python -m tests.docs.support_table
+
+writes it into docs/runtimes-and-devices.md.
 
 Plugins are asked about fully equipped devices with every package installed, so that the table is the same on every
 machine.
@@ -8,22 +10,19 @@ machine.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core import plugins
-from benchmarking.core.command_line import Parser, run_command
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.errors import EXIT_OK, FormatError, StorageError
 from benchmarking.core.plugins import all_assumed
 from benchmarking.core.records import PRECISIONS, Device, Precision, Readings, Workload
 from benchmarking.devices.support.kinds import kinds
 from benchmarking.sweep.plan.options import option_meaning, runtime_options, runtimes, runtimes_by_values
+from tests.helpers.paths import ROOT
 
-NAME = "support_table"
+PAGE = ROOT / "docs" / "runtimes-and-devices.md"
 START, END = "<!-- support-table -->", "<!-- /support-table -->"
 
 DEVICES: tuple[Device, ...] = tuple(
@@ -93,20 +92,6 @@ class Reason:
 
 Answers = Mapping[str, Mapping[str, Mapping[Precision, Reason | None]]]
 """The answers of a runtime: device -> tiny model -> precision -> None if supported, else the reason."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    if arguments.write is None:
-        print(table_text())
-    else:
-        _write(Path(arguments.write))
-    return EXIT_OK
 
 
 def table_text() -> str:
@@ -207,25 +192,14 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def _write(path: Path) -> None:
-    """Put the table between the markers of a file. Raises StorageError, FormatError for a file without them."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        if between_markers(text) is None:
-            raise FormatError(
-                f"{path} does not contain {START} followed by {END}: add these two lines where the table goes"
-            )
-        before, after = text.split(START)[0], text.split(END, 1)[1]
-        path.write_text(f"{before}{START}\n{table_text()}\n{END}{after}", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot read or write {path}: {error.strerror}") from error
-
-
-def _parser() -> Parser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", metavar="FILE", help="put the table between the markers of this file")
-    return parser
+def write(page: Path) -> None:
+    """Put the table between the markers of a page. Raises ValueError for a page without them."""
+    text = page.read_text(encoding="utf-8")
+    if between_markers(text) is None:
+        raise ValueError(f"{page} does not contain {START} followed by {END}")
+    before, after = text.split(START)[0], text.split(END, 1)[1]
+    page.write_text(f"{before}{START}\n{table_text()}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write(PAGE)
