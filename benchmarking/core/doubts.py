@@ -395,8 +395,9 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "latency_from_sending",
         "info",
-        "the other tool counts latencies from sending, so they lack the delay of requests that were sent late",
-        "see service_time_*, which is the same time under its own name, and the doubts about late requests",
+        "the other tool counts from sending, so its latencies are service times, and its time to first token lacks the "
+        "delay of requests that were sent late",
+        "see service_time_* in other_metrics, and the doubts about late requests",
     ),
     (
         "saturation_unknown",

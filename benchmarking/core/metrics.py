@@ -344,6 +344,10 @@ LATENCY: Mapping[str, Statistic] = MappingProxyType(
     {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
 )
 """Columns about the wall time of calls -> their statistic."""
+SERVICE_TIMES: Mapping[str, str] = MappingProxyType(
+    {name: name.replace("latency", "service_time").replace("median", "p50") for name in LATENCY}
+)
+"""Latency of a request from its intended start -> name of the same time from sending."""
 DESCRIBED: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
     {
         name: tuple(m for m in _ALL if m.source == "samples" and m.of == name and m.statistic != "rate")

@@ -29,7 +29,15 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED, Direction, Metric, custom_metric, metric_by_ending
+from benchmarking.core.metrics import (
+    CUSTOM_METRICS,
+    JUDGED,
+    SERVICE_TIMES,
+    Direction,
+    Metric,
+    custom_metric,
+    metric_by_ending,
+)
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
@@ -81,12 +89,16 @@ from that of percentiles within launches."""
 
 def judged_value(metric: Metric) -> str:
     """SQL of the value that a result is judged by: the metric's column or entry in other_metrics; NULL for a pooled
-    percentile (`POOLED`)."""
+    percentile (`POOLED`). A latency that an imported load has only from sending is judged as that: its series contains
+    no others."""
     if metric.source == "custom":
         return f"other_metrics[{literal(metric.column)}]"
-    if not metric.is_percentile:
-        return metric.column
-    return f"CASE WHEN NOT list_contains(pooled_quantiles, {literal(metric.column)}) THEN {metric.column} END"
+    found = metric.column
+    if metric.is_percentile:
+        found = f"CASE WHEN NOT list_contains(pooled_quantiles, {literal(metric.column)}) THEN {metric.column} END"
+    if (from_sending := SERVICE_TIMES.get(metric.column)) is None:
+        return found
+    return f"CASE WHEN latency_median_ms IS NULL THEN other_metrics[{literal(from_sending)}] ELSE {found} END"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

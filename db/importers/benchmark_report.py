@@ -169,6 +169,7 @@ def _result(top: Fields, settings: Fields) -> Result:
         requests=None if total is None or failed is None else max(0, total - failed),
         failed=failed,
         sent=total,
+        counts_from_schedule=settings.peek("tool") == "benchhouse",
         metrics={"output_tokens_mean": new_tokens_mean},
         stated=stated,
     )

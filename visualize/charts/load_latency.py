@@ -25,10 +25,12 @@ from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Row, details, is_
 from visualize.drawing.scales import Axis, number, value_axis
 
 SQL = f"""
-SELECT {{facts}}, {LEVELS}, r.latency_median_ms AS value,
+SELECT {{facts}}, {LEVELS}, coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS value,
     r.time_to_first_token_ms AS ttft, r.time_to_first_token_p99_ms AS ttft_p99,
     r.time_per_output_token_ms AS tpot, r.time_per_output_token_p99_ms AS tpot_p99,
-    r.latency_median_ms AS latency, r.latency_p99_ms AS latency_p99,
+    coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS latency,
+    CASE WHEN r.latency_median_ms IS NULL THEN r.other_metrics['service_time_p99_ms'] ELSE r.latency_p99_ms
+    END AS latency_p99, r.latency_median_ms IS NULL AS is_from_sending,
     r.throughput_samples_per_sec AS throughput, r.other_metrics['goodput_requests_per_sec'] AS goodput
 FROM {{tables}}
 WHERE r.result_id IN {{latest}} AND {{selected}}
@@ -64,6 +66,7 @@ SOLID, TAILS = "Solid: median times, and successful requests per second", "99th 
 GOODPUT = "goodput (requests that meet every limit)"
 WITHOUT_DOTTED = "percentiles, goodput and knees are drawn for at most 4 servers."
 IDEAL = "dashed grey: offered load."
+FROM_SENDING = "imported times count from sending, without the delay of requests that were sent late."
 ALL_AT_ONCE = "unlimited: all requests are sent at once."
 KNEE = "dotted vertical: the knee, beyond which more load mainly adds queueing delay."
 
@@ -105,6 +108,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
             _note(shown) if has_dotted else f"{SOLID}; {WITHOUT_DOTTED}",
             IDEAL if key["loop"] == "open" and any(without_rate(row) is None for row in shown) else None,
             KNEE if has_dotted and any(row["is_knee"] for row in shown) else None,
+            FROM_SENDING if any(row["is_from_sending"] for row in shown) else None,
             ALL_AT_ONCE if UNLIMITED in map(without_rate, shown) else None,
             lacking=[left_out],
             named=lambda row: f"{words.cell(row)} at {level_words(row)}",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.records import Json, Point
 from benchmarking.core.verdicts.trends import Trend, find_trend
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
@@ -353,13 +353,14 @@ def newest_results(
         *NEWEST_SETTINGS,
         *POINT_COLUMNS,
         *STATE_COLUMNS,
-        DEFAULT_METRIC,
+        f"{judged_value(METRICS[DEFAULT_METRIC])} AS {DEFAULT_METRIC}",
         *INTERVAL_COLUMNS,
         *RATES,
         *PEAK_MEMORY,
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
     )
-    columns = [*names, f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column]
+    own = f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column
+    columns = [*names, *([own] if metric.column != DEFAULT_METRIC else [])]
     sql = NEWEST_RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in newest]]).dicts()
     trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.options import stated_value
@@ -256,7 +257,7 @@ def _level(row: Row, demand: Demand, share: Share | None) -> Level:
         tokens_per_sec=row["throughput_tokens_per_sec"],
         ttft_p99_ms=stated_value(row, "time_to_first_token_p99_ms"),
         tpot_p99_ms=stated_value(row, "time_per_output_token_p99_ms"),
-        latency_p99_ms=stated_value(row, "latency_p99_ms"),
+        latency_p99_ms=_percentile(row, "latency_p99_ms"),
         validity=row["validity"],
         doubts=doubt_kinds(row["extra"]),
         share=None if share is None or share.unknown else share.met / share.n,
@@ -280,9 +281,15 @@ def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
     if percentile is None or _has_failures(row):
         return None
     names = [(f"{COLUMN_OF[name]}_p{percentile}_ms", limit) for name, limit in demand.limits.items()]
-    values = [(stated_value(row, name), limit) for name, limit in names]
+    values = [(_percentile(row, name), limit) for name, limit in names]
     known = [(value, limit) for value, limit in values if value is not None]
     return None if len(known) < len(values) else all(value <= limit for value, limit in known)
+
+
+def _percentile(row: Row, name: str) -> float | None:
+    """The percentile, which an imported load has from sending, as its time to first token."""
+    found = stated_value(row, name)
+    return stated_value(row, SERVICE_TIMES[name]) if found is None and name in SERVICE_TIMES else found
 
 
 def _has_failures(row: Row) -> bool:

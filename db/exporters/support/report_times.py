@@ -73,6 +73,8 @@ EACH = Time(
     ("time_per_output_token", "tpot"),
     "time_per_output_token",
 )
+FROM_SENDING = replace(LATENCY, columns={}, called=("service_time",))
+"""The latency of an imported load whose tool counts from sending."""
 GAP = Time("inter_token_latency", "s/token", {}, ("inter_token_latency", "itl"), "inter_token_latency")
 NORMALIZED = Time("normalized_time_per_output_token", "s/token", {}, ("normalized_time_per_output_token",))
 
@@ -116,7 +118,8 @@ def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
     between_tokens = (replace(EACH, called=(*EACH.called, *GAP.called)),) if gap_is_each else (EACH, GAP)
     times: dict[str, dict[str, Any]] = {}
     without_mean: list[str] = []
-    for time in (FIRST, *between_tokens, NORMALIZED, LATENCY):
+    is_from_sending = "service_time_p50_ms" in metrics and "latency_median_ms" not in metrics
+    for time in (FIRST, *between_tokens, NORMALIZED, FROM_SENDING if is_from_sending else LATENCY):
         before = set(numbers.used)
         of_samples = _of_samples(numbers, time)
         stated = {its: numbers.first_of(_names(time, its)) for its in WORDS}

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.load_doubts import (
     drawn_shortfall,
@@ -28,7 +29,7 @@ from benchmarking.core.load_doubts import (
     rate_not_achieved,
     sent_per_s,
 )
-from benchmarking.core.metrics import LATENCY
+from benchmarking.core.metrics import LATENCY, SERVICE_TIMES
 from benchmarking.core.records import (
     LOOP,
     NOT_APPLICABLE,
@@ -42,7 +43,7 @@ from benchmarking.core.records import (
     Samples,
     Scalar,
 )
-from benchmarking.core.sample_statistics import quantile
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, quantile
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, latency_metrics, measured
 from db.importers.support.reading import Fields, csv_lines, find_header, parsed_number, shortened
@@ -85,6 +86,7 @@ def load_result(
     achieved_per_s: float | None = None,
     lateness_p95_ms: float | None = None,
     variation: float = 1.0,
+    counts_from_schedule: bool = False,
     axes: Mapping[str, int | float] | None = None,
     doubts: Sequence[Doubt] = (),
     **arguments: Any,
@@ -98,7 +100,7 @@ def load_result(
 
     For a load at a rate, `achieved_per_s` is the rate at which requests were sent and `lateness_p95_ms` how much later
     than intended, each None if the file does not state it. `variation` is the coefficient of variation of the gaps
-    between arrivals, 0 for constant gaps.
+    between arrivals, 0 for constant gaps. `counts_from_schedule`: the tool counts latencies from the scheduled start.
     """
     point_axes = dict(axes or {})
     if prompt_tokens is None and prompt_tokens_mean:
@@ -128,40 +130,61 @@ def load_result(
     result = _with_doubts(result, _of_numbers(result))
     if request_rate is None or result.status != "ok":
         return result
-    result = _from_sending(result)
-    return _with_doubts(result, _of_statistics(result, failed or 0, achieved_per_s, lateness_p95_ms, variation))
+    doubts = _of_statistics(result, failed or 0, achieved_per_s, lateness_p95_ms, variation)
+    return _with_doubts(result if counts_from_schedule else _from_sending(result), doubts)
 
 
-SERVICE_TIMES = {
-    "latency_median_ms": "service_time_p50_ms",
-    **{f"latency_{word}_ms": f"service_time_{word}_ms" for word in ("p90", "p95", "p99")},
-}
-"""Latency from the intended start -> the same time from sending."""
+FROM_SENDING = "not_stated: the tool counts from sending: see service_time_p50_ms"
+FIRST_TOKEN = {"time_to_first_token_ms": 0.5, "time_to_first_token_p90_ms": 0.9, "time_to_first_token_p99_ms": 0.99}
+INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
 
 
 def _from_sending(result: Result) -> Result:
-    """The result of a load at a rate, whose latencies the tool counts from sending: they are service times, too. As
-    latencies they lack the delay of requests that were sent late, which is a doubt."""
-    times = {name: result.metrics[column] for column, name in SERVICE_TIMES.items() if column in result.metrics}
-    if not times:
+    """The result of a load at a rate, with the tool's latencies as service times: it counts from sending, so they lack
+    the delay of requests that were sent late. Its time to first token lacks it, too, which is a doubt."""
+    moved = {column: name for column, name in SERVICE_TIMES.items() if column in result.metrics}
+    if not moved and "time_to_first_token_ms" not in result.metrics:
         return result
-    return _with_doubts(replace(result, metrics={**result.metrics, **times}), [doubt("latency_from_sending")])
+    metrics = {moved.get(name, name): value for name, value in result.metrics.items() if name not in INTERVAL}
+    missing = {SERVICE_TIMES.get(name, name): why for name, why in result.missing.items() if name not in INTERVAL}
+    if "latency_median_ms" in moved:
+        missing["latency_median_ms"] = FROM_SENDING
+    else:
+        missing["latency_median_ms"] = missing.pop("service_time_p50_ms")
+    sent = replace(
+        result,
+        metrics=metrics,
+        missing=missing,
+        pooled_quantiles=tuple(column for column in result.pooled_quantiles if column not in moved),
+        ci_scope=None,
+    )
+    return _with_doubts(sent, [doubt("latency_from_sending")])
 
 
 def _from_schedule(result: Result, requests: Requests) -> Result:
-    """The result with latencies from the intended starts, if the file has a schedule and every time."""
-    done = [
-        (at, end)
-        for at, end, error in zip(requests.intended_ms, requests.end_ms, requests.error, strict=True)
-        if error is None and end is not None
-    ]
+    """The result with times from the intended starts, if the file has a schedule and every time."""
+    rows = zip(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.error, strict=True)
+    done = [(at, first, end) for at, first, end, error in rows if error is None and end is not None]
     if all(sent in (None, at) for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True)) or not done:
         return result
-    values = latency_metrics([[end - at for at, end in done]]).values
-    known = {column: name for column, name in LATENCY.items() if name in values and column in result.metrics}
-    latencies = {column: values[name] for column, name in known.items()}
+    latencies = [end - at for at, _, end in done]
+    values = latency_metrics([latencies]).values
+    metrics = {column: values[name] for column, name in LATENCY.items() if name in values}
+    interval = percentile_intervals(latencies, (0.5,))[0.5]
+    metrics |= dict(zip(INTERVAL, interval or (), strict=False))
+    firsts = [first - at for at, first, _ in done if first is not None]
+    for name, share in FIRST_TOKEN.items():
+        if name in result.metrics and len(firsts) >= TAIL_MIN_SAMPLES.get(share, 1):
+            metrics[name] = quantile(firsts, share)
     doubts = tuple(one for one in result.doubts if one.kind != "latency_from_sending")
-    return replace(result, metrics={**result.metrics, **latencies}, doubts=doubts, validity=validity(doubts))
+    return replace(
+        result,
+        metrics={**result.metrics, **metrics},
+        missing={name: why for name, why in result.missing.items() if name not in metrics},
+        doubts=doubts,
+        validity=validity(doubts),
+        ci_scope=None if interval is None else "within",
+    )
 
 
 def _of_numbers(result: Result) -> Iterator[Doubt]:
@@ -259,7 +282,7 @@ def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: 
         return updated
     (measured_requests,) = requests
     updated = _from_schedule(updated, measured_requests)
-    first_ms = result.metrics.get("time_to_first_token_ms", result.metrics.get("latency_median_ms"))
+    first_ms = result.metrics.get("time_to_first_token_ms", result.metrics.get("service_time_p50_ms"))
     doubts: list[Doubt] = []
     if first_ms is not None and (late := lateness(measured_requests)):
         doubts += late_generator(quantile(late, 0.95), first_ms)

@@ -92,8 +92,8 @@ def test_a_report_is_read_with_its_units():
     run = run_of(REPORT)
     (result,) = run.results
     expected = {
-        "latency_mean_ms": 2958.3877717027036,
-        "latency_p99_ms": 3554.694139161147,
+        "service_time_mean_ms": 2958.3877717027036,
+        "service_time_p99_ms": 3554.694139161147,
         "time_to_first_token_ms": 61.39931897632778,
         "time_per_output_token_ms": 11.538466330842344,
         "inter_token_latency_p99_ms": 36.35376348160208,

@@ -30,7 +30,7 @@ def test_a_printed_block_is_a_load_with_the_settings_above_it():
     assert result.point.label == "b1 s2048 n2048 c32 num_prompts=32"
     assert result.metrics["time_to_first_token_ms"] == 7099.88
     assert (result.metrics["time_per_output_token_ms"], result.metrics["median_itl_ms"]) == (70.23, 68.15)
-    assert second.results[0].metrics["latency_median_ms"] == 1590
+    assert second.results[0].metrics["service_time_p50_ms"] == 1590
     assert second.results[0].point.axes["request_rate"] == 4
 
 

@@ -23,8 +23,8 @@ def test_each_line_is_a_load_with_its_own_statistics():
     assert result.point.label == "b1 s16 n4 c8 request_rate=4.0"
     assert result.iterations == 5
     expected = {
-        "latency_mean_ms": 61.0,
-        "latency_median_ms": 60.0,
+        "service_time_mean_ms": 61.0,
+        "service_time_p50_ms": 60.0,
         "std_e2e_latency_ms": 2.0,
         "stated_latency_p99_ms": 64.86,
         "time_to_first_token_ms": 30.0,
@@ -39,7 +39,7 @@ def test_each_line_is_a_load_with_its_own_statistics():
         "duration_s": 1.25,
     }
     assert {name: result.metrics[name] for name in expected} == expected
-    assert result.missing["latency_p99_ms"] == "too_few_samples"
+    assert result.missing["service_time_p99_ms"] == "too_few_samples"
 
 
 def test_model_precision_and_device_come_from_the_server():

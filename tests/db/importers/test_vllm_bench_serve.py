@@ -111,6 +111,7 @@ def test_each_appended_result_is_a_run_and_an_unlimited_load_has_a_doubt():
         "concurrency_unlimited",
         "engine_not_stated",
         "failed_requests",
+        "latency_from_sending",
     }
     assert first.results[0].validity == "invalid"
     assert (second.results[0].point.concurrency, second.results[0].point.axes["request_rate"]) == (1, 16.0)

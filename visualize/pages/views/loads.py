@@ -80,6 +80,8 @@ NUMBERS: Mapping[str, str] = {
     "TPOT p99 ms": "time_per_output_token_p99_ms",
     "latency p50 ms": "latency_median_ms",
     "latency p99 ms": "latency_p99_ms",
+    "service time p50 ms": "service_time_p50_ms",
+    "service time p99 ms": "service_time_p99_ms",
 }
 """Heading -> column, or key of other_metrics."""
 COUNTS = ("requests", "failed")
@@ -302,7 +304,13 @@ def _most_goodput(rows: Sequence[Row]) -> str | None:
 
 
 def _levels(levels: Sequence[Row], run_id: str, drawn: Row | None) -> Grid:
-    shown = [name for name, column in NUMBERS.items() if any(_value(row, column) is not None for row in levels)]
+    is_from_sending = any(is_ok(row) and row["latency_median_ms"] is None for row in levels)
+    shown = [
+        name
+        for name, column in NUMBERS.items()
+        if any(_value(row, column) is not None for row in levels)
+        and (is_from_sending or not column.startswith("service_time"))
+    ]
     return Grid(
         headings=headings(("level", "state", *shown), shown),
         rows=tuple(
