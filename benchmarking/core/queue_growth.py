@@ -2,12 +2,13 @@
 
 Successive requests share a queue, so neither their latencies nor the numbers in flight are independent, and a trend
 test on them takes a long busy period for a trend. This test estimates the capacity instead: while n requests are in
-flight, they complete at the rate min(n, c) m, with c and m fitted by maximum likelihood to the times between events.
-The capacity c m is compared with the offered rate. Its standard error is that of batch means: completions are counted
-in ten stretches of equal expected number, which needs no assumption about the service times.
+flight, they complete at the rate m (min(n, c) / c)^a, with m, c and a (1, or 1/2 for servers that gain less and less
+from more requests) fitted by maximum likelihood to the times between events. The capacity m is compared with the
+offered rate. The error of m follows from the work between completions, which would be the service times of one server:
+its variance at the finest scale that agrees with all coarser ones, so that correlated service times count as fewer.
 
-2026-11-26: on M/D/1, M/M/1, M/G/1 (lognormal), M/D/8 and further queues this marks at most 5 % of levels at load .9;
-a regression of the number in flight marked 41 % (tests/perf/load_statistics.py, tables in docs/load.md).
+2026-11-26: tests/perf/load_statistics.py measures the false alarms and the levels that are found; the tables are in
+docs/load.md. A regression of the number in flight marked 41 % of the levels of M/M/1 at load .9.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 Growth = Literal["growing", "bounded", "unknown"]
 BATCHES = 10
 FEWEST_COMPLETIONS = 5
+SCALES = (10, 20, 40, 80, 160)
+"""Numbers of stretches into which the completions are divided, besides single ones."""
+FEWEST_STRETCHES = 8
 MOST_SLOTS = 40
 """Numbers c that are tried, evenly spaced in their logarithm."""
-GROWING_ERRORS = 0.3
-"""Standard errors by which the rate must exceed the capacity."""
-LOAD_ERRORS, HIGH_LOAD = 1.5, 0.9
+EXPONENTS = (1.0, 0.5)
+LOAD_ERRORS, HIGH_LOAD = 1.4, 0.9
 """Standard errors by which the load must exceed this load: its false alarms are limited to 5 %. The estimate is a ratio
 of skewed numbers, so short levels need more (`_errors`)."""
 BOUNDED_ERRORS = 1.3
@@ -78,24 +81,27 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
     ends_at = np.bincount(np.clip(in_flight - steps.astype(int), 0, top)[is_end], minlength=top + 1)
     completed = int(ends_at.sum())
     slots = np.unique(np.round(np.geomspace(1, top, MOST_SLOTS)).astype(int))
-    busy = np.minimum(np.arange(top + 1), slots[:, None])
-    exposure = (busy * time_at).sum(axis=1)
-    if completed < FEWEST_COMPLETIONS - 1 or not exposure.min() > 0:
+    if completed < FEWEST_COMPLETIONS - 1 or not time_at[1:].sum() > 0:
         return Queue(growth="unknown", load=None, load_error=None, needed_s=_needed(offered_s, len(ends)))
-    per_slot = completed / exposure
-    likelihood = np.where(ends_at > 0, ends_at * np.log(np.maximum(busy * per_slot[:, None], 1e-300)), 0.0).sum(axis=1)
-    best = int(likelihood.argmax())
-    expected = np.concatenate(([0.0], np.cumsum(np.minimum(level, slots[best]) * lasted * seen)))
-    dispersion = _dispersion(np.interp(times[is_end], times, expected), expected[-1])
-    plausible = likelihood >= likelihood[best] - LIKELIHOOD_UNITS * max(dispersion, 0.5)
+
+    def work(busy: Floats) -> tuple[Floats, float]:
+        """The work done at each completion and at the end, if a server completes requests at these speeds."""
+        done = np.concatenate(([0.0], np.cumsum(busy[level] * lasted * seen)))
+        return np.interp(times[is_end], times, done), float(done[-1])
+
+    linear, concave = (_fit(slots, exponent, time_at, ends_at) for exponent in EXPONENTS)
+    unit = max(_dispersion(*work(linear.busy)), 0.5)
+    best = concave if concave.likelihood.max() > linear.likelihood.max() else linear
+    dispersion = _dispersion(*work(best.busy))
+    plausible = linear.likelihood >= linear.likelihood.max() - LIKELIHOOD_UNITS * unit
     variance = dispersion / completed
     if rate_per_s is None:
         rate_per_s = (len(starts) - 1) / offered_s
-        variance += _dispersion(starts - starts[0], offered_s) / len(starts)
-    load = math.log(rate_per_s / float(slots[best] * per_slot[best]))
+        variance += _of_batches(starts - starts[0], offered_s) / len(starts)
+    load = math.log(rate_per_s / best.capacity_per_s)
     error = math.sqrt(variance)
     is_visible = int(slots[plausible].max()) < SLOTS_SEEN * top
-    least = max(GROWING_ERRORS * error, _errors(completed) * error + math.log(HIGH_LOAD), 0.0)
+    least = max(_errors(completed) * error + math.log(HIGH_LOAD), 0.0)
     if is_visible and load > least:
         growth: Growth = "growing"
     elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), float(ends[0]), len(starts)):
@@ -108,7 +114,7 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
 
 
 def _errors(completed: int) -> float:
-    return LOAD_ERRORS + 10 / completed
+    return LOAD_ERRORS + 5 / completed
 
 
 def _needed(offered_s: float, completions: int) -> float:
@@ -116,7 +122,57 @@ def _needed(offered_s: float, completions: int) -> float:
     return offered_s * 10 * FEWEST_COMPLETIONS / max(completions, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How completions depend on the number in flight, for one exponent."""
+
+    likelihood: Floats
+    """The log-likelihood of each number of slots."""
+    busy: Floats
+    """For the most likely one, the speed with each number in flight, as a share of the capacity."""
+    capacity_per_s: float
+
+
+def _fit(slots: npt.NDArray[np.int_], exponent: float, time_at: Floats, ends_at: npt.NDArray[np.int_]) -> _Fit:
+    """`time_at` and `ends_at` are the time and the completions with 0, 1, 2, ... requests in flight."""
+    import numpy as np
+
+    busy = (np.minimum(np.arange(len(time_at)), slots[:, None]) / slots[:, None]) ** exponent
+    capacity = ends_at.sum() / (busy * time_at).sum(axis=1)
+    rate = np.maximum(busy * capacity[:, None], 1e-300)
+    likelihood = np.where(ends_at > 0, ends_at * np.log(rate), 0.0).sum(axis=1)
+    best = int(likelihood.argmax())
+    return _Fit(likelihood, busy[best], float(capacity[best]))
+
+
 def _dispersion(at: Floats, end: float) -> float:
+    """Variance of the work of n completions over n times the squared mean work, for large n: 1 for exponential service
+    times, 0 for regular completions. `at` is the work done at each completion, `end` at the end.
+
+    It is the variance of single completions, or of as many together as it takes until all longer stretches agree within
+    their standard errors, but no less than that of ten stretches of equal work, since stalls are rare."""
+    import numpy as np
+
+    works = np.diff(np.concatenate(([0.0], at)))
+    mean, found = max(float(works.mean()), 1e-300), list[tuple[float, int]]()
+    for size in sorted({1, *(max(1, len(works) // number) for number in SCALES)}):
+        stretches = len(works) // size
+        if stretches >= FEWEST_STRETCHES:
+            sums = works[: stretches * size].reshape(stretches, size).sum(axis=1)
+            found.append((float(sums.var(ddof=1)) / (size * mean**2), stretches))
+    of_batches = _of_batches(at, end)
+    dispersion = next(
+        (
+            fine
+            for place, (fine, _) in enumerate(found)
+            if all(abs(coarse / fine - 1) <= math.sqrt(2 / (n - 1)) for coarse, n in found[place + 1 :] if fine > 0)
+        ),
+        of_batches,
+    )
+    return max(dispersion, of_batches)
+
+
+def _of_batches(at: Floats, end: float) -> float:
     """Variance over mean of the numbers of events in ten equal stretches: 1 for a Poisson process, 0 for regular
     events. `at` are their positions from 0 to `end`."""
     import numpy as np

@@ -6,6 +6,8 @@ All serve 50 requests/s at most. Single queues follow Lindley's recursion, vecto
 from __future__ import annotations
 
 import heapq
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 
@@ -74,6 +76,31 @@ def in_batches(chance: np.random.Generator, starts: Floats) -> Floats:
     return np.array(ends)
 
 
+def continuous_batching(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Up to eight requests share the server, which is faster the more there are: by the square root of their number."""
+    work, at, ends = chance.exponential(1, len(starts)).tolist(), starts.tolist(), np.zeros(len(starts))
+    running: dict[int, float] = {}
+    waiting, now, place = deque[int](), 0.0, 0
+    while place < len(at) or running:
+        each_per_s = CAPACITY_PER_S * (len(running) / SLOTS) ** 0.5 / max(len(running), 1)
+        first = min(running, key=lambda one: running[one]) if running else -1
+        end = now + running[first] / each_per_s if running else math.inf
+        is_arrival = place < len(at) and at[place] < end
+        until = at[place] if is_arrival else end
+        running = {one: left - (until - now) * each_per_s for one, left in running.items()}
+        now = until
+        if is_arrival:
+            waiting.append(place)
+            place += 1
+        else:
+            ends[first] = now
+            del running[first]
+        while waiting and len(running) < SLOTS:
+            one = waiting.popleft()
+            running[one] = work[one]
+    return ends
+
+
 def stalling(chance: np.random.Generator, starts: Floats) -> Floats:
     """Stands still for 2 s in every 10 s, and is a quarter faster in between."""
     shifted = starts + chance.uniform(0, 10)
@@ -90,6 +117,7 @@ QUEUES: Mapping[str, Serve] = {
     "M/G/1 lognormal 1.0": lognormal,
     "M/D/8": eight_slots,
     "batches of 8": in_batches,
+    "continuous batching": continuous_batching,
     "correlated service": correlated,
     "two service times": two_level,
     "stalls": stalling,
