@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,7 +133,7 @@ class _Fit:
     capacity_per_s: float
 
 
-def _fit(slots: npt.NDArray[np.int_], exponent: float, time_at: Floats, ends_at: npt.NDArray[np.int_]) -> _Fit:
+def _fit(slots: npt.NDArray[Any], exponent: float, time_at: npt.NDArray[Any], ends_at: npt.NDArray[Any]) -> _Fit:
     """`time_at` and `ends_at` are the time and the completions with 0, 1, 2, ... requests in flight."""
     import numpy as np
 
