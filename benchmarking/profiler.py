@@ -30,7 +30,7 @@ from benchmarking.core.records import FAILED, Json, to_json
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.core.text import number
+from benchmarking.core.text import number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.devices.support.kinds import processor
 from benchmarking.measure.profiled_calls import NOT_CALIBRATED
@@ -150,6 +150,11 @@ def save(
     return paths
 
 
+NOT_JUDGED = (
+    "speedup: the ratio of the medians of one process each, not judged: benchhouse compare-runtimes measures in turns"
+)
+
+
 def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
     """Write `onnx_comparison_*.json`. Raises StorageError."""
     path = folder / f"onnx_comparison_{_name(profiles[0])}.json"
@@ -176,10 +181,10 @@ def comparison(profiles: Sequence[Profile]) -> dict[str, Json]:
 
 
 def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
-    """That comparison as a table."""
+    """That comparison as a table, with what its speedups do not say."""
     rows: Any = comparison(profiles)["runtimes"]
     kinds = list(dict.fromkeys(kind for row in rows for kind in row["shares"]))
-    return table_text(
+    table = table_text(
         Table(
             headings=("runtime", "median ms", "speedup", *(KIND_NAMES.get(kind, kind) for kind in kinds)),
             rows=tuple(
@@ -187,7 +192,7 @@ def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
                     row["runtime"],
                     number(row["latency_median_ms"], 4),
                     "-" if row["speedup"] is None else f"{row['speedup']:.2f}x",
-                    *(f"{row['shares'].get(kind, 0):.0%}" for kind in kinds),
+                    *("-" if (share := row["shares"].get(kind)) is None else f"{share:.0%}" for kind in kinds),
                 )
                 for row in rows
             ),
@@ -195,6 +200,7 @@ def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
         ),
         page,
     )
+    return f"{table}\n\n{wrapped(NOT_JUDGED, page.text_width)}"
 
 
 class MLRuntimeProfiler:

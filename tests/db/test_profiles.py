@@ -98,7 +98,7 @@ def test_layers_are_compared_against_the_change_of_the_others(warehouse):
         provenance = replace(profile.run.provenance, git_commit=commit, versions={"torch": f"2.{factor:.0f}"})
         warehouse.ingest_profile(replace(profile, run=replace(profile.run, provenance=provenance)))
     found = compare_profiles(warehouse, Selection.parse("a" * 8), Selection.parse("commit=" + "b" * 8))
-    assert [(one.name, one.verdict) for one in found.layers] == [("layers.1", "slower"), ("layers.0", "equal")]
+    assert [(one.name, one.verdict) for one in found.layers] == [("layers.1", "slower"), ("layers.0", "equivalent")]
     assert found.layers[0].ratio == pytest.approx(3.0)
     assert "layers.1" in [one.name for one in found.outstanding]
     assert found.differs["torch"] == ["2.1", "2.3"]

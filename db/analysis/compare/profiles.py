@@ -15,11 +15,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.records import Json
-from benchmarking.core.sample_statistics import median_interval
+from benchmarking.core.sample_statistics import describe
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible, wrapped
-from benchmarking.core.verdicts.words import MIN_CHANGE
+from benchmarking.core.verdicts.speedups import Median, speedup
+from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
 from db.profiles import newest_profile, profile_parts
 from db.values import percent_change
 
@@ -32,7 +33,8 @@ MOST_LAYERS, MOST_OPERATORS = 12, 8
 MIN_DEVIATION = 0.1
 """Minimum difference from the median change of all layers for a layer to stand out."""
 IDENTITY = ("model_id", "device", "runtime", "precision", "batch_size", "sequence_length", "new_tokens", "git_commit")
-Verdict = Literal["slower", "faster", "unclear", "equal"]
+Verdict = Literal["slower", "faster", "equivalent", "not judged"]
+"""Words of `core.verdicts.words`, about the calls of the two processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Change:
     before_ms: float
     after_ms: float
     verdict: Verdict | None = None
-    """Whether the intervals of both medians are disjoint; None without samples of single calls."""
+    """The verdict on the calls; None without samples of single calls."""
 
     @property
     def difference_ms(self) -> float:
@@ -248,16 +250,20 @@ def _layer_changes(before: Mapping[str, list[float]], after: Mapping[str, list[f
 
 
 def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:
-    """Whether the 95 % intervals of two medians are disjoint; None with too few calls for an interval."""
-    intervals = [median_interval(values, tau=1.0) for values in (before, after)]
-    if intervals[0] is None or intervals[1] is None:
+    """By the interval of the ratio of both medians, which covers the calls: slower or faster if it excludes 1 and they
+    differ by 2 %, equivalent if it lies within 2 %. None with too few calls for an interval."""
+    medians = [
+        Median(value=one.median, low=one.ci_low, high=one.ci_high) for one in (describe(before), describe(after))
+    ]
+    ratio = speedup(Judgement(verdict="not judged"), *medians)
+    if ratio is None or ratio.low is None or ratio.high is None:
         return None
-    first, second = median(before), median(after)
-    if first and abs(second / first - 1) < MIN_CHANGE:
-        return "equal"
-    if intervals[1][0] > intervals[0][1]:
-        return "slower"
-    return "faster" if intervals[1][1] < intervals[0][0] else "unclear"
+    changes = [1 / ratio.high - 1, 1 / ratio.low - 1]
+    if max(map(abs, changes)) <= MIN_CHANGE:
+        return "equivalent"
+    if abs(1 / ratio.ratio - 1) < MIN_CHANGE or changes[0] <= 0 <= changes[1]:
+        return "not judged"
+    return "slower" if changes[0] > 0 else "faster"
 
 
 def comparison_json(comparison: ProfileComparison) -> dict[str, Any]:
