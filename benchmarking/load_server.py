@@ -319,13 +319,14 @@ def _value(name: str) -> Callable[[Result], str | None]:
     return text
 
 
+GOODPUT = "goodput_requests_per_sec"
 COLUMNS = (
     Column[Result](heading="level", text=lambda one: _level_text(one), is_key=True),
     Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
     Column[Result](heading="failed", text=lambda one: _value("requests_failed")(one) or None, is_number=True, spare=1),
     Column[Result](heading="requests/s", text=_value("throughput_samples_per_sec"), is_number=True),
     Column[Result](heading="tokens/s", text=_value("throughput_tokens_per_sec"), is_number=True),
-    Column[Result](heading="goodput/s", text=_value("goodput_requests_per_sec"), is_number=True),
+    Column[Result](heading="goodput/s", text=_value(GOODPUT), is_number=True),
     Column[Result](heading="TTFT p50 ms", text=_value("time_to_first_token_ms"), is_number=True),
     Column[Result](heading="p99", text=_value("time_to_first_token_p99_ms"), is_number=True, spare=2),
     Column[Result](heading="TPOT p50 ms", text=_value("time_per_output_token_ms"), is_number=True),
@@ -361,6 +362,9 @@ def _print(run: Run, *, as_json: bool) -> None:
     for one in levels:
         if one.error is not None:
             print(f"{_level_text(one)}: {one.status}: {one.error}")
+    unknown = {one.missing[GOODPUT]: _level_text(one) for one in reversed(levels) if GOODPUT in one.missing}
+    for why, level in unknown.items():
+        print(f"goodput unknown (first at {level}): {why.partition(': ')[2]}")
     for found in filter(is_search, run.results):
         print(_search_text(found))
     for line in doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts):

@@ -621,5 +621,6 @@ def doubt_notes(cases: Iterable[tuple[str, str]]) -> list[str]:
     """A sentence for each kind of doubt, with what it means and what to do, from (kind, place) pairs."""
     places: dict[str, list[str]] = {}
     for kind, place in cases:
-        places.setdefault(kind, []).append(place)
+        if place not in places.setdefault(kind, []):
+            places[kind].append(place)
     return [f"{kind} ({listed(found, MAX_PLACES)}): {sentence(kind)}" for kind, found in places.items()]

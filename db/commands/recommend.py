@@ -66,7 +66,7 @@ prices.yaml, by type, name or hardware_id of the device:
 """
 EXIT_CODES = """
 exit codes: 0 something meets the limits; 1 nothing does, and the nearest option is shown with the limits it misses; 2
-usage; 3 the model has no comparable results
+usage; 3 the model has no comparable results, or it is unknown whether any rate holds
 """
 LIMITS: tuple[Quantity, ...] = (
     *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
@@ -266,7 +266,10 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     unpriced = {one.device for servers in by_traffic.values() for one in servers if one.price_per_hour is None}
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")
-    return EXIT_OK if any(one.best is not None for servers in by_traffic.values() for one in servers) else EXIT_FAILED
+    found = [one for servers in by_traffic.values() for one in servers]
+    if any(one.best is not None for one in found):
+        return EXIT_OK
+    return EXIT_NOT_ENOUGH_DATA if any(one.is_unknown for one in found) else EXIT_FAILED
 
 
 def _servers_document(

@@ -167,8 +167,13 @@ class Server:
 
     @property
     def first_failing(self) -> Level | None:
-        """The lowest rate that does not hold; None if all hold."""
+        """The lowest rate that does not hold, or of which that is unknown; None if all hold."""
         return next((level for level in self.levels if not level.holds), None)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is unknown if any rate holds."""
+        return self.best is None and self.levels[0].holds is None
 
     def machines(self, request_rate: float) -> int | None:
         """Number of machines that serve the rate; None if no rate holds."""

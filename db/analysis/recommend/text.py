@@ -302,15 +302,21 @@ def demand_words(demand: Demand) -> str:
 
 
 def _servers_title(traffic: Traffic, servers: Sequence[Server], demand: Demand) -> str:
-    fitting = sum(one.best is not None for one in servers)
-    return f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}"
+    fitting, unknown = (
+        sum(each) for each in zip(*((one.best is not None, one.is_unknown) for one in servers), strict=True)
+    )
+    rest = f"; of {unknown} it is unknown" if unknown else ""
+    return f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}"
 
 
 def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> str:
     first, rate = servers[0], demand.request_rate
     count, best = first.machines(rate), first.best
     if count is None or best is None:
-        return f"no measured rate holds; the closest: {_server_name(first, servers)}: {_lowest_rate_miss(first)}"
+        known = (
+            "no measured rate is known to hold" if any(one.is_unknown for one in servers) else "no measured rate holds"
+        )
+        return f"{known}; the closest: {_server_name(first, servers)}: {_lowest_rate_miss(first)}"
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
@@ -349,7 +355,7 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
         words(heading="device", text=lambda one: device_words(one, servers), is_key=True),
         words(heading="engine", text=lambda one: runtime_words(one, servers), is_key=True),
         words(heading="precision", text=lambda one: one.precision, is_key=True),
-        numbers(heading="up to /s", text=lambda one: optional_number(best("request_rate", one)) or "none"),
+        numbers(heading="up to /s", text=_highest),
         numbers(heading="fails at /s", text=lambda one: _first_failing(one), spare=2),
         numbers(heading="machines", text=lambda one: None if one.best is None else str(one.machines(rate))),
         numbers(heading="in limits", text=shown),
@@ -364,9 +370,15 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
     ]
 
 
+def _highest(one: Server) -> str:
+    return "unknown" if one.is_unknown else "none" if one.best is None else number(one.best.request_rate)
+
+
 def _first_failing(one: Server) -> str | None:
     failing = one.first_failing
-    return None if failing is None else number(failing.request_rate)
+    if failing is None:
+        return None
+    return number(failing.request_rate) + ("" if failing.holds is False else " (unknown)")
 
 
 def _server_validity(one: Server) -> str | None:

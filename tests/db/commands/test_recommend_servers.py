@@ -117,12 +117,14 @@ def test_batch_sizes_of_a_model_on_this_machine_are_separate_servers(asked):
 def test_a_limit_on_an_unknown_time_is_not_met_and_the_reason_is_named(asked, served, capsys):
     code, servers = asked("--request-rate", "1", "--tpot-ms", "1000", model="uncounted")
     (level,) = servers[0]["levels"]
-    assert (code, level["holds"], level["share"]) == (1, None, None)
+    assert (code, level["holds"], level["share"]) == (3, None, None)
     assert level["why_unknown"] == "of 20 of 20 requests a limited time is unknown"
     code, servers = asked("--request-rate", "1", "--tpot-ms", "1000", "--ttft-ms", "1", model="uncounted")
     assert (code, servers[0]["levels"][0]["holds"]) == (1, False)  # the other limit decides
     recommend.main(["uncounted", "--request-rate", "1", "--tpot-ms", "1000", "--db-path", str(served)])
-    assert "within the limits is unknown: of 20 of 20 requests" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "within the limits is unknown: of 20 of 20 requests" in text
+    assert "0 of 1 can serve 1 request/s with 0.99 of them within time per output token <= 1000 ms; of 1 it is" in text
 
 
 @pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
@@ -141,7 +143,7 @@ def test_without_stored_requests_the_percentile_of_the_share_must_meet_the_limit
         asked("--request-rate", "1", "--ttft-ms", "100", "--share", share, model="percentiles")
         for share in ("0.9", "0.99", "1")
     ]
-    assert [code for code, _ in outcomes] == [0, 1, 1]
+    assert [code for code, _ in outcomes] == [0, 1, 3]
     assert [servers[0]["levels"][0]["holds"] for _, servers in outcomes] == [True, False, None]
 
 
