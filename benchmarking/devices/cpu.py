@@ -78,10 +78,9 @@ class CpuHandle(HostHandle):
 
     def state(self) -> Readings:
         shared = all_missing(f"{NOT_APPLICABLE}: every process shares the CPU", ("foreign_pids",))
-        unread = all_missing(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES)
-        return unread | shared | (self._linux_state() if self._system == "Linux" else Readings())
-
-    def _linux_state(self) -> Readings:
+        unread = all_missing(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES) | shared
+        if self._system != "Linux":
+            return unread
         no_counter = all_missing(f"{NOT_SUPPORTED}: the CPU reports energy, not power", ("power_w",))
         no_reasons = all_missing(
             f"{NOT_SUPPORTED}: Linux counts throttling but gives no reasons", ("throttle_reasons",)
@@ -94,7 +93,7 @@ class CpuHandle(HostHandle):
                 "violation_ns": self._violation_ns,
             }
         )
-        return no_counter | no_reasons | read
+        return unread | no_counter | no_reasons | read
 
     def _violation_ns(self) -> int:
         """The longest thermal throttling of any package since boot (Intel, Linux 5.7 or newer)."""

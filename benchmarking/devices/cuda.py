@@ -90,11 +90,17 @@ class CudaDevice(TorchGpuKind):
                 return self.usable(found, None)
             return (self.absent("; ".join(filter(None, (str(error), why_torch)))),)
         try:
-            return self._devices(nvml, why_torch)
+            handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
+            driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
+            if not handles:
+                return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci"),)
+            devices = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
         except UnreadableError as error:
             return (self.absent(f"the NVIDIA driver cannot list its GPUs ({error}): check nvidia-smi"),)
         finally:
             nvml.close()
+        cuda_version = devices[0].facts.values.get("cuda_driver_version")
+        return self.usable(devices, why_torch or why_not_driver(driver, cuda_version))
 
     def hide_others(self, devices: Sequence[Device]) -> None:
         if not any(device.facts.values.get("is_mig_enabled") for device in devices):
@@ -115,16 +121,6 @@ class CudaDevice(TorchGpuKind):
             return nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
         except (nvidia.NvmlError, UnreadableError) as error:
             raise BenchhouseError(f"cannot monitor device {device.selector!r}: {error}") from error
-
-    def _devices(self, nvml: nvidia.Nvml, why_torch: str | None) -> tuple[Device, ...]:
-        handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
-        driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
-        if not handles:
-            return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci"),)
-        devices = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
-        return self.usable(
-            devices, why_torch or why_not_driver(driver, devices[0].facts.values.get("cuda_driver_version"))
-        )
 
     def check_build(self, torch: Any, device: Device) -> None:
         capability, built = str(device.facts.values.get("compute_capability", "")), torch.cuda.get_arch_list()

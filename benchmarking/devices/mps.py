@@ -183,7 +183,21 @@ def _why_not(system: str, machine: str, macos: str) -> str | None:
 
 def describe(values: dict[str, str], run: RunCommand) -> Device:
     """The GPU as a device, from sysctl's values and the system profiler. Raises UnreadableError without a chip name."""
-    gpu = _gpu(run)
+    try:
+        displays = json.loads(run(PROFILER)).get("SPDisplaysDataType", [])
+    except UnreadableError as error:
+        gpu = all_missing(str(error), ("gpu_cores", "metal_family"))
+    except ValueError as error:
+        gpu = all_missing(f"{FAILED}: invalid JSON from {PROFILER[0]}: {error}", ("gpu_cores", "metal_family"))
+    else:
+        display = displays[0] if displays else {}
+        gpu = gather(
+            {
+                "chip": lambda: _text(display, "sppci_model"),
+                "gpu_cores": lambda: int(_text(display, "sppci_cores")),
+                "metal_family": lambda: _text(display, "spdisplays_mtlgpufamilysupport").removeprefix("spdisplays_"),
+            }
+        )
     chip = values.get("machdep.cpu.brand_string") or str(gpu.values.get("chip", ""))
     if not chip:
         raise UnreadableError(f"{NOT_SUPPORTED}: no sysctl machdep.cpu.brand_string")
@@ -200,24 +214,6 @@ def describe(values: dict[str, str], run: RunCommand) -> Device:
         memory_bytes=int(values["hw.memsize"]) if "hw.memsize" in values else None,
         facts=facts | gpu | Readings(values={"native_precisions": native}),
         precisions=PRECISIONS,
-    )
-
-
-def _gpu(run: RunCommand) -> Readings:
-    """chip, gpu_cores and metal_family, from the JSON of system_profiler."""
-    try:
-        displays = json.loads(run(PROFILER)).get("SPDisplaysDataType", [])
-    except UnreadableError as error:
-        return all_missing(str(error), ("gpu_cores", "metal_family"))
-    except ValueError as error:
-        return all_missing(f"{FAILED}: invalid JSON from {PROFILER[0]}: {error}", ("gpu_cores", "metal_family"))
-    display = displays[0] if displays else {}
-    return gather(
-        {
-            "chip": lambda: _text(display, "sppci_model"),
-            "gpu_cores": lambda: int(_text(display, "sppci_cores")),
-            "metal_family": lambda: _text(display, "spdisplays_mtlgpufamilysupport").removeprefix("spdisplays_"),
-        }
     )
 
 

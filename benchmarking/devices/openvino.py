@@ -119,7 +119,10 @@ class OpenVinoDevice(DeviceKind):
             return (
                 self.absent(f"OpenVINO {module.__version__} lists no device: pip install --force-reinstall openvino"),
             )
-        return tuple(_describe(core, name, names, module.__version__) for name in _in_order([*names, "AUTO"]))
+        listed = [*names, "AUTO"]
+        known = [name for kind in ORDER for name in listed if name.partition(".")[0] == kind]
+        others = [name for name in listed if name not in known]
+        return tuple(_describe(core, name, names, module.__version__) for name in (*known, *others))
 
     def open(self, device: Device) -> DeviceHandle:
         core: Any = (self._module or import_openvino()).Core()
@@ -163,11 +166,6 @@ class OpenVinoDevice(DeviceKind):
         """The CPU's lock for every device that computes on the CPU, including AUTO."""
         name = device.selector.partition(":")[2]
         return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else processor().name
-
-
-def _in_order(names: Sequence[str]) -> list[str]:
-    known = [name for kind in ORDER for name in names if name.partition(".")[0] == kind]
-    return known + [name for name in names if name not in known]
 
 
 def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -79,9 +79,10 @@ class QnnDevice(DeviceKind):
         why_not = self._missing()
         if why_not:
             return (self.absent(why_not),)
+        state = self._onnxruntime.capi.onnxruntime_pybind11_state  # its errors have no common base class
         try:
             listed = self.provider_devices()
-        except self._provider_errors() as error:
+        except (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException) as error:
             version = self._onnxruntime.__version__
             return (self.absent(f"onnxruntime {version} cannot load the QNN plugin: {error}"),)
         if not listed:
@@ -136,11 +137,6 @@ class QnnDevice(DeviceKind):
             devices = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
         return sorted(devices, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
 
-    def _provider_errors(self) -> tuple[type[Exception], ...]:
-        """ONNX Runtime's errors for a library that fails to load; they have no common base class."""
-        state = self._onnxruntime.capi.onnxruntime_pybind11_state
-        return (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException)
-
     def _backends(self) -> dict[str, str]:
         """Paths of the usable backend libraries by backend, in order of preference."""
         usable = [backend for backend in BACKENDS if _is_snapdragon() or backend not in WITHOUT_EMULATOR]
@@ -153,7 +149,8 @@ class QnnDevice(DeviceKind):
         first = listed[0]
         description = dict(first.device.metadata).get("Description")
         cpu_name = text_fact(host, "cpu_model") or platform.machine()
-        precisions = _union(backends)
+        precisions = tuple(dict.fromkeys(precision for backend in backends for precision in PRECISIONS[backend]))
+        why = f"{NOT_APPLICABLE}: emulated" if is_simulated else f"{NOT_SUPPORTED}: QNN does not report it to plugins"
         facts: dict[str, Json] = {
             "backends": list[Json](backends),
             "provider_devices": [_kind(entry) for entry in listed],
@@ -171,7 +168,7 @@ class QnnDevice(DeviceKind):
             driver=f"QNN plugin {dict(first.ep_metadata).get('version', self._plugin.__version__)}",
             memory_bytes=usable_memory_bytes(host),
             simulated=is_simulated,
-            facts=Readings(values=facts, missing=_snapdragon_missing(is_simulated)),
+            facts=Readings(values=facts, missing={"htp_architecture": why, "clock_max_hz": why}),
             precisions=precisions,
         )
 
@@ -181,19 +178,9 @@ def _is_snapdragon() -> bool:
     return platform.machine().lower() in HARDWARE_MACHINES
 
 
-def _union(backends: Iterable[str]) -> tuple[Precision, ...]:
-    """The precisions that at least one of these backends supports."""
-    return tuple(dict.fromkeys(precision for backend in backends for precision in PRECISIONS[backend]))
-
-
 def _kind(entry: Any) -> str:
     """NPU, GPU or CPU: the last word of OrtHardwareDeviceType's member."""
     return str(entry.device.type).rpartition(".")[2]
-
-
-def _snapdragon_missing(is_simulated: bool) -> dict[str, str]:
-    why = f"{NOT_APPLICABLE}: emulated" if is_simulated else f"{NOT_SUPPORTED}: QNN does not report it to plugins"
-    return {"htp_architecture": why, "clock_max_hz": why}
 
 
 PLUGIN = QnnDevice()

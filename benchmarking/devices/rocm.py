@@ -83,7 +83,19 @@ class RocmDevice(TorchGpuKind):
         why_driver, nodes_found = self._driver_nodes()
         if why_driver:
             return (self.absent("; ".join(filter(None, (why_driver, why_torch)))),)
-        by_address, why_no_smi = self._smi_facts()
+        by_address: dict[str, Readings] = {}  # amdsmi's facts
+        why_no_smi = ""
+        try:
+            smi = amd.AmdSmi(self._module)
+        except amd.AmdSmiError as error:
+            why_no_smi = str(error)
+        else:
+            try:
+                by_address = {address: amd.handle_facts(smi, handle) for address, handle in smi.handles().items()}
+            except UnreadableError as error:
+                why_no_smi = str(error)
+            finally:
+                smi.close()
         described = [
             self._describe(i, node, by_address.get(node.place), why_no_smi) for i, node in enumerate(nodes_found)
         ]
@@ -136,19 +148,6 @@ class RocmDevice(TorchGpuKind):
             return f"no permission for {kfd}: add this user to the groups render and video", []
         return None, gpu_nodes
 
-    def _smi_facts(self) -> tuple[dict[str, Readings], str]:
-        """amdsmi's facts by PCI address, or why there are none."""
-        try:
-            smi = amd.AmdSmi(self._module)
-        except amd.AmdSmiError as error:
-            return {}, str(error)
-        try:
-            return {address: amd.handle_facts(smi, handle) for address, handle in smi.handles().items()}, ""
-        except UnreadableError as error:
-            return {}, str(error)
-        finally:
-            smi.close()
-
     def _describe(self, index: int, node: Node, smi_facts: Readings | None, why_no_smi: str) -> Device:
         why_not = why_no_smi or f"amdsmi lists no GPU at {node.place}"
         facts = node_facts(node) | (smi_facts or all_missing(f"{NOT_SUPPORTED}: {why_not}", ("driver",)))
@@ -157,13 +156,17 @@ class RocmDevice(TorchGpuKind):
         target = str(facts.values["gfx_target"])
         native: Json = list(precisions(target))
         memory = facts.values.get("memory_bytes")
+        try:  # the version of the out-of-tree driver; the in-tree driver has the kernel's
+            kernel_driver = read_text(self._sys / "module/amdgpu/version")
+        except UnreadableError:
+            kernel_driver = f"Linux {platform.release()}"
         return Device(
             type="rocm",
             selector=f"rocm:{index}",
             found=True,
             name=str(facts.values["name"]),
             vendor="AMD",
-            driver=str(facts.values["driver"]) if "driver" in facts.values else self._kernel_driver(),
+            driver=str(facts.values.get("driver", kernel_driver)),
             memory_bytes=memory if isinstance(memory, int) else None,
             facts=Readings(
                 values={**rest, "pci_address": node.address, "native_precisions": native},
@@ -172,23 +175,12 @@ class RocmDevice(TorchGpuKind):
             precisions=precisions(target),
         )
 
-    def _kernel_driver(self) -> str:
-        """The version of the out-of-tree driver, or the kernel's version for the in-tree driver."""
-        try:
-            return read_text(self._sys / "module/amdgpu/version")
-        except UnreadableError:
-            return f"Linux {platform.release()}"
-
     def monitor(self, device: Device) -> Monitor:
         address = f"{device.facts.values.get('pci_address')}.{device.facts.values.get('pci_function', 0)}"
         try:
             return amd.AmdSmiMonitor(amd.AmdSmi(self._module), address, is_in_use=is_gpu_in_use())
-        except (amd.AmdSmiError, UnreadableError):
-            return self._sysfs_monitor(device, address)
-
-    def _sysfs_monitor(self, device: Device, address: str) -> Monitor:
-        """A monitor without amdsmi. Readings that need amdsmi are missing, with that reason."""
-        by_address = {node.place: node for node in self._driver_nodes()[1]}
+        except (amd.AmdSmiError, UnreadableError):  # readings that need amdsmi are missing, with that reason
+            by_address = {node.place: node for node in self._driver_nodes()[1]}
         if address not in by_address:
             raise BenchhouseError(
                 f"device {device.selector!r} ({device.name}) is no longer available: no AMD GPU at {address}"

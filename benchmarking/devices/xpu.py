@@ -180,7 +180,9 @@ class XpuDevice(DeviceKind):
             return (self.absent(why_not),)
         torch: Any = importlib.import_module("torch")
         if not torch.xpu.is_available():
-            return (self.absent(f"torch {torch.__version__} finds no Intel GPU: {self._driver_advice()}"),)
+            advice = "install Intel's compute runtime (Level Zero), and add this user to the group render"
+            advice = "the kernel lists none: check lspci" if self._has_gpu() is False else advice
+            return (self.absent(f"torch {torch.__version__} finds no Intel GPU: {advice}"),)
         return described([torch.xpu.get_device_properties(index) for index in range(torch.xpu.device_count())])
 
     def open(self, device: Device) -> DeviceHandle:
@@ -219,11 +221,6 @@ class XpuDevice(DeviceKind):
             return None
         devices = (path.parent for path in self._sys.glob("bus/pci/devices/*/vendor") if _text(path) == VENDOR)
         return any(_text(device / "class").startswith(DISPLAY_CLASS) for device in devices)
-
-    def _driver_advice(self) -> str:
-        if self._has_gpu() is False:
-            return "the kernel lists none: check lspci"
-        return "install Intel's compute runtime (Level Zero), and add this user to the group render"
 
 
 def described(found: list[Any]) -> tuple[Device, ...]:

@@ -161,7 +161,17 @@ class BenchOperation(Operation):
                 f"work() of {type(self.bench).__name__} may declare {', '.join(WORK)}: got {unknown[0]!r}"
             )
         counted = self._counted() if len(declared) < len(WORK) else Readings()
-        self._check_device(counted.values.get(BY_DEVICE), states_work="flops" in declared)
+        kind, flops_by_device = kind_of(self._device.type), counted.values.get(BY_DEVICE)
+        used = flops_by_device if isinstance(flops_by_device, dict) else {}
+        expected = None if kind is None else kind.torch_type
+        # A benchmark that declares its FLOPs on a device without torch computes outside torch, and torch counts
+        # something else.
+        if used and expected not in used and not (expected is None and "flops" in declared):
+            raise UnsupportedError(
+                f"{type(self.bench).__name__} should run on {self._device.selector}, but its calls compute in torch on "
+                f"{', '.join(sorted(used))}: put model and inputs on self.torch_device ({self.bench.torch_device}), "
+                "or choose the device that it uses with --device or in its `devices`"
+            )
         return counted | Readings(values=declared)
 
     def verified(self) -> Mapping[str, Json]:
@@ -174,18 +184,6 @@ class BenchOperation(Operation):
 
     def close(self) -> None:
         self.bench.cleanup_model()
-
-    def _check_device(self, flops_by_device: Json, *, states_work: bool) -> None:
-        """Check that torch computes on the device. Not for a benchmark that declares its FLOPs on a device without
-        torch: it computes outside torch, and torch counts something else."""
-        kind, used = kind_of(self._device.type), flops_by_device if isinstance(flops_by_device, dict) else {}
-        expected = None if kind is None else kind.torch_type
-        if used and expected not in used and not (expected is None and states_work):
-            raise UnsupportedError(
-                f"{type(self.bench).__name__} should run on {self._device.selector}, but its calls compute in torch on "
-                f"{', '.join(sorted(used))}: put model and inputs on self.torch_device ({self.bench.torch_device}), "
-                "or choose the device that it uses with --device or in its `devices`"
-            )
 
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
@@ -245,7 +243,12 @@ class SelfTimedOperation(BenchOperation):
         value: Any = measure(self._config) if in_seconds else measure()
         wall_ns = time.perf_counter_ns() - started_ns
         if isinstance(value, TimingResult):
-            self._note(value, method)
+            if value.tokens_per_second:
+                self._rates.append(value.tokens_per_second)
+            if value.total_tokens_generated and self.tokens_per_call is not None:
+                self.tokens_per_call = value.total_tokens_generated
+            if value.time_to_first_token and not self._has_first_token:
+                self._own_ns[TIME_TO_FIRST_TOKEN] = round(value.time_to_first_token * NS_PER_S)
             value, in_seconds = value.latency, True
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or value <= 0:
@@ -255,15 +258,6 @@ class SelfTimedOperation(BenchOperation):
         claimed_ns = float(value) * (NS_PER_S if in_seconds else NS_PER_MS)
         self._claims.setdefault(method, []).append((claimed_ns / NS_PER_MS, wall_ns / NS_PER_MS))
         return round(claimed_ns)
-
-    def _note(self, result: TimingResult, method: str) -> None:
-        """Keep what a result says besides the latency."""
-        if result.tokens_per_second:
-            self._rates.append(result.tokens_per_second)
-        if result.total_tokens_generated and self.tokens_per_call is not None:
-            self.tokens_per_call = result.total_tokens_generated
-        if result.time_to_first_token and not self._has_first_token:
-            self._own_ns[TIME_TO_FIRST_TOKEN] = round(result.time_to_first_token * NS_PER_S)
 
     def _counted(self) -> Readings:
         return _missing_work(f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes")
@@ -313,6 +307,11 @@ class BenchSession(Session):
         given: dict[str, Any] = {
             name: workload.config[name] for name in (*SERIES_FIELDS, "options") if name in workload.config
         }
+        # The device by its selector ("cuda:0"), but as torch names it ("cuda" for the first GPU) for a class of
+        # benchmark_v2's form, which passes it to torch.
+        torch_name = self._handle.torch_name
+        is_selector = torch_name is None or not takes_config(self._class.setup_model)
+        device = self._cell.device.selector if is_selector else str(torch_name).removesuffix(":0")
         return BenchmarkConfig(
             **given,
             name=workload.model_id,
@@ -321,17 +320,9 @@ class BenchSession(Session):
             sequence_length=point.sequence_length,
             new_tokens=point.new_tokens,
             axes=point.axes,
-            device=self._device_name(),
+            device=device,
             precision=self._cell.precision,
         )
-
-    def _device_name(self) -> str:
-        """The device as the benchmark's config names it: by its selector ("cuda:0"), but as torch does ("cuda" for the
-        first GPU) for a class of benchmark_v2's form, which passes it to torch."""
-        torch_name = self._handle.torch_name
-        if torch_name is None or not takes_config(self._class.setup_model):
-            return self._cell.device.selector
-        return torch_name.removesuffix(":0")
 
 
 def _missing_work(why: str) -> Readings:

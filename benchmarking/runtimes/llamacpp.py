@@ -120,8 +120,22 @@ class LlamaCpp(GenerativeEngine):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         options = _with_counted_layers(device, workload, options)
         mode = super().mode(device, workload, options)
-        _check_adapter(mode)
-        _check_split(device, mode)
+        if (path := mode.get(common.LORA.name)) is not None:
+            adapter = Path(str(path)).expanduser()
+            if adapter.is_dir():
+                raise UsageError(
+                    f"--lora {path} is a folder: llama.cpp needs a GGUF file (from its convert_lora_to_gguf.py)"
+                )
+            kind = read_gguf(adapter).metadata.get("general.type")
+            if kind != "adapter":
+                raise UsageError(f"--lora {path} is a GGUF file of {kind or 'a model'}, not of an adapter")
+        count = len(parts(device))
+        split = common.shares(str(mode.get(common.TENSOR_SPLIT.name) or ""))
+        for option in (common.SPLIT_MODE, common.TENSOR_SPLIT):
+            if option.name in mode and count == 1:
+                raise UsageError(f"{option.flag} needs several GPUs, such as --device {device.type}:0,{device.type}:1")
+        if split and len(split) != count:
+            raise UsageError(f"--tensor-split has {len(split)} shares for {count} GPUs: give one for each")
         _check_cache(workload, mode)
         if not is_installed(MAIN) and is_installed(ALTERNATIVE):
             for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP):
@@ -151,7 +165,15 @@ class LlamaCpp(GenerativeEngine):
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
         file = path / FILE if path.is_dir() else path
         settings = EngineSettings.of(cell)
-        draft = self._draft_file(cell)
+        draft = None
+        if (draft_model := draft_workload(cell)) is not None:
+            if draft_model.source == "file":
+                from benchmarking.workloads.support.engine_file import check_unchanged
+
+                draft = check_unchanged(draft_model)
+            else:
+                key, _ = gguf_build(draft_model, _type_of(cell))
+                draft = BuildStore().require(key, draft_model.model_id)[0] / FILE
         has_token_ids = cell.workload.source != "file"
         placed = ggml_devices.placement(cell.device, _listed(), layer_count(file), settings.gpu_layers)
         with stage("to_device"):
@@ -160,16 +182,6 @@ class LlamaCpp(GenerativeEngine):
             from benchmarking.runtimes.support.engines.llama_cpp_python import PythonBinding
 
             return PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
-
-    def _draft_file(self, cell: Cell) -> Path | None:
-        draft = draft_workload(cell)
-        if draft is None:
-            return None
-        if draft.source == "file":
-            from benchmarking.workloads.support.engine_file import check_unchanged
-
-            return check_unchanged(draft)
-        return BuildStore().require(gguf_build(draft, _type_of(cell))[0], draft.model_id)[0] / FILE
 
     def import_libraries(self) -> None:
         if is_installed(MAIN):
@@ -185,18 +197,6 @@ def _type_of(cell: Cell) -> str:
     if cell.workload.source != "file" and name in FILE_ONLY_TYPES:
         raise UnsupportedError(f"--quantization {name}: benchhouse does not make this type: give a .gguf file of it")
     return name
-
-
-def _check_adapter(mode: Mapping[str, Scalar]) -> None:
-    """Raise UsageError if an adapter is not a GGUF adapter file."""
-    if (path := mode.get(common.LORA.name)) is None:
-        return
-    file = Path(str(path)).expanduser()
-    if file.is_dir():
-        raise UsageError(f"--lora {path} is a folder: llama.cpp needs a GGUF file (from its convert_lora_to_gguf.py)")
-    kind = read_gguf(file).metadata.get("general.type")
-    if kind != "adapter":
-        raise UsageError(f"--lora {path} is a GGUF file of {kind or 'a model'}, not of an adapter")
 
 
 def _check_cache(workload: Workload, mode: Mapping[str, Scalar]) -> None:
@@ -231,17 +231,6 @@ def _with_counted_layers(device: Device, workload: Workload, options: Mapping[st
     if has(device.type, lambda kind: kind.is_processor):
         return others if str(given) == "0" else {**others, name: total if is_all else given}
     return others if is_all else options
-
-
-def _check_split(device: Device, mode: Mapping[str, Scalar]) -> None:
-    """Raise UsageError for a way to split a model that the devices do not allow."""
-    count = len(parts(device))
-    split = common.shares(str(mode.get(common.TENSOR_SPLIT.name) or ""))
-    for option in (common.SPLIT_MODE, common.TENSOR_SPLIT):
-        if option.name in mode and count == 1:
-            raise UsageError(f"{option.flag} needs several GPUs, such as --device {device.type}:0,{device.type}:1")
-    if split and len(split) != count:
-        raise UsageError(f"--tensor-split has {len(split)} shares for {count} GPUs: give one for each")
 
 
 def _listed() -> tuple[GgmlDevice, ...]:
@@ -318,7 +307,19 @@ class InProcessServer(LlamaModel):
         parameters.n_parallel = self.rows
         parameters.kv_unified = False
         parameters.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
-        self._place(parameters)
+        # Which layers are computed where, also those of a draft model: llama.cpp's own default is all of them on any
+        # GPU that it is built for, and large products of the other layers too.
+        placed, modes = self.placed, xllamacpp.llama_split_mode
+        parameters.n_gpu_layers = placed.layers
+        parameters.speculative.draft.n_gpu_layers = DRAFT_LAYERS if placed.is_on_gpu else 0
+        parameters.no_op_offload = parameters.no_kv_offload = not placed.is_on_gpu
+        parameters.main_gpu = placed.main
+        if len(placed.devices) < 2:
+            parameters.split_mode = modes.LLAMA_SPLIT_MODE_NONE
+        else:
+            parameters.split_mode = getattr(modes, f"LLAMA_SPLIT_MODE_{settings.split_mode.upper()}")
+            if split := settings.tensor_split:
+                parameters.tensor_split = [*split, *[0.0] * (len(parameters.tensor_split) - len(split))]
         parameters.fit_params = False  # would change the requested settings when memory is short
         parameters.warmup = False  # benchhouse measures the warm-up, as with every runtime
         parameters.verbosity = ERRORS_ONLY
@@ -339,31 +340,7 @@ class InProcessServer(LlamaModel):
             adapter = xllamacpp.CommonAdapterLoraInfo()
             adapter.path = str(Path(settings.lora).expanduser())
             parameters.lora_adapters = [adapter]
-        self._configure_speculation(parameters, draft)
-        return parameters
-
-    def _place(self, parameters: Any) -> None:
-        """Say which layers are computed where, also those of a draft model: llama.cpp's own default is all of them on
-        any GPU that it is built for, and large products of the other layers too."""
-        import xllamacpp
-
-        placed, modes = self.placed, xllamacpp.llama_split_mode
-        parameters.n_gpu_layers = placed.layers
-        parameters.speculative.draft.n_gpu_layers = DRAFT_LAYERS if placed.is_on_gpu else 0
-        parameters.no_op_offload = parameters.no_kv_offload = not placed.is_on_gpu
-        parameters.main_gpu = placed.main
-        if len(placed.devices) < 2:
-            parameters.split_mode = modes.LLAMA_SPLIT_MODE_NONE
-            return
-        parameters.split_mode = getattr(modes, f"LLAMA_SPLIT_MODE_{self.settings.split_mode.upper()}")
-        if split := self.settings.tensor_split:
-            parameters.tensor_split = [*split, *[0.0] * (len(parameters.tensor_split) - len(split))]
-
-    def _configure_speculation(self, parameters: Any, draft: Path | None) -> None:
-        """Set up speculative decoding, if requested."""
-        import xllamacpp
-
-        kinds, settings = xllamacpp.common_speculative_type, self.settings
+        kinds = xllamacpp.common_speculative_type
         if draft is not None:
             parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
             parameters.speculative.draft.mparams.path = str(draft)
@@ -373,6 +350,7 @@ class InProcessServer(LlamaModel):
             parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
             parameters.speculative.ngram_simple.size_n = settings.ngram_lookup
             parameters.speculative.ngram_simple.size_m = settings.draft_tokens or N_GRAM_DRAFT
+        return parameters
 
 
 class ServerRequest(EngineRequest):
@@ -444,19 +422,14 @@ class ServerRequest(EngineRequest):
             return False
 
         self._server.handle_completions(self._request, on_chunk)
-        self._check(ends, arrived)
-        self._last = ends
-
-    def _check(self, ends: Sequence[Mapping[str, Any]], arrived: Arrivals) -> None:
-        """Raise BenchhouseError if the server refused a request. The last tokens of a row that end inside a character
-        arrive with the row's end."""
         for end in ends:
             if "choices" not in end:
                 error = end.get("error", end)
                 raise BenchhouseError(f"llama.cpp refused the request: {dict(error).get('message', error)}")
             row = end["choices"][0]["index"]
-            if not self.has_token_ids:
+            if not self.has_token_ids:  # the last tokens of a row that end inside a character arrive with its end
                 arrived(row, (UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
+        self._last = ends
 
     def report(self) -> EngineReport:
         """Times from the slots; with several rows, those of the slowest."""

@@ -194,7 +194,8 @@ class NullRuntime(Runtime):
         needs_build = script.build and not _is_reference(script, cell.precision)
         if needs_build and BuildStore().find(_build_key(cell)) is None:
             raise BenchhouseError("the build is missing from the cache")
-        has_faults = not script.fault_launches or _launch() in script.fault_launches
+        launch = int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
+        has_faults = not script.fault_launches or launch in script.fault_launches
         faults = script.faults if has_faults else {}
         for name, seconds in script.load_s.items():
             with stage(name):
@@ -226,11 +227,6 @@ def trigger_fault(fault: Fault) -> None:
     if fault == "kill":
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
     raise RuntimeError("scripted: the call raised")
-
-
-def _launch() -> int:
-    """The number of this launch, needed only by the scripted device."""
-    return int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
 
 
 def _durations_ns(latency_ms: Mapping[str, list[float]], point: Point) -> Iterator[int]:

@@ -10,7 +10,6 @@ from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.fused import PRECISIONS as FUSED_PRECISIONS
@@ -94,8 +93,14 @@ class OnnxRuntime(shared.OrtRuntime):
             mode["provider"] = provider.word
         if is_fused(mode) and (why_not := why_not_fused(workload)) is not None:
             raise UsageError(f"fusion 'transformers': {why_not}")
-        if is_replayed(mode) and (why_not := _why_not_replayed(provider, workload, mode)) is not None:
-            raise UsageError(f"cuda_graph 'on': {why_not}")
+        if is_replayed(mode):
+            why_not = graphs.why_not_forward(f"{self.name} with cuda_graph", workload)
+            if provider.replay_option is None:
+                why_not = f"{provider.name} cannot capture CUDA graphs"
+            elif mode["io_mode"] != "device":
+                why_not = "a captured graph has fixed addresses in device memory: use --io-mode device"
+            if why_not is not None:
+                raise UsageError(f"cuda_graph 'on': {why_not}")
         defaults = {option.name: option.values[0] for option in (FUSION, CUDA_GRAPH)}
         return {name: value for name, value in mode.items() if defaults.get(name) != value}
 
@@ -161,14 +166,6 @@ def at_sizes(settings: shared.SessionSettings, sizes: Mapping[str, int]) -> shar
     """Session settings at fixed sizes: with free dimensions, nodes that compute shapes stay on the CPU, and a graph
     cannot capture them."""
     return replace(settings, dimensions=dict(sizes))
-
-
-def _why_not_replayed(provider: OrtProvider, workload: Workload, mode: Mapping[str, Scalar]) -> str | None:
-    if provider.replay_option is None:
-        return f"{provider.name} cannot capture CUDA graphs"
-    if mode["io_mode"] != "device":
-        return "a captured graph has fixed addresses in device memory: use --io-mode device"
-    return graphs.why_not_forward(f"{OnnxRuntime.name} with cuda_graph", workload)
 
 
 PLUGIN = OnnxRuntime()

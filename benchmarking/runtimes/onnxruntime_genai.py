@@ -137,7 +137,14 @@ class OnnxRuntimeGenai(GenerativeEngine):
         return tuple(dict.fromkeys(precision for one in found for precision in one.precisions))
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        return super().supports(device, workload, precision) or _why_not_graph(device, workload)
+        if (why_not := super().supports(device, workload, precision)) is not None or workload.source != "file":
+            return why_not
+        exported_for = str(workload.config.get("provider", ""))  # a user's graph is exported for one provider
+        names = [one.name.lower() for one in _providers(device).values()] or [CPU.name]
+        if exported_for in names:
+            return None
+        target = names[0] or PROCESSOR
+        return f"{workload.model_id} is exported for {exported_for or PROCESSOR}, not for {target}: export it again"
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
@@ -194,18 +201,6 @@ def _providers(device: Device) -> dict[str, Provider]:
     return {
         one.word: provider for one in shared.providers_of(device) if (provider := BY_ORT_NAME.get(one.name)) is not None
     }
-
-
-def _why_not_graph(device: Device, workload: Workload) -> str | None:
-    """None, or why a user's graph is not for a device: graphs are exported for one execution provider."""
-    if workload.source != "file":
-        return None
-    exported_for = str(workload.config.get("provider", ""))
-    names = [one.name.lower() for one in _providers(device).values()] or [CPU.name]
-    if exported_for in names:
-        return None
-    target = names[0] or PROCESSOR
-    return f"{workload.model_id} is exported for {exported_for or PROCESSOR}, not for {target}: export it again"
 
 
 def provider_on(device: Device, mode: Mapping[str, Scalar]) -> Provider:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
@@ -91,13 +90,16 @@ class OpenVino(Runtime):
             return wrong_device
         if precision not in PRECISIONS:
             return f"runtime openvino supports {', '.join(PRECISIONS)}, not {precision}"
-        return (
-            _why_not_emulated(device, precision)
-            or missing_for(precision)
-            or _why_not_growing(device, workload)
-            or _why_not_quantized(workload)
-            or why_not(workload, precision, FORMATS, PRECISIONS)
-        )
+        if (reason := _why_not_emulated(device, precision) or missing_for(precision)) is not None:
+            return reason
+        if _is_npu(device) and _generates(workload):
+            return "OpenVINO's NPU plugin requires fixed shapes, but the cache grows with every generated token"
+        if is_export(workload) and (exported := export_facts(workload)["precision"]) in QUANTIZED:
+            return (
+                f"{workload.model_id} was exported at {exported} with operators of ONNX Runtime: use --runtime "
+                "onnxruntime"
+            )
+        return why_not(workload, precision, FORMATS, PRECISIONS)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         on_npu = device is not None and _is_npu(device)
@@ -112,7 +114,7 @@ class OpenVino(Runtime):
             check_dot_products(device_name(device), mode["quantization"])
         if _is_npu(device) and mode["dynamic"] == "true":
             raise UnsupportedError("OpenVINO's NPU plugin requires fixed shapes: omit --dynamic")
-        if mode["hint"] == THROUGHPUT and not _is_one_pass(workload):
+        if mode["hint"] == THROUGHPUT and LOOPS & set(plugin_of(workload).axes(workload)):
             raise UnsupportedError(
                 f"--hint throughput keeps single passes through a model in flight, but task {workload.task} is a loop "
                 "of passes: use --hint latency, with larger --batch-sizes for throughput"
@@ -144,23 +146,16 @@ class OpenVino(Runtime):
         import_openvino()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.devices.openvino import OpenVinoHandle
         from benchmarking.runtimes.support.openvino.compile import check_capabilities, device_name
         from benchmarking.runtimes.support.openvino.session import OpenVinoSession
         from benchmarking.workloads.support.processing import open_processing
 
-        core = _core(handle)
+        # The device's core, or a new one for the processor as device cpu.
+        core = handle.core if isinstance(handle, OpenVinoHandle) else import_openvino().Core()
         check_capabilities(core, device_name(cell.device), cell.precision)
         processing = open_processing(cell.workload, stage)
         return OpenVinoSession(cell, core, stage, points[0], processing)
-
-
-def _core(handle: DeviceHandle) -> Any:
-    """The device's core, or a new one for the processor as device cpu."""
-    from benchmarking.devices.openvino import OpenVinoHandle
-
-    if isinstance(handle, OpenVinoHandle):
-        return handle.core
-    return import_openvino().Core()
 
 
 def _why_not_emulated(device: Device, precision: Precision) -> str | None:
@@ -174,29 +169,12 @@ def _why_not_emulated(device: Device, precision: Precision) -> str | None:
     return f"OpenVINO runs float32 instead of {precision} on this CPU, which supports {', '.join(map(str, native))}"
 
 
-def _why_not_growing(device: Device, workload: Workload) -> str | None:
-    if _is_npu(device) and _generates(workload):
-        return "OpenVINO's NPU plugin requires fixed shapes, but the cache grows with every generated token"
-    return None
-
-
-def _why_not_quantized(workload: Workload) -> str | None:
-    precision = export_facts(workload)["precision"] if is_export(workload) else None
-    if precision not in QUANTIZED:
-        return None
-    return f"{workload.model_id} was exported at {precision} with operators of ONNX Runtime: use --runtime onnxruntime"
-
-
 def _is_npu(device: Device) -> bool:
     return has(device.type, lambda kind: kind.is_npu(device))
 
 
 def _generates(workload: Workload) -> bool:
     return "new_tokens" in plugin_of(workload).axes(workload)
-
-
-def _is_one_pass(workload: Workload) -> bool:
-    return not LOOPS & set(plugin_of(workload).axes(workload))
 
 
 PLUGIN = OpenVino()

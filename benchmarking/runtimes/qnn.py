@@ -30,7 +30,6 @@ from benchmarking.runtimes.support.onnxruntime import runtime as shared
 if TYPE_CHECKING:
     from benchmarking.devices.qnn import QnnHandle
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.runtimes.support.onnxruntime.session import Locate
 
 KIND = "qnn"
 HTP = "htp"
@@ -92,7 +91,13 @@ class Qnn(shared.OrtRuntime):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
-        backend = _chosen_backend(device, mode.get("qnn_backend"))
+        listed = device.facts.values.get("backends")
+        installed = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
+        backend = str(mode.get("qnn_backend", installed[0]))
+        if backend not in installed:
+            raise UnsupportedError(
+                f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(installed)} on this machine"
+            )
         if backend == HTP:
             return {"performance_mode": PERFORMANCE_MODES[0], **mode, "qnn_backend": backend}
         if "performance_mode" in mode:
@@ -124,10 +129,21 @@ class Qnn(shared.OrtRuntime):
         return _contexts(cell).ensure(points, store, rebuild, compile_into)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.onnxruntime.session import OrtSession
+        from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
 
         qnn: Any = handle
-        locate = _locator(cell, _settings(cell, qnn))
+        settings = _settings(cell, qnn)
+
+        def locate(point: Point) -> GraphSource:
+            """Compiled contexts for the tensor processor, else exported graphs at the point's sizes, which the backend
+            compiles on loading."""
+            point_graphs = graphs.PointGraphs.find(cell, point)
+            if cell.runtime_mode["qnn_backend"] == HTP:
+                folder, _ = _contexts(cell).find(point, point_graphs.sizes)
+                return GraphSource(folder=folder, bundle=point_graphs.bundle, settings=settings)
+            fixed_sizes = replace(settings, dimensions=point_graphs.sizes, entries=NO_FALLBACK)
+            return GraphSource(folder=point_graphs.folder, bundle=point_graphs.bundle, settings=fixed_sizes)
+
         session = OrtSession(cell, points, locate, stage)
         backend = str(cell.runtime_mode["qnn_backend"])
         check_backend(session.verified["provider_options"], qnn.backends[backend])
@@ -146,32 +162,6 @@ def check_backend(options: Json, wanted: str) -> None:
     used = options.get("backend_path") if isinstance(options, dict) else None
     if used != wanted:
         raise UnsupportedError(f"requested QNN backend {wanted}, but the session uses {used or 'none'}")
-
-
-def _chosen_backend(device: Device, requested: Scalar | None) -> str:
-    """The requested backend, else the device's first. Raises UnsupportedError if it is not installed."""
-    listed = device.facts.values.get("backends")
-    installed = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
-    backend = installed[0] if requested is None else str(requested)
-    if backend not in installed:
-        raise UnsupportedError(f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(installed)} on this machine")
-    return backend
-
-
-def _locator(cell: Cell, settings: shared.SessionSettings) -> Locate:
-    """Finds the graphs of a point: compiled contexts for the tensor processor, else exported graphs at the point's
-    sizes, which the backend compiles on loading."""
-    from benchmarking.runtimes.support.onnxruntime.session import GraphSource
-
-    def locate(point: Point) -> GraphSource:
-        point_graphs = graphs.PointGraphs.find(cell, point)
-        if cell.runtime_mode["qnn_backend"] == HTP:
-            folder, _ = _contexts(cell).find(point, point_graphs.sizes)
-            return GraphSource(folder=folder, bundle=point_graphs.bundle, settings=settings)
-        fixed_sizes = replace(settings, dimensions=point_graphs.sizes, entries=NO_FALLBACK)
-        return GraphSource(folder=point_graphs.folder, bundle=point_graphs.bundle, settings=fixed_sizes)
-
-    return locate
 
 
 def compile_contexts(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:

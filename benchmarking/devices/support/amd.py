@@ -65,27 +65,25 @@ def nodes(sys: Path) -> list[Node]:
     folder = sys / "class/kfd/kfd/topology/nodes"
     if not folder.is_dir():
         raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
-    paths = sorted((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-    described = [(path, _properties(path)) for path in paths]
-    return [_node(path, properties, sys) for path, properties in described if properties.get("simd_count", 0) > 0]
-
-
-def _properties(path: Path) -> dict[str, int]:
-    """The node's properties; empty if this user may not read them, as for a GPU of another container."""
-    pairs = (line.split() for line in text_or_empty(path / "properties").splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-
-
-def _node(path: Path, properties: dict[str, int], sys: Path) -> Node:
-    location = properties.get("location_id", 0)  # PCI bus, slot and function in 16 bits; the partition from bit 28 on
-    return Node(
-        address=pci_address(properties.get("domain", 0), location >> 8 & 0xFF, location >> 3 & 0x1F),
-        function=location >> PARTITION_SHIFT & 0xF or location & 0x7,
-        name=text_or_empty(path / "name"),
-        gfx_target=gfx_target(properties.get("gfx_target_version", 0)),
-        properties=properties,
-        device=sys / f"class/drm/renderD{properties.get('drm_render_minor', 0)}/device",
-    )
+    found = []
+    for path in sorted((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name)):
+        # Empty if this user may not read them, as for a GPU of another container.
+        pairs = (line.split() for line in text_or_empty(path / "properties").splitlines())
+        properties = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+        if properties.get("simd_count", 0) <= 0:
+            continue
+        location = properties.get("location_id", 0)  # PCI bus, slot and function in 16 bits; the partition on top
+        found.append(
+            Node(
+                address=pci_address(properties.get("domain", 0), location >> 8 & 0xFF, location >> 3 & 0x1F),
+                function=location >> PARTITION_SHIFT & 0xF or location & 0x7,
+                name=text_or_empty(path / "name"),
+                gfx_target=gfx_target(properties.get("gfx_target_version", 0)),
+                properties=properties,
+                device=sys / f"class/drm/renderD{properties.get('drm_render_minor', 0)}/device",
+            )
+        )
+    return found
 
 
 def gfx_target(version: int) -> str:
@@ -208,7 +206,10 @@ class AmdSmi:
         try:
             return getattr(self.module, function)(*arguments)
         except self.module.AmdSmiException as error:
-            raise UnreadableError(f"{_reason(error)}: {function}: {_one_line(error)}") from error
+            code = getattr(error, "err_code", None)
+            reason = NOT_SUPPORTED if code in UNSUPPORTED_CODES else FAILED
+            reason = NO_PERMISSION if code == NO_PERMISSION_CODE else reason
+            raise UnreadableError(f"{reason}: {function}: {_one_line(error)}") from error
         except AttributeError as error:
             raise UnreadableError(f"{NOT_SUPPORTED}: the installed amdsmi has no {function}") from error
 
@@ -218,8 +219,12 @@ class AmdSmi:
 
     def handles(self) -> dict[str, Any]:
         """The GPUs' handles by PCI address with the function. Raises UnreadableError."""
-        handles = self.call("amdsmi_get_processor_handles")
-        return {_pci(self.call("amdsmi_get_gpu_device_bdf", handle)): handle for handle in handles}
+        found = {}
+        for handle in self.call("amdsmi_get_processor_handles"):
+            address, _, function = self.call("amdsmi_get_gpu_device_bdf", handle).partition(".")
+            domain, bus, slot = (int(part, 16) for part in address.split(":"))
+            found[f"{pci_address(domain, bus, slot)}.{int(function or '0', 16):x}"] = handle
+        return found
 
     def close(self) -> None:
         """Release the library."""
@@ -249,18 +254,6 @@ def known(value: Any, what: str) -> Any:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _reason(error: Any) -> str:
-    code = getattr(error, "err_code", None)
-    return NO_PERMISSION if code == NO_PERMISSION_CODE else NOT_SUPPORTED if code in UNSUPPORTED_CODES else FAILED
-
-
-def _pci(bdf: str) -> str:
-    """A PCI address with its function in canonical form: "0000:c1:00.0"."""
-    address, _, function = bdf.partition(".")
-    domain, bus, slot = address.split(":")
-    return f"{pci_address(int(domain, 16), int(bus, 16), int(slot, 16))}.{int(function or '0', 16):x}"
 
 
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
@@ -332,14 +325,24 @@ class AmdSmiMonitor:
     def state(self) -> Readings:
         no_default = all_missing(f"{NOT_SUPPORTED}: AMD does not publish a default clock", ("clock_default_hz",))
         no_time = all_missing(f"{NOT_SUPPORTED}: amdsmi counts violations, not their duration", ("violation_ns",))
-        status = gather({"status": self._violation_status})  # once: each reading waits 100 ms
+        # The status is read once, as each reading waits 100 ms.
+        status = gather({"status": lambda: dict(self._smi.call("amdsmi_get_violation_status", self._handle))})
         violations = dict[str, Any](status.values.get("status", {}))  # type: ignore[arg-type]
-        read = gather(
-            {
-                "power_w": self._power_w,
-                "throttle_reasons": lambda: _throttle_reasons(_violations(violations, "active", status.missing)),
-                "throttle_counters": lambda: _throttle_counters(_violations(violations, "acc", status.missing)),
+
+        def throttle_reasons() -> list[Json]:
+            active = _violations(violations, "active", status.missing)
+            return list[Json](sorted({VIOLATIONS[key] for key, is_active in active.items() if is_active}))
+
+        def throttle_counters() -> dict[str, Json]:
+            """Number of throttling events by reason since the driver was loaded."""
+            counts = _violations(violations, "acc", status.missing)
+            return {
+                reason: sum(int(count) for key, count in counts.items() if VIOLATIONS[key] == reason)
+                for reason in sorted({VIOLATIONS[key] for key in counts})
             }
+
+        read = gather(
+            {"power_w": self._power_w, "throttle_reasons": throttle_reasons, "throttle_counters": throttle_counters}
         )
         return no_default | no_time | read | self.conditions() | self._owners.use(self._clients)
 
@@ -370,9 +373,6 @@ class AmdSmiMonitor:
         watts = next((watts for watts in readings if watts not in (None, "N/A", *ABSENT)), None)
         return float(known(watts, "socket power"))
 
-    def _violation_status(self) -> dict[str, Json]:
-        return dict(self._smi.call("amdsmi_get_violation_status", self._handle))
-
     def _energy_j(self) -> float:
         """amdsmi_get_energy_count: counts x microjoules per count. ROCm before 6.4 calls the counts "power"."""
         energy = self._smi.call("amdsmi_get_energy_count", self._handle)
@@ -385,18 +385,6 @@ class AmdSmiMonitor:
         """The processes on the GPU. amdsmi counts time on the graphics engines only, not on compute."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         return {int(one["pid"]): Client(memory_bytes=int(one["memory_usage"]["vram_mem"])) for one in listed}
-
-
-def _throttle_reasons(violations: Mapping[str, Any]) -> list[Json]:
-    return list[Json](sorted({VIOLATIONS[key] for key, is_active in violations.items() if is_active}))
-
-
-def _throttle_counters(violations: Mapping[str, Any]) -> dict[str, Json]:
-    """Number of throttling events by reason since the driver was loaded."""
-    return {
-        reason: sum(int(count) for key, count in violations.items() if VIOLATIONS[key] == reason)
-        for reason in sorted({VIOLATIONS[key] for key in violations})
-    }
 
 
 def _violations(status: Mapping[str, Any], group: str, missing: Mapping[str, str]) -> dict[str, Any]:

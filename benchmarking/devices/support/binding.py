@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
@@ -42,7 +42,10 @@ def checked_cpu_list(cpu_list: str) -> str:
     try:
         allowed = allowed_cpus()
     except UnreadableError as error:
-        raise UnsupportedError(f"--cpu-list {cpu_list}: {_no_binding()}") from error
+        is_macos = sys.platform == "darwin"
+        why = " (its affinity tags are hints, ignored on Apple silicon)" if is_macos else ""
+        name = "macOS" if is_macos else sys.platform
+        raise UnsupportedError(f"--cpu-list {cpu_list}: {name} cannot bind a process to processors{why}") from error
     if outside := sorted(set(cpus) - set(allowed)):
         existing = os.cpu_count() or len(allowed)
         why = "do not exist" if outside[0] >= existing else "are outside the affinity or cpuset of this process"
@@ -57,7 +60,13 @@ def bind(cpu_list: str) -> None:
     global _BOUND
     cpus = frozenset(parse_cpu_list(checked_cpu_list(cpu_list)))
     try:
-        _set_affinity(cpus)
+        if hasattr(os, "sched_setaffinity"):
+            for task in os.listdir("/proc/self/task"):
+                os.sched_setaffinity(int(task), cpus)
+        else:
+            import psutil
+
+            psutil.Process().cpu_affinity(sorted(cpus))
     except OSError as error:
         raise BenchhouseError(f"cannot bind to processors {cpu_list}: {error.strerror}") from error
     _BOUND = cpus
@@ -73,13 +82,29 @@ def affinity(root: Path = ROOT) -> Readings:
             "cores_allowed": lambda: physical_cores(allowed_cpus(), root),
         }
     )
+    try:
+        nodes = numa_nodes(allowed_cpus(), root)
+    except UnreadableError as error:
+        placed = Readings(missing={"numa_node": str(error)})
+    else:
+        placed = Readings(values={"numa_node": nodes[0]} if len(nodes) == 1 else {"numa_nodes": list[Json](nodes)})
     quota = limits(root).values.get("cgroup_cpu_quota_cores") if sys.platform == "linux" else None
-    return readings | _nodes(root) | Readings(values={} if quota is None else {"cpu_quota_cores": quota})
+    return readings | placed | Readings(values={} if quota is None else {"cpu_quota_cores": quota})
 
 
 def memory_by_node(root: Path = ROOT) -> Readings:
-    """`memory_bytes_by_numa_node` of this process, if the kernel reports it."""
-    return gather({"memory_bytes_by_numa_node": lambda: dict(_memory_by_node(read_text(root / "proc/self/numa_maps")))})
+    """`memory_bytes_by_numa_node` of this process, if the kernel reports it: each line of numa_maps has page counts by
+    node ("N0=12") and the page size ("kernelpagesize_kB=4")."""
+    try:
+        numa_maps = read_text(root / "proc/self/numa_maps")
+    except UnreadableError as error:
+        return Readings(missing={"memory_bytes_by_numa_node": str(error)})
+    totals: dict[str, int] = {}
+    for line in numa_maps.splitlines():
+        size = re.search(r"kernelpagesize_kB=(\d+)", line)
+        for node, pages in re.findall(r"\bN(\d+)=(\d+)", line):
+            totals[node] = totals.get(node, 0) + int(pages) * int(size[1] if size else 4) * BYTES_PER_KIB
+    return Readings(values={"memory_bytes_by_numa_node": dict(sorted(totals.items(), key=lambda one: int(one[0])))})
 
 
 def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
@@ -94,58 +119,17 @@ def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
     escaped: dict[str, Json] = {}
     for folder in sorted(root.glob("proc/self/task/*"), key=lambda path: int(path.name)):
         try:
-            thread = _thread(folder)
+            stat, status = read_text(folder / "stat"), read_text(folder / "status")
         except UnreadableError:
             continue  # the thread ended after the listing
-        allowed = set(parse_cpu_list(str(thread["cpus_allowed"])))
-        if thread.pop("has_run") and not allowed <= _BOUND and len(escaped) < MAX_NAMED:
-            escaped[folder.name] = thread
+        mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
+        name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
+        if mask is None or len(fields) < 37:
+            continue
+        has_run = int(fields[11]) + int(fields[12]) > 0  # CPU time (proc(5): stat 14 and 15; 39 is the processor)
+        if has_run and not set(parse_cpu_list(mask[1])) <= _BOUND and len(escaped) < MAX_NAMED:
+            escaped[folder.name] = {"name": name, "cpus_allowed": mask[1], "last_cpu": int(fields[36])}
     return escaped
-
-
-def _thread(folder: Path) -> dict[str, Json]:
-    """A thread's name, mask and last processor, and whether it has used any CPU time (proc(5): stat 14, 15, 39)."""
-    stat, status = read_text(folder / "stat"), read_text(folder / "status")
-    mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
-    name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
-    if mask is None or len(fields) < 37:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no mask in {folder}")
-    has_run = int(fields[11]) + int(fields[12]) > 0
-    return {"name": name, "cpus_allowed": mask[1], "last_cpu": int(fields[36]), "has_run": has_run}
-
-
-def _nodes(root: Path) -> Readings:
-    try:
-        nodes = numa_nodes(allowed_cpus(), root)
-    except UnreadableError as error:
-        return Readings(missing={"numa_node": str(error)})
-    return Readings(values={"numa_node": nodes[0]} if len(nodes) == 1 else {"numa_nodes": list[Json](nodes)})
-
-
-def _memory_by_node(numa_maps: str) -> Mapping[str, Json]:
-    """Bytes by node. Each line has page counts by node ("N0=12") and the page size ("kernelpagesize_kB=4")."""
-    totals: dict[str, int] = {}
-    for line in numa_maps.splitlines():
-        size = re.search(r"kernelpagesize_kB=(\d+)", line)
-        for node, pages in re.findall(r"\bN(\d+)=(\d+)", line):
-            totals[node] = totals.get(node, 0) + int(pages) * int(size[1] if size else 4) * BYTES_PER_KIB
-    return dict(sorted(totals.items(), key=lambda one: int(one[0])))
-
-
-def _set_affinity(cpus: frozenset[int]) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        for task in os.listdir("/proc/self/task"):
-            os.sched_setaffinity(int(task), cpus)
-        return
-    import psutil
-
-    psutil.Process().cpu_affinity(sorted(cpus))
-
-
-def _no_binding() -> str:
-    if sys.platform == "darwin":
-        return "macOS cannot bind a process to processors (its affinity tags are hints, ignored on Apple silicon)"
-    return f"{sys.platform} cannot bind a process to processors"
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:

@@ -164,6 +164,8 @@ class ProcessorGauge(Gauge):
         return no_memory | no_power | gather({UTILIZATION: self._share.percent, RESIDENT: self._resident_bytes})
 
     def conditions(self) -> Readings:
+        import psutil
+
         system = platform.system()
         unread = all_missing(f"{NOT_SUPPORTED}: no interface on {system}", CONDITION_NAMES)
         no_memory = all_missing(f"{NOT_APPLICABLE}: a CPU has no memory of its own", ("memory_clock_hz",))
@@ -173,7 +175,7 @@ class ProcessorGauge(Gauge):
         }
         machine = {
             "machine_percent": self._machine_percent,
-            "machine_used_bytes": _machine_used_bytes,
+            "machine_used_bytes": lambda: int(psutil.virtual_memory().used),
             POWER: self._power_w,
         }
         return unread | no_memory | gather(sensors if system == "Linux" else {}) | gather(machine)
@@ -215,12 +217,6 @@ class ProcessorGauge(Gauge):
             except psutil.NoSuchProcess:
                 continue
         return total
-
-
-def _machine_used_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().used)
 
 
 def usable_processors(pid: int) -> float:
@@ -280,9 +276,16 @@ class DrmGauge(Gauge):
     def _clients(self) -> list[dict[str, str]]:
         """The fields of each client of the driver, once if several file descriptors share it."""
         clients: dict[tuple[str, str], dict[str, str]] = {}
-        for pid in self._process_ids:
-            for fields in _drm_fields(self._proc / str(pid) / "fdinfo"):
-                clients[fields.get("drm-pdev", ""), fields.get("drm-client-id", "")] = fields
+        for folder in (self._proc / str(pid) / "fdinfo" for pid in self._process_ids):
+            try:
+                names = os.listdir(folder)
+            except OSError:  # the process ended, or belongs to another user
+                continue
+            for name in names:
+                lines = text_or_empty(folder / name).splitlines()
+                fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+                if fields.get("drm-driver") in INTEL_DRIVERS:
+                    clients[fields.get("drm-pdev", ""), fields.get("drm-client-id", "")] = fields
         return list(clients.values())
 
     def _percent(self, clients: Sequence[Mapping[str, str]]) -> float:
@@ -290,7 +293,17 @@ class DrmGauge(Gauge):
             raise UnreadableError(
                 f"{NOT_SUPPORTED}: the process has no open file of the drivers {', '.join(INTEL_DRIVERS)}"
             )
-        last, self._last = self._last, _engines(clients, self._now_ns())
+        now_ns, engines = self._now_ns(), dict[str, tuple[float, float]]()
+        for fields in clients:  # busy time over all clients and available time; i915 counts ns, xe engine cycles
+            for key, value in fields.items():
+                kind, _, engine = key.removeprefix("drm-").partition("-")
+                if engine.startswith(("capacity-", "cycles-")) or kind not in ("engine", "cycles"):
+                    continue
+                name = f"{fields.get('drm-pdev')} {engine}"
+                capacity = _number(fields.get(f"drm-engine-capacity-{engine}", "1"))
+                total = now_ns if kind == "engine" else _number(fields.get(f"drm-total-cycles-{engine}", "0"))
+                engines[name] = (engines.get(name, (0.0, 0.0))[0] + _number(value), total * capacity)
+        last, self._last = self._last, engines
         shares = [
             (busy - last[engine][0]) / (total - last[engine][1])
             for engine, (busy, total) in self._last.items()
@@ -299,34 +312,6 @@ class DrmGauge(Gauge):
         if not shares:
             raise UnreadableError(f"{NOT_SUPPORTED}: a share of time needs two readings")
         return min(PERCENT, max(0.0, PERCENT * max(shares)))
-
-
-def _drm_fields(folder: Path) -> Iterator[dict[str, str]]:
-    """The fields of each of a process's open files that belong to Intel's drivers."""
-    try:
-        names = os.listdir(folder)
-    except OSError:  # the process ended, or belongs to another user
-        return
-    for name in names:
-        lines = text_or_empty(folder / name).splitlines()
-        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        if fields.get("drm-driver") in INTEL_DRIVERS:
-            yield fields
-
-
-def _engines(clients: Sequence[Mapping[str, str]], now_ns: float) -> dict[str, tuple[float, float]]:
-    """Busy time over all clients and available time, by engine. i915 counts ns, xe counts engine cycles."""
-    engines: dict[str, tuple[float, float]] = {}
-    for fields in clients:
-        for key, value in fields.items():
-            kind, _, engine = key.removeprefix("drm-").partition("-")
-            if engine.startswith(("capacity-", "cycles-")) or kind not in ("engine", "cycles"):
-                continue
-            name = f"{fields.get('drm-pdev')} {engine}"
-            capacity = _number(fields.get(f"drm-engine-capacity-{engine}", "1"))
-            total = now_ns if kind == "engine" else _number(fields.get(f"drm-total-cycles-{engine}", "0"))
-            engines[name] = (engines.get(name, (0.0, 0.0))[0] + _number(value), total * capacity)
-    return engines
 
 
 def _device_bytes(clients: Sequence[Mapping[str, str]]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
@@ -108,7 +109,13 @@ class ProcessOwners:
         others = {pid: client for pid, client in clients.items() if pid != own}
         own_instance = None if own is None else clients[own].instance
         is_split = any(client.instance is not None for client in clients.values())
-        family = _family(self._own) if others and own in (None, self._own) else frozenset()
+        family = frozenset[int]()
+        if others and own in (None, self._own):
+            import psutil
+
+            with suppress(psutil.Error):
+                process = psutil.Process(self._own)
+                family = frozenset(one.pid for one in (*process.parents(), *process.children(recursive=True)))
         memory = {pid: client.memory_bytes for pid, client in clients.items()}
         memory_before, self._memory = memory if self._memory is None else self._memory, memory
         return [
@@ -134,14 +141,3 @@ def _is_in_use(client: Client, memory_before: int | None) -> bool:
     if client.memory_bytes is None or memory_before is None:
         return False
     return client.memory_bytes != memory_before or (client.busy_percent is None and client.memory_bytes > 0)
-
-
-def _family(pid: int) -> frozenset[int]:
-    """The pids of a process's ancestors and descendants."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return frozenset(one.pid for one in (*process.parents(), *process.children(recursive=True)))
-    except psutil.Error:
-        return frozenset()

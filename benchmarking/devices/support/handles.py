@@ -129,6 +129,9 @@ def combine_devices(devices: Sequence[Device]) -> Device:
             f"--device {request}: the devices must be of one model, as all wait for the slowest: {models}"
         )
     sizes = [device.memory_bytes for device in devices if device.memory_bytes is not None]
+    facts = first.facts.values.items()
+    shared = {name: value for name, value in facts if all(d.facts.values.get(name) == value for d in devices)}
+    entries: list[Json] = [to_json(device) for device in devices]
     return Device(
         type=first.type,
         selector=request,
@@ -138,7 +141,7 @@ def combine_devices(devices: Sequence[Device]) -> Device:
         driver=first.driver,
         count=first.count,
         memory_bytes=sum(sizes) if len(sizes) == len(devices) else None,
-        facts=_shared_facts(devices),
+        facts=Readings(values={**shared, FACT: entries}),
         precisions=first.precisions,
     )
 
@@ -153,14 +156,6 @@ def by_device(readings: Readings) -> Mapping[str, Any]:
     """The readings of each device, by selector; empty for a single device."""
     readings_by_device = readings.values.get(BY_DEVICE)
     return readings_by_device if isinstance(readings_by_device, dict) else {}
-
-
-def _shared_facts(devices: Sequence[Device]) -> Readings:
-    """The facts that are equal on all devices, plus the devices' records."""
-    first = devices[0].facts.values
-    shared = {name: value for name, value in first.items() if all(d.facts.values.get(name) == value for d in devices)}
-    entries: list[Json] = [to_json(device) for device in devices]
-    return Readings(values={**shared, FACT: entries})
 
 
 class SeveralTimer(DeviceTimer):
@@ -207,7 +202,12 @@ class SeveralHandle(DeviceHandle):
     def cold_cache(self) -> Iterator[ColdCache]:
         with ExitStack() as stack:
             caches = [stack.enter_context(handle.cold_cache()) for handle in self._handles.values()]
-            yield ColdCache(flush=lambda: _flush(caches), size_bytes=sum(cache.size_bytes for cache in caches))
+
+            def flush() -> None:
+                for cache in caches:
+                    cache.flush()
+
+            yield ColdCache(flush=flush, size_bytes=sum(cache.size_bytes for cache in caches))
 
     def empty_cache(self) -> None:
         for handle in self._handles.values():
@@ -230,7 +230,8 @@ class SeveralHandle(DeviceHandle):
             lists = [listed for one in states.values() if isinstance(listed := one.values.get(name), list)]
             if len(lists) == len(states):
                 values[name] = sorted({entry for listed in lists for entry in listed})
-        use: list[Json] = [entry for one in states.values() for entry in _entries(one, "foreign_use")]
+        listed_use = [one.values.get("foreign_use") for one in states.values()]
+        use: list[Json] = [entry for listed in listed_use if isinstance(listed, list) for entry in listed]
         values |= {"foreign_use": use} if use else {}
         counters = [found for one in states.values() if isinstance(found := one.values.get("throttle_counters"), dict)]
         if len(counters) == len(states):
@@ -261,11 +262,6 @@ class SeveralHandle(DeviceHandle):
         return _combine_readings({selector: read(handle) for selector, handle in self._handles.items()}, joins)
 
 
-def _flush(caches: Sequence[ColdCache]) -> None:
-    for cache in caches:
-        cache.flush()
-
-
 def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:
     """Open the devices as one. If one fails to open, those already open are closed.
 
@@ -294,11 +290,6 @@ def _combine_readings(
         else:
             missing[name] = _why_missing(by_selector, name)
     return Readings(values=values, missing=missing)
-
-
-def _entries(readings: Readings, name: str) -> list[Json]:
-    entries = readings.values.get(name)
-    return entries if isinstance(entries, list) else []
 
 
 def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:

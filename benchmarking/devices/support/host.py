@@ -122,6 +122,11 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
             raise UnreadableError(f"{NOT_SUPPORTED}: no sysctl {key}")
         return values[key]
 
+    def virtual_machine() -> str:
+        if text("kern.hv_vmm_present") != "1":
+            raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
+        return values.get("hw.model", "Apple Virtualization")
+
     model = values.get("machdep.cpu.brand_string", "")
     return gather(
         {
@@ -136,7 +141,7 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
             "memory_bytes": lambda: int(text("hw.memsize")),
             "os_version": lambda: f"macOS {text('kern.osproductversion')}",
             "is_virtual_machine": lambda: text("kern.hv_vmm_present") == "1",
-            "virtual_machine": lambda: _macos_virtual_machine(text("kern.hv_vmm_present"), values),
+            "virtual_machine": virtual_machine,
             "is_container": lambda: False,
         }
     )
@@ -155,12 +160,6 @@ def _capabilities(values: dict[str, str]) -> Json:
     names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
     intel = [word.lower() for name in names for word in values.get(name, "").split()]
     return sorted([CAPABILITY_NAMES.get(name, name) for name in arm] + intel)
-
-
-def _macos_virtual_machine(is_present: str, values: dict[str, str]) -> Json:
-    if is_present != "1":
-        raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
-    return values.get("hw.model", "Apple Virtualization")
 
 
 PROCESSOR_KEY = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
@@ -193,6 +192,19 @@ def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, 
     """The machine's facts, under the names of `NAMES`."""
     psutil = psutil or importlib.import_module("psutil")
     kernel32 = kernel32 or ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]
+
+    def numa_nodes() -> int:
+        highest = ctypes.c_ulong()
+        if not kernel32.GetNumaHighestNodeNumber(ctypes.byref(highest)):
+            raise UnreadableError(f"{NOT_SUPPORTED}: GetNumaHighestNodeNumber")
+        return highest.value + 1
+
+    def virtual_machine() -> str:
+        product = _windows_virtual_machine(registry)
+        if product is None:
+            raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
+        return product
+
     return gather(
         {
             "cpu_model": lambda: registry(PROCESSOR_KEY, "ProcessorNameString"),
@@ -205,11 +217,11 @@ def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, 
             "cpu_cores": lambda: _count(psutil.cpu_count(logical=False)),
             "cpu_threads": lambda: _count(psutil.cpu_count(logical=True)),
             "is_smt_active": lambda: _count(psutil.cpu_count(logical=True)) > _count(psutil.cpu_count(logical=False)),
-            "numa_nodes": lambda: _numa_nodes(kernel32),
+            "numa_nodes": numa_nodes,
             "memory_bytes": lambda: int(psutil.virtual_memory().total),
             "os_version": lambda: f"Windows {platform.version()}",
             "is_virtual_machine": lambda: _windows_virtual_machine(registry) is not None,
-            "virtual_machine": lambda: _named_virtual_machine(registry),
+            "virtual_machine": virtual_machine,
             "is_container": lambda: False,
         }
     )
@@ -221,20 +233,6 @@ def _count(value: int | None) -> int:
     return value
 
 
-def _numa_nodes(kernel32: Any) -> int:
-    highest = ctypes.c_ulong()
-    if not kernel32.GetNumaHighestNodeNumber(ctypes.byref(highest)):
-        raise UnreadableError(f"{NOT_SUPPORTED}: GetNumaHighestNodeNumber")
-    return highest.value + 1
-
-
 def _windows_virtual_machine(registry: ReadRegistry) -> str | None:
     product = f"{registry(BIOS_KEY, 'SystemManufacturer')} {registry(BIOS_KEY, 'SystemProductName')}"
     return product if any(mark in product for mark in VIRTUAL_PRODUCTS) else None
-
-
-def _named_virtual_machine(registry: ReadRegistry) -> Json:
-    product = _windows_virtual_machine(registry)
-    if product is None:
-        raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
-    return product

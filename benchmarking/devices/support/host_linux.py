@@ -91,11 +91,22 @@ def _processor(cpuinfo: str) -> Readings:
         blocks.append({key.strip(): " ".join(value.split()) for key, _, value in pairs})
     processors = [block for block in blocks if "processor" in block]
     first = processors[0] if processors else {}
+
+    def model() -> Json:
+        if "model name" in first:
+            return first["model name"]
+        part, implementer = first.get("CPU part"), first.get("CPU implementer")
+        if part and implementer:
+            part_name = ARM_PARTS.get(part) if implementer == "0x41" else None
+            return f"{VENDORS.get(implementer, implementer)} {part_name or f'part {part}'}"
+        fallback = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
+        return _value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
+
     vendor = first.get("vendor_id") or first.get("CPU implementer")
     flags = first.get("flags") or first.get("Features")
     return gather(
         {
-            "cpu_model": lambda: _model(first, blocks),
+            "cpu_model": model,
             "cpu_vendor": lambda: _value_or_reason(
                 vendor and VENDORS.get(vendor, vendor), "no vendor in /proc/cpuinfo", NOT_SUPPORTED
             ),
@@ -113,17 +124,6 @@ def _value_or_reason(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Js
     if value is None:
         raise UnreadableError(f"{reason}: {what}")
     return value
-
-
-def _model(processor: dict[str, str], blocks: list[dict[str, str]]) -> Json:
-    if "model name" in processor:
-        return processor["model name"]
-    part, implementer = processor.get("CPU part"), processor.get("CPU implementer")
-    if part and implementer:
-        part_name = ARM_PARTS.get(part) if implementer == "0x41" else None
-        return f"{VENDORS.get(implementer, implementer)} {part_name or f'part {part}'}"
-    fallback = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
-    return _value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
 
 
 def _cores(root: Path) -> set[tuple[int, int]]:
@@ -190,24 +190,24 @@ RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", 
 
 
 def limits(root: Path) -> Readings:
-    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two are missing if unlimited."""
+    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two are missing if unlimited. The
+    version is 2 if only the unified hierarchy is mounted, 1 if controllers have mounts of their own."""
+
+    def version() -> int:
+        mount = root / "sys/fs/cgroup"
+        if not mount.is_dir():
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {mount}")
+        return 2 if (mount / "cgroup.controllers").exists() else 1
+
     return gather(
         {
-            "cgroup_version": lambda: _version(root),
+            "cgroup_version": version,
             "cgroup_cpu_quota_cores": lambda: _value_or_reason(min(_quotas(root), default=None), "no CPU quota"),
             "cgroup_memory_limit_bytes": lambda: _value_or_reason(
                 min(_memory_limits(root), default=None), "no memory limit"
             ),
         }
     )
-
-
-def _version(root: Path) -> int:
-    """2 if only the unified hierarchy is mounted, 1 if controllers have mounts of their own."""
-    mount = root / "sys/fs/cgroup"
-    if not mount.is_dir():
-        raise UnreadableError(f"{NOT_SUPPORTED}: no {mount}")
-    return 2 if (mount / "cgroup.controllers").exists() else 1
 
 
 def _quotas(root: Path) -> Iterator[float]:
@@ -236,19 +236,17 @@ def free_in_groups(root: Path) -> Iterator[int]:
     try:
         for folder in controller_folders(root, "memory"):
             for limit_name, used_name in MEMORY_FILES:
-                if (folder / limit_name).exists() and (limit := read_text(folder / limit_name)) != "max":
-                    used = int(read_text(folder / used_name)) - _reclaimable_bytes(folder)
-                    yield max(int(limit) - used, 0)
+                if not (folder / limit_name).exists() or (limit := read_text(folder / limit_name)) == "max":
+                    continue
+                used = int(read_text(folder / used_name))
+                # Less the page cache. In version 1, totals that include child groups have lines of their own.
+                lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
+                pairs = (line for line in lines if len(line) == 2)
+                sizes = {name: int(value) for name, value in pairs if name in RECLAIMABLE}
+                totals = {name: value for name, value in sizes.items() if name.startswith("total_")}
+                yield max(int(limit) - used + sum((totals or sizes).values()), 0)
     except UnreadableError:
         return
-
-
-def _reclaimable_bytes(folder: Path) -> int:
-    """Page cache of the group. In version 1, totals that include child groups have lines of their own."""
-    lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
-    sizes = {name: int(value) for name, value in (line for line in lines if len(line) == 2) if name in RECLAIMABLE}
-    totals = {name: value for name, value in sizes.items() if name.startswith("total_")}
-    return sum((totals or sizes).values())
 
 
 def controller_folders(root: Path, controller: str) -> Iterator[Path]:

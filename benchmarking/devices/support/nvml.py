@@ -78,7 +78,17 @@ class Nvml:
         try:
             self.module.nvmlInit()
         except self.module.NVMLError as error:
-            raise NvmlError(_why_not(self.module, error)) from error
+            names = self.module
+            advice = {
+                names.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed: install it if there is a GPU",
+                names.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: modprobe nvidia, or reboot",
+                names.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one was loaded: "
+                "reboot",
+                names.NVML_ERROR_NO_PERMISSION: "no permission for /dev/nvidia*: grant it to this user or container",
+                names.NVML_ERROR_GPU_IS_LOST: "the GPU fell off the bus: reset it or reboot",
+            }
+            why = advice.get(error.value, "NVML failed to start: check nvidia-smi")
+            raise NvmlError(f"{why} ({error})") from error
 
     def call(self, function: str, *arguments: Any) -> Any:
         """The result of an NVML function. Raises UnreadableError with the reason."""
@@ -115,17 +125,6 @@ def load_module() -> Any:
         return importlib.import_module("pynvml")
     except ImportError as error:
         raise NvmlError(f"package nvidia-ml-py is missing: {how_to_install()}") from error
-
-
-def _why_not(module: Any, error: Any) -> str:
-    advice = {
-        module.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed: install it if there is a GPU",
-        module.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: modprobe nvidia, or reboot",
-        module.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one was loaded: reboot",
-        module.NVML_ERROR_NO_PERMISSION: "no permission for /dev/nvidia*: grant it to this user or container",
-        module.NVML_ERROR_GPU_IS_LOST: "the GPU fell off the bus: reset it or reboot",
-    }
-    return f"{advice.get(error.value, 'NVML failed to start: check nvidia-smi')} ({error})"
 
 
 def _reason(module: Any, error: Any) -> str:
@@ -355,20 +354,17 @@ class NvmlMonitor:
     def _clients(self) -> dict[int, Client]:
         """All processes on the GPU, with those that computed since the last call. Raises UnreadableError."""
         clients = self._compute_clients()
-        for pid in self._graphics_pids():
+        try:
+            drawing = frozenset(int(one.pid) for one in self._call("nvmlDeviceGetGraphicsRunningProcesses"))
+        except UnreadableError:  # the driver does not list them
+            drawing = frozenset()
+        for pid in drawing:
             clients[pid] = replace(clients.get(pid, Client(computes=False)), is_graphics=True)
         busy = self._busy_percent()
         if busy is None:
             return clients
         # A pid that is listed for utilization only is one of the host's, in another namespace.
         return {pid: replace(one, busy_percent=busy.get(pid, 0)) for pid, one in clients.items()}
-
-    def _graphics_pids(self) -> frozenset[int]:
-        """The processes that draw; empty if the driver does not list them."""
-        try:
-            return frozenset(int(process.pid) for process in self._call("nvmlDeviceGetGraphicsRunningProcesses"))
-        except UnreadableError:
-            return frozenset()
 
     def _busy_percent(self) -> dict[int, int] | None:
         """The largest share of time in which a process's kernels ran, by pid, since the last call. Idle processes are

@@ -106,7 +106,9 @@ def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
     kind = kind_of(device.type)
     vendor_id = None if kind is None else kind.pci_vendor_id
     of_vendor = [entry for entry in entries if entry.device.vendor_id == vendor_id]
-    matching = [entry for entry in of_vendor if description(entry) == _name(device)]
+    name = device.name or ""
+    name = next((name.removesuffix(kind) for kind in KINDS_OF_GPU if name.endswith(kind)), name)
+    matching = [entry for entry in of_vendor if description(entry) == name]
     if len(matching) == 1:
         return matching[0]
     listed = ", ".join(map(description, entries)) or "none"
@@ -119,11 +121,6 @@ def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
 def description(entry: Any) -> str:
     """An adapter's name."""
     return str(dict(entry.device.metadata).get(DESCRIPTION, "unnamed adapter"))
-
-
-def _name(device: Device) -> str:
-    name = device.name or ""
-    return next((name.removesuffix(kind) for kind in KINDS_OF_GPU if name.endswith(kind)), name)
 
 
 PROVIDER = OrtProvider(

@@ -69,17 +69,14 @@ def _select_auto(supports: Supports, probed: Probed) -> Device:
         for _, name, part in order:
             if name not in probed:
                 probed[name] = probes.devices(name)
-            for device in _candidates(probed[name], part):
+            for device in probed[name]:
+                if not device.found or device.simulated or (part and _part(device).partition(".")[0] != part):
+                    continue
                 if (why_not := supports(device)) is None:
                     return device
                 refused[device.selector] = why_not
     reasons = "; ".join(f"{selector}: {why}" for selector, why in refused.items())
     raise UnsupportedError(f"--device auto: no device supports this request. {reasons}")
-
-
-def _candidates(devices: Sequence[Device], part: str) -> list[Device]:
-    real = [device for device in devices if device.found and not device.simulated]
-    return [device for device in real if not part or _part(device).partition(".")[0] == part]
 
 
 def _select_named(request: str, probed: Probed) -> Device:
@@ -93,7 +90,13 @@ def _select_named(request: str, probed: Probed) -> Device:
     devices = probed[name]
     if not devices[0].found:
         raise UnsupportedError(f"device {request!r} is not available: {devices[0].why_not}")
-    return _matching(request, part, devices) if ":" in request else devices[0]
+    if ":" not in request:
+        return devices[0]
+    for device in devices:  # "GPU" and "GPU.0" are equivalent
+        if _part(device) and _canonical(_part(device)) == _canonical(part):
+            return device
+    available = ", ".join(f"{device.selector} ({device.name})" for device in devices)
+    raise UnsupportedError(f"there is no device {request!r}. Found: {available}")
 
 
 def check_known(request: str) -> None:
@@ -108,16 +111,6 @@ def check_known(request: str) -> None:
         f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}. Other devices, including "
         f"compilers without a device, need a plugin: docs/adding-a-plugin.md"
     )
-
-
-def _matching(request: str, part: str, devices: Sequence[Device]) -> Device:
-    """The device with this part of a selector; "GPU" and "GPU.0" are equivalent."""
-    requested = _canonical(part)
-    for device in devices:
-        if _part(device) and _canonical(_part(device)) == requested:
-            return device
-    available = ", ".join(f"{device.selector} ({device.name})" for device in devices)
-    raise UnsupportedError(f"there is no device {request!r}. Found: {available}")
 
 
 def _part(device: Device) -> str:

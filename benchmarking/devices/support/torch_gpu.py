@@ -13,8 +13,8 @@ import os
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -346,7 +346,8 @@ def torch_index(torch: Any, device: Device) -> int:
     torch numbers the GPUs that CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves visible, in its own order; the vendor's
     library numbers all. So they are matched by PCI address or UUID, and by number only if both have just one GPU.
     """
-    identities = _identities(device.facts.values)
+    known = [device.facts.values.get(name) for name in ("pci_address", "uuid", "unique_id")]
+    identities = {name.lower().removeprefix("gpu-") for name in known if isinstance(name, str)}
     visible_gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     matching = [index for index, properties in enumerate(visible_gpus) if identities & _torch_identities(properties)]
     if len(matching) > 1:
@@ -370,27 +371,17 @@ def pci_address(domain: int, bus: int, slot: int) -> str:
     return f"{domain:04x}:{bus:02x}:{slot:02x}"
 
 
-def _identities(facts: Mapping[str, object]) -> set[str]:
-    names = (facts.get("pci_address"), facts.get("uuid"), facts.get("unique_id"))
-    return {name.lower().removeprefix("gpu-") for name in names if isinstance(name, str)}
-
-
 def _torch_identities(properties: Any) -> set[str]:
     """PCI address (newer torch) and UUID from torch's properties. HIP's UUID is the ASCII text of its hex digits."""
     identities: set[str] = set()
     if hasattr(properties, "pci_bus_id"):
         slot = getattr(properties, "pci_device_id", 0)
         identities.add(pci_address(getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, slot))
-    uuid = str(getattr(properties, "uuid", "")).lower().removeprefix("gpu-")
-    return identities | ({uuid, _hip_text(uuid)} if uuid else set())
-
-
-def _hip_text(uuid: str) -> str:
-    """Decode a HIP UUID, which holds the ASCII bytes of its digits; other UUIDs are returned unchanged."""
-    try:
-        return bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
-    except ValueError:
-        return uuid
+    if uuid := str(getattr(properties, "uuid", "")).lower().removeprefix("gpu-"):
+        identities.add(uuid)
+        with suppress(ValueError):
+            identities.add(bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower())
+    return identities
 
 
 def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...]:

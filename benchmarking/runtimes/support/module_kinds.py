@@ -65,17 +65,32 @@ class ModuleInfo:
 
 def classify_modules(modules: Mapping[str, ModuleTraits]) -> dict[str, ModuleInfo]:
     """Modules by path, in the model's order, with their kinds. The whole model may be among them as the path ""."""
-    own = {path: _kind_by_names(path, module) for path, module in modules.items()}
+    own: dict[str, str | None] = {}  # given by a module's type and names; None if they reveal nothing
+    for path, module in modules.items():
+        texts = (module.class_name, path.rpartition(".")[2])
+        named = (kind for text in texts for kind, pattern in NAME_PATTERNS if pattern.search(text))
+        own[path] = EMBEDDING if module.is_lookup else next(named, None)
     own[""] = None  # the whole model's name reveals nothing about its parts
-    by_names = {path: _by_names(path, own) for path in modules}
+    by_names: dict[str, str | None] = {}  # that of the innermost module around a path that has one
+    for path in modules:
+        around = [kind for enclosing in _enclosing_paths(path) if (kind := own.get(enclosing)) is not None]
+        is_position = bool(around) and around[0] == EMBEDDING and ATTENTION in around  # lookups belong to the attention
+        by_names[path] = ATTENTION if is_position else around[0] if around else None
     attending = [path for path in modules if by_names[path] == ATTENTION]
     holders = {parent for path in attending for parent in _enclosing_paths(path)}
     attended = {layer for path in attending if (layer := in_layer(path)) is not None}
     last = max((index for index, path in enumerate(modules) if in_layer(path) is not None), default=-1)
     result: dict[str, ModuleInfo] = {}
     for index, (path, module) in enumerate(modules.items()):
-        is_part = in_layer(path) in attended and path not in holders
-        kind = by_names[path] or _by_structure(module, is_part=is_part, is_after=index > last)
+        kind = by_names[path]
+        if kind is None:
+            is_part = in_layer(path) in attended and path not in holders  # in a layer, but not around its attention
+            if is_part and (module.has_weights or module.is_activation):
+                kind = FEED_FORWARD
+            elif module.is_convolution:
+                kind = CONVOLUTION
+            elif index > last and module.has_weights:
+                kind = HEAD
         parent = result.get(path.rpartition(".")[0])
         if kind is None and parent is not None and parent.kind in (FEED_FORWARD, HEAD):
             kind = parent.kind
@@ -83,35 +98,7 @@ def classify_modules(modules: Mapping[str, ModuleTraits]) -> dict[str, ModuleInf
     return result
 
 
-def _kind_by_names(path: str, module: ModuleTraits) -> str | None:
-    """The kind given by a module's type and names; None if they reveal nothing."""
-    if module.is_lookup:
-        return EMBEDDING
-    for text in (module.class_name, path.rpartition(".")[2]):
-        kind = next((kind for kind, pattern in NAME_PATTERNS if pattern.search(text)), None)
-        if kind is not None:
-            return kind
-    return None
-
-
-def _by_names(path: str, kinds_by_names: Mapping[str, str | None]) -> str | None:
-    """The kind of the innermost module around a path that has one. Lookups in attention (positions) belong to it."""
-    kinds = [kind for enclosing in _enclosing_paths(path) if (kind := kinds_by_names.get(enclosing)) is not None]
-    if kinds and kinds[0] == EMBEDDING and ATTENTION in kinds:
-        return ATTENTION
-    return kinds[0] if kinds else None
-
-
 def _enclosing_paths(path: str) -> list[str]:
     """A path and those around it: "a.b.c", "a.b", "a"."""
     parts = path.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
-
-
-def _by_structure(module: ModuleTraits, *, is_part: bool, is_after: bool) -> str | None:
-    """`is_part`: inside a layer with attention but not containing it; `is_after`: after the last layer."""
-    if is_part and (module.has_weights or module.is_activation):
-        return FEED_FORWARD
-    if module.is_convolution:
-        return CONVOLUTION
-    return HEAD if is_after and module.has_weights else None

@@ -102,11 +102,13 @@ def write(workload: Workload, model: Any, type_name: str, path: Path, vocabulary
     model_arch = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(model_arch, layers)
     is_tied = bool(getattr(config, "tie_word_embeddings", True))
-    for name, array in _tensors(model, is_tied=is_tied):
+    for name, tensor in model.state_dict().items():
+        if is_tied and name.startswith("lm_head."):
+            continue
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise BenchhouseError(f"{workload.model_id}: llama.cpp has no tensor for {name} in {architecture}")
-        array = _llama_cpp_layout(config, stored, array)
+        array = _llama_cpp_layout(config, stored, tensor.float().numpy())
         chosen = _type_of(type_name, stored, array, layers, is_tied=is_tied)
         _add(writer, stored, array, chosen)
     for name, array in _rope_factors(config):
@@ -115,12 +117,6 @@ def write(workload: Workload, model: Any, type_name: str, path: Path, vocabulary
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _tensors(model: Any, *, is_tied: bool) -> Iterator[tuple[str, np.ndarray]]:
-    for name, tensor in model.state_dict().items():
-        if not (is_tied and name.startswith("lm_head.")):
-            yield name, tensor.float().numpy()
 
 
 def _add_metadata(writer: Any, workload: Workload, config: Any, type_name: str) -> None:
@@ -224,16 +220,14 @@ def _type_of(type_name: str, name: str, array: np.ndarray, layers: int, *, is_ti
     is_output = name == "output.weight" or (is_tied and name == "token_embd.weight")
     if is_output:
         plain = "Q6_K" if type_name != "Q8_0" else "Q8_0"
-    elif name.endswith(("attn_v.weight", "ffn_down.weight")) and _is_finer(int(name.split(".")[1]), layers):
-        plain = finer
+    elif name.endswith(("attn_v.weight", "ffn_down.weight")):
+        # llama-quantize's `use_more_bits`: the first and last eighth of the layers, and every third in between.
+        layer, eighth = int(name.split(".")[1]), layers // 8
+        if layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2:
+            plain = finer
     if plain.endswith("_K") and array.shape[-1] % 256:
         plain = NARROW_ROWS[plain]
     return plain
-
-
-def _is_finer(layer: int, layers: int) -> bool:
-    """llama-quantize's `use_more_bits`: the first and last eighth of the layers, and every third in between."""
-    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
 def _add(writer: Any, name: str, array: np.ndarray, type_name: str) -> None:
@@ -244,20 +238,14 @@ def _add(writer: Any, name: str, array: np.ndarray, type_name: str) -> None:
         writer.add_tensor(name, array.astype(np.float32 if type_name == "F32" else np.float16))
         return
     kind = gguf.GGMLQuantizationType[type_name]
-    packed = gguf.quants.quantize(array, kind) if type_name == "BF16" else _quantized(array, int(kind))
-    writer.add_tensor(name, packed, raw_dtype=kind)
-
-
-def _quantized(array: np.ndarray, kind: int) -> np.ndarray:
-    """A matrix quantized to one of ggml's types by ggml itself."""
-    import numpy as np
-
-    rows, width = array.shape
-    packed = np.zeros((rows, width // TYPES[kind].block * TYPES[kind].bytes), dtype=np.uint8)
-    function = _quantizer()
+    if type_name == "BF16":
+        writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
+        return
+    (rows, width), sizes, quantize = array.shape, TYPES[int(kind)], _quantizer()
+    packed = np.zeros((rows, width // sizes.block * sizes.bytes), dtype=np.uint8)
     source = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-    function(kind, source, packed.ctypes.data_as(ctypes.c_void_p), 0, rows, width, None)
-    return packed
+    quantize(int(kind), source, packed.ctypes.data_as(ctypes.c_void_p), 0, rows, width, None)
+    writer.add_tensor(name, packed, raw_dtype=kind)
 
 
 def _quantizer() -> Any:

@@ -118,15 +118,24 @@ class GenerativeEngine(Runtime):
         return f"runtime {self.name} runs on {where}, not on {device.type}"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        return (
-            self.why_not_on(device)
-            or self._why_not_task(workload)
-            or (self._why_not_file(workload) if workload.source == "file" else self._why_not_model(workload))
-            or self._why_not_precision(workload, precision, device)
-            or self._why_not_available(device)
-        )
-
-    def _why_not_available(self, device: Device) -> str | None:
+        if (why_not := self.why_not_on(device)) is not None:
+            return why_not
+        if "new_tokens" not in plugin_of(workload).axes(workload):
+            return f"runtime {self.name} generates text, which task {workload.task} does not"
+        is_file, model_type = workload.source == "file", str(workload.config.get("model_type"))
+        if is_file and (kind := format_of(workload)) not in self.reads:
+            formats = f"only {', '.join(self.reads)}" if self.reads else "or other engine files"
+            return f"{workload.model_id} is in {kind} format: runtime {self.name} does not read {kind}, {formats}"
+        if workload.source == "module":
+            return f"runtime {self.name} needs a model with a configuration, not a torch module"
+        if not is_file and model_type not in self.model_types:
+            return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
+        file_only = (*self.given_floats, *self.given_types.values()) if is_file else ()
+        offered = tuple(dict.fromkeys((*self.floats_on(device), *file_only, *self.quantized.values())))
+        if precision not in offered:
+            return f"runtime {self.name} supports {', '.join(offered)}, not {precision}"
+        if is_file and (stored := workload.config.get("precision")) not in (None, precision):
+            return f"{workload.model_id} holds {workload.config.get('quantization')}: use --precision {stored}"
         if are_all_assumed() or has(device.type, lambda kind: kind.is_processor):
             return None
         return why_not_available(self.name, device)
@@ -189,40 +198,9 @@ class GenerativeEngine(Runtime):
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
         """The model at a path, loaded for these points, timing the stage to_device. Raises BenchhouseError."""
 
-    def _why_not_task(self, workload: Workload) -> str | None:
-        if "new_tokens" in plugin_of(workload).axes(workload):
-            return None
-        return f"runtime {self.name} generates text, which task {workload.task} does not"
-
-    def _why_not_file(self, workload: Workload) -> str | None:
-        kind = format_of(workload)
-        if kind in self.reads:
-            return None
-        formats = f"only {', '.join(self.reads)}" if self.reads else "or other engine files"
-        return f"{workload.model_id} is in {kind} format: runtime {self.name} does not read {kind}, {formats}"
-
-    def _why_not_model(self, workload: Workload) -> str | None:
-        model_type = str(workload.config.get("model_type"))
-        if workload.source == "module":
-            return f"runtime {self.name} needs a model with a configuration, not a torch module"
-        if model_type in self.model_types:
-            return None
-        return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
-
     def floats_on(self, device: Device) -> tuple[Precision, ...]:
         """The floating-point precisions on a device."""
         return self.float_precisions
-
-    def _why_not_precision(self, workload: Workload, precision: Precision, device: Device) -> str | None:
-        is_file = workload.source == "file"
-        file_only = (*self.given_floats, *self.given_types.values()) if is_file else ()
-        offered = tuple(dict.fromkeys((*self.floats_on(device), *file_only, *self.quantized.values())))
-        if precision not in offered:
-            return f"runtime {self.name} supports {', '.join(offered)}, not {precision}"
-        stored = workload.config.get("precision") if is_file else None
-        if stored in (None, precision):
-            return None
-        return f"{workload.model_id} holds {workload.config.get('quantization')}: use --precision {stored}"
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         return self.declared_options

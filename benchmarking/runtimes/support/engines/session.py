@@ -193,26 +193,18 @@ class EngineOperation(Operation):
             )
             if values
         )
-        return (*times, *self._speculation(), *self._reuse())
-
-    def _speculation(self) -> tuple[CustomMetric, ...]:
-        drafted = sum(one.drafted_tokens for one in self._reports)
-        if not self._settings.is_speculative or not drafted:
-            return ()
-        accepted = sum(one.accepted_tokens for one in self._reports)
-        rate = CustomMetric(name="draft_acceptance_rate", value=accepted / drafted, better="higher")
-        passes = [one.verifications for one in self._reports if one.verifications is not None]
-        if not sum(passes):
-            return (rate,)
-        length = CustomMetric(name="mean_accepted_length", value=1 + accepted / sum(passes), unit="tokens")
-        return (rate, replace(length, better="higher"))
-
-    def _reuse(self) -> tuple[CustomMetric, ...]:
+        found, drafted = [*times], sum(one.drafted_tokens for one in self._reports)
+        if self._settings.is_speculative and drafted:
+            accepted = sum(one.accepted_tokens for one in self._reports)
+            found.append(CustomMetric(name="draft_acceptance_rate", value=accepted / drafted, better="higher"))
+            if passes := sum(one.verifications for one in self._reports if one.verifications is not None):
+                length = CustomMetric(name="mean_accepted_length", value=1 + accepted / passes, unit="tokens")
+                found.append(replace(length, better="higher"))
         prompts = sum(one.prompt_tokens for one in self._reports)
-        if not self._settings.has_prefix_cache or not prompts:
-            return ()
-        share = sum(one.reused_tokens for one in self._reports) / prompts
-        return (CustomMetric(name="prefix_cache_hit_share", value=share, better="higher"),)
+        if self._settings.has_prefix_cache and prompts:
+            share = sum(one.reused_tokens for one in self._reports) / prompts
+            found.append(CustomMetric(name="prefix_cache_hit_share", value=share, better="higher"))
+        return found
 
     def verified(self) -> Mapping[str, Json]:
         return self._request.verified()
@@ -232,42 +224,29 @@ class EngineSession(Session):
         self.batches_calls = model.batches_calls
         self.weights_bytes: int | None = model.weights_bytes
         self.parameter_count: int | None = model.parameter_count or cell.workload.parameter_count
-        self.verified: Mapping[str, Json] = {**model.facts, **self._bits(), **processing.verified}
+        bits: dict[str, Json] = {}
+        if self.weights_bytes is not None and self.parameter_count:  # the size of the weights with their scales
+            bits["bits_per_weight"] = round(8 * self.weights_bytes / self.parameter_count, 3)
+        self.verified: Mapping[str, Json] = {**model.facts, **bits, **processing.verified}
 
     def operation(self, point: Point) -> Operation:
         workload = self._cell.workload
         family = plugin_of(workload)
         if (problem := family.check(workload, point)) is not None:
             raise UsageError(problem)
-        self._check_depth(point)
+        limit, depth = workload.max_sequence_length, self._settings.context_depth
+        tokens = depth + (point.sequence_length or 0) + (point.new_tokens or 0)
+        if depth and limit is not None and tokens > limit:
+            raise UnsupportedError(
+                f"--context-depth {depth} and {point.label} need {tokens} tokens: {workload.model_id} supports at most "
+                f"{limit}"
+            )
         prepared = self._processing.inputs(family, workload, point)
-        request = self._model.request(prepared.arrays["input_ids"], point.new_tokens or 0, self._context(point))
+        context: np.ndarray | None = None
+        if depth:  # as many tokens as the depth, different from the prompt's
+            context = family.inputs(workload, replace(point, sequence_length=depth), workload.seed + 1)["input_ids"]
+        request = self._model.request(prepared.arrays["input_ids"], point.new_tokens or 0, context)
         return EngineOperation(request, point, prepared, self._settings)
 
     def close(self) -> None:
         self._model.close()
-
-    def _bits(self) -> dict[str, Json]:
-        """`bits_per_weight`: the size of the weights, including scales, per parameter."""
-        if self.weights_bytes is None or not self.parameter_count:
-            return {}
-        return {"bits_per_weight": round(8 * self.weights_bytes / self.parameter_count, 3)}
-
-    def _context(self, point: Point) -> np.ndarray | None:
-        """As many tokens as the depth, different from the prompt's."""
-        depth = self._settings.context_depth
-        if not depth:
-            return None
-        workload = self._cell.workload
-        context_point = replace(point, sequence_length=depth)
-        tokens: np.ndarray = plugin_of(workload).inputs(workload, context_point, workload.seed + 1)["input_ids"]
-        return tokens
-
-    def _check_depth(self, point: Point) -> None:
-        limit, depth = self._cell.workload.max_sequence_length, self._settings.context_depth
-        tokens = depth + (point.sequence_length or 0) + (point.new_tokens or 0)
-        if depth and limit is not None and tokens > limit:
-            raise UnsupportedError(
-                f"--context-depth {depth} and {point.label} need {tokens} tokens: {self._cell.workload.model_id} "
-                f"supports at most {limit}"
-            )

@@ -59,11 +59,11 @@ def test_system_without_affinity_refuses_a_binding(monkeypatch, platform, words)
 
 
 def test_a_refused_binding_is_an_error(monkeypatch):
-    def refuse(cpus):
+    def refuse(task, cpus):
         raise OSError(22, "Invalid argument")
 
     allow(monkeypatch, 0, 1)
-    monkeypatch.setattr(binding, "_set_affinity", refuse)
+    monkeypatch.setattr(binding.os, "sched_setaffinity", refuse)
     with pytest.raises(BenchhouseError, match="cannot bind to processors 0: Invalid argument"):
         binding.bind("0")
     assert binding._BOUND is None
