@@ -88,33 +88,24 @@ def built_provider(device: Device, providers: Sequence[OrtProvider], word: Scala
     if not candidates:
         words = ", ".join(provider.word for provider in providers)
         return f"provider {word!r}: ONNX Runtime has {words} for {device.selector}"
-    if candidates[0].name == CPU or are_all_assumed():
-        return candidates[0]
-    if (why_not := _why_not_here(candidates[0], device)) is not None:
+    first = candidates[0]
+    if first.name == CPU or are_all_assumed():
+        return first
+    why_not = None if first.why_not_here is None else first.why_not_here()
+    if first.name in NVIDIA:
+        why_not = libraries.why_not_driver(device, NVIDIA[first.name])
+    if why_not is not None:
         return why_not
     import onnxruntime
 
     built = onnxruntime.get_available_providers()
-    provider = next((one for one in candidates if one.name in built), None)
-    return provider or _not_built(device, providers, candidates, built)
-
-
-def _why_not_here(provider: OrtProvider, device: Device) -> str | None:
-    if provider.name in NVIDIA:
-        return libraries.why_not_driver(device, NVIDIA[provider.name])
-    return None if provider.why_not_here is None else provider.why_not_here()
-
-
-def _not_built(
-    device: Device, providers: Sequence[OrtProvider], candidates: Sequence[OrtProvider], built: list[str]
-) -> str:
-    import onnxruntime
-
+    if (provider := next((one for one in candidates if one.name in built), None)) is not None:
+        return provider
     requirement = " or ".join(f"{one.name} ({one.install})" for one in candidates)
     others = [one.word for one in providers if one.name in built and one not in candidates]
     choose = f" (--provider {others[0]} is available)" if others else ""
     return (
-        f"{device.selector} needs ONNX Runtime with {requirement}: pip install {candidates[0].install}. "
+        f"{device.selector} needs ONNX Runtime with {requirement}: pip install {first.install}. "
         f"Found: onnxruntime {onnxruntime.__version__} with {', '.join(built)}{choose}"
     )
 
@@ -201,13 +192,29 @@ def open_graph(
     """
     import onnxruntime
 
-    options = _session_options(settings, profile)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = settings.num_threads
+    options.inter_op_num_threads = 1
+    options.enable_mem_pattern = settings.provider.has_memory_pattern
+    options.log_severity_level = 3  # errors only; at lower levels every graph transformer prints
+    for name, size in settings.dimensions.items():
+        options.add_free_dimension_override_by_name(name, size)
+    for key, value in {SPINNING: "1", ASSIGNMENT: "1", **settings.entries}.items():
+        options.add_session_config_entry(key, value)
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
         options.add_session_config_entry(OPTIMISED_WEIGHTS, f"{optimised.name}.data")
     if settings.provider.name in NVIDIA:
         onnxruntime.preload_dlls()  # CUDA's libraries from pip packages, if the system has none
-    providers: dict[str, Any] = {} if settings.plugin_devices else {"providers": _providers(settings)}
+    fallbacks = [(name, {"device_id": "0"}) for name in settings.fallbacks]
+    listed = [(settings.provider.name, settings.provider_options), *fallbacks]
+    listed += [] if settings.provider.name == CPU else [(CPU, {})]
+    providers: dict[str, Any] = {} if settings.plugin_devices else {"providers": listed}
     printed = libraries.StderrCapture()
     try:
         if settings.plugin_devices:
@@ -239,6 +246,8 @@ def default_num_threads() -> int:
 def session_facts(session: Any, settings: SessionSettings) -> dict[str, Json]:
     """The session's settings, as far as it reports them."""
     options = session.get_session_options()
+    # The metadata of the devices that a plugin's session was given.
+    entries: list[Json] = [dict(sorted(dict(entry.device.metadata).items())) for entry in settings.plugin_devices]
     return {
         "providers": list[Json](session.get_providers()),
         "provider_options": dict(session.get_provider_options().get(settings.provider.name, {})),
@@ -248,14 +257,8 @@ def session_facts(session: Any, settings: SessionSettings) -> dict[str, Json]:
         "execution_mode": _word(options.execution_mode).removeprefix("ORT_").lower(),
         "memory_pattern": options.enable_mem_pattern,
         "allow_spinning": options.get_session_config_entry(SPINNING) == "1",
-        **_provider_devices(settings),
+        **({"provider_devices": entries} if entries else {}),
     }
-
-
-def _provider_devices(settings: SessionSettings) -> dict[str, Json]:
-    """ONNX Runtime's metadata of the devices that a plugin's session was given."""
-    entries: list[Json] = [dict(sorted(dict(entry.device.metadata).items())) for entry in settings.plugin_devices]
-    return {"provider_devices": entries} if entries else {}
 
 
 def assigned_nodes(session: Any) -> dict[str, int] | None:
@@ -290,32 +293,6 @@ def _message(error: BaseException) -> str:
     text = first_line(error) or type(error).__name__
     code, separator, message = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
     return message if separator and code.partition(" : ")[0].isdigit() else text
-
-
-def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.intra_op_num_threads = settings.num_threads
-    options.inter_op_num_threads = 1
-    options.enable_mem_pattern = settings.provider.has_memory_pattern
-    options.log_severity_level = 3  # errors only; at lower levels every graph transformer prints
-    for name, size in settings.dimensions.items():
-        options.add_free_dimension_override_by_name(name, size)
-    for key, value in {SPINNING: "1", ASSIGNMENT: "1", **settings.entries}.items():
-        options.add_session_config_entry(key, value)
-    if profile is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(profile)
-    return options
-
-
-def _providers(settings: SessionSettings) -> list[tuple[str, dict[str, str]]]:
-    providers: list[tuple[str, dict[str, str]]] = [(settings.provider.name, settings.provider_options)]
-    providers += [(name, {"device_id": "0"}) for name in settings.fallbacks]
-    return providers if settings.provider.name == CPU else [*providers, (CPU, {})]
 
 
 def _check_providers(session: Any, settings: SessionSettings, printed: str | None = None) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.contracts import Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import GraphRunner, Placed, States
-from benchmarking.core.records import Cell, Json, Point, Precision
+from benchmarking.core.records import Cell, Json, Point
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
-from benchmarking.graphs.bundle import Bundle, Graph, bundle_facts, check_weights
+from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights
 from benchmarking.graphs.fused import fused_operators
 from benchmarking.graphs.next_token import LOGITS, TOKENS
 from benchmarking.graphs.session import graph_operation
@@ -222,16 +222,15 @@ class OrtRunner(GraphRunner):
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> States:
         """The zeros are reused, since no call writes to its inputs."""
         if (graph, batch_size) not in self._zeros:
-            self._zeros[graph, batch_size] = self._make_zeros(self._graphs[graph], batch_size)
+            described = self._graphs[graph]
+            self._zeros[graph, batch_size] = {
+                state.input: self.place(
+                    self._numpy.zeros(state.first_shape(batch_size), dtype=described.input(state.input).dtype)
+                )
+                for state in described.states
+                if state.first_from is None
+            }
         return {**self._zeros[graph, batch_size], **first}
-
-    def _make_zeros(self, graph: Graph, batch_size: int) -> dict[str, Placed]:
-        zeros = {}
-        for state in graph.states:
-            if state.first_from is None:
-                dtype = graph.input(state.input).dtype
-                zeros[state.input] = self.place(self._numpy.zeros(state.first_shape(batch_size), dtype=dtype))
-        return zeros
 
     def step(self, graph: str, feeds: Mapping[str, Placed], states: States) -> tuple[Mapping[str, Placed], States]:
         outputs, kept = self.call(graph, {**feeds, **states}), self._kept[graph]
@@ -248,17 +247,12 @@ class OrtRunner(GraphRunner):
             profiles = {graph: Path(session.end_profiling()) for graph, session in loaded.sessions.items()}
             kernels = [kernel for graph, path in profiles.items() for kernel in read_profile(path, graph)]
         settings = self._loaded.source.settings
-        placed = placement(kernels, settings.provider.name)
-        return {**placed, **_emulated(settings.precision, placed["compute_types"])}
-
-
-def _emulated(precision: Precision, compute_types: Json) -> dict[str, Json]:
-    """`emulated_precision` if no product of a half-precision graph computes at that precision: on a CPU without such
-    arithmetic, ONNX Runtime silently puts conversions around float32 kernels."""
-    is_half = precision in ("float16", "bfloat16")
-    if not is_half or not isinstance(compute_types, dict) or not compute_types or precision in compute_types:
-        return {}
-    return {"emulated_precision": precision}
+        placed, precision = placement(kernels, settings.provider.name), settings.precision
+        types = placed["compute_types"]
+        # On a CPU without half-precision arithmetic, ONNX Runtime silently puts conversions around float32 kernels.
+        if precision in ("float16", "bfloat16") and isinstance(types, dict) and types and precision not in types:
+            placed["emulated_precision"] = precision
+        return placed
 
 
 class HostRunner(OrtRunner):
@@ -338,8 +332,15 @@ class CapturedRunner(DeviceRunner):
         """Raises BenchhouseError for inputs other than those of the first call, whose addresses are captured."""
         session = self._loaded.sessions[graph]
         try:
-            if self._captured_binding is None:
-                self._inputs, self._captured = feeds, self._allocate_outputs(graph, feeds)
+            if self._captured_binding is None:  # the first call, which is not captured
+                outputs, make = self._bindings[graph].run(feeds, self._uncaptured), self._value
+                self._inputs, self._captured = (
+                    feeds,
+                    {
+                        name: make.ortvalue_from_shape_and_type(value.shape(), value.element_type(), self.memory, 0)
+                        for name, value in outputs.items()
+                    },
+                )
                 self._captured_binding = bind_all(session, feeds, self._captured)
             elif any(self._inputs.get(name) is not value for name, value in feeds.items()):
                 raise BenchhouseError(f"graph {graph!r} was captured with other inputs")
@@ -348,14 +349,6 @@ class CapturedRunner(DeviceRunner):
         except self._errors as error:
             raise translate_error(f"running graph {graph!r}", error) from error
         return self._captured
-
-    def _allocate_outputs(self, graph: str, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
-        """Tensors for the outputs of a call on these inputs, from one call that is not captured."""
-        outputs = self._bindings[graph].run(feeds, self._uncaptured)
-        return {
-            name: self._value.ortvalue_from_shape_and_type(value.shape(), value.element_type(), self.memory, 0)
-            for name, value in outputs.items()
-        }
 
 
 def bindable_memory(provider: OrtProvider) -> str:

@@ -58,12 +58,13 @@ STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
 
 def build_key(cell: Cell, point: Point) -> BuildKey:
     """The inputs of a point's build. Imports neither torch nor openvino."""
+    packages = ("openvino", "nncf") if cell.precision in COMPRESSION else ("openvino",)
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
         "bundle": bundle_key(cell, point, SOURCE_PRECISION).digest,
         "weights_in": _weights_in(cell.precision),
         "conversion_version": CONVERSION_VERSION,
-        "versions": {name: version(name) for name in _packages(cell.precision)},
+        "versions": {name: version(name) for name in packages},
     }
     return BuildKey(kind=KIND, parts=parts)
 
@@ -147,45 +148,32 @@ def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precisio
     """Read a graph, turn its states into variables, compress its weights (None: leave them), and save it. Returns the
     saved model."""
     openvino = import_openvino()
+    from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
+
     core = openvino.Core()
     try:
         model = core.read_model(str(source))
     except RuntimeError as error:  # OpenVINO raises it for every failure
         raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
-    _simplify(model, graph)
-    if precision is not None and precision in COMPRESSION:
-        model = _compress(model, precision)
-    openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
-    return core.read_model(str(target))
-
-
-def _simplify(model: Any, graph: Graph) -> None:
-    """Simplify the graph as `openvino.convert_model` does, then turn its states into variables, which would hide some
-    simplifications."""
-    from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
-
+    # As `openvino.convert_model` simplifies; then its states become variables, which would hide some simplifications.
     apply_moc_transformations(model, cf=False)
     if graph.states:
         apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
+    if precision is not None and precision in COMPRESSION:
+        import nncf
+        from nncf.quantization.advanced_parameters import GroupSizeFallbackMode
 
-
-def _compress(model: Any, precision: Precision) -> Any:
-    import nncf
-    from nncf.quantization.advanced_parameters import GroupSizeFallbackMode
-
-    mode = nncf.CompressWeightsMode[COMPRESSION[precision]]
-    if precision == "int8":
-        return nncf.compress_weights(model, mode=mode)
-    parameters = nncf.AdvancedCompressionParameters(
-        group_size_fallback_mode=GroupSizeFallbackMode.ADJUST, min_adjusted_group_size=MIN_GROUP_SIZE
-    )
-    return nncf.compress_weights(model, mode=mode, group_size=GROUP_SIZE, advanced_parameters=parameters)
+        groups: dict[str, Any] = {}
+        if precision != "int8":
+            parameters = nncf.AdvancedCompressionParameters(
+                group_size_fallback_mode=GroupSizeFallbackMode.ADJUST, min_adjusted_group_size=MIN_GROUP_SIZE
+            )
+            groups = {"group_size": GROUP_SIZE, "advanced_parameters": parameters}
+        model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode[COMPRESSION[precision]], **groups)
+    openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
+    return core.read_model(str(target))
 
 
 def _weights_in(precision: Precision) -> str:
     """The storage of weights: 16 bits for float16, nncf's mode for integers, float32 otherwise."""
     return "FLOAT16" if precision == "float16" else COMPRESSION.get(precision, "FLOAT32")
-
-
-def _packages(precision: Precision) -> tuple[str, ...]:
-    return ("openvino", "nncf") if precision in COMPRESSION else ("openvino",)

@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.openvino import import_openvino, last_line, plain
 from benchmarking.devices.support.kinds import has
-from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
+from benchmarking.graphs.bundle import Bundle, read_bundle
 from benchmarking.runtimes.support.openvino.build import (
     build_key,
     check_weights,
@@ -194,9 +194,16 @@ def compile_graph(
     """
     name = device_name(cell.device)
     requested = properties(cell, point, has_states=has_states)
+    values: dict[str, Any] = dict(requested)
+    if cache is not None:
+        values["CACHE_DIR"] = str(cache)
+    if is_profiled:
+        values["PERF_COUNT"] = True
+    if name == AUTO and "INFERENCE_NUM_THREADS" in values:  # AUTO passes CPU properties on to the CPU
+        values["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": values.pop("INFERENCE_NUM_THREADS")}}
     started_ns = time.perf_counter_ns()
     try:
-        compiled = core.compile_model(model, name, _compile_properties(name, requested, cache, is_profiled=is_profiled))
+        compiled = core.compile_model(model, name, values)
     except (RuntimeError, MemoryError) as error:  # OpenVINO raises RuntimeError for every failure
         if is_out_of_memory(error):
             raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
@@ -217,7 +224,8 @@ def read_back(compiled: Any, requested: Mapping[str, Scalar]) -> dict[str, Json]
         if value is None and isinstance(inner, dict):
             value = inner.get(property_name)
         if value is not None and (property_name in requested or stored_name not in ONLY_IF_SET):
-            facts[stored_name] = _number(value)
+            # Some numbers are reported as text, such as the number of requests.
+            facts[stored_name] = int(value) if isinstance(value, str) and value.isdecimal() else value
     return facts
 
 
@@ -245,31 +253,12 @@ def check_devices(execution_devices: Json, name: str) -> None:
         raise UnsupportedError(f"requested OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
 
 
-def _compile_properties(
-    name: str, requested: Mapping[str, Scalar], cache: Path | None, *, is_profiled: bool
-) -> dict[str, Any]:
-    """The properties in the form that `compile_model` takes: AUTO passes CPU properties on to the CPU."""
-    values: dict[str, Any] = dict(requested)
-    if cache is not None:
-        values["CACHE_DIR"] = str(cache)
-    if is_profiled:
-        values["PERF_COUNT"] = True
-    if name == AUTO and "INFERENCE_NUM_THREADS" in values:
-        values["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": values.pop("INFERENCE_NUM_THREADS")}}
-    return values
-
-
 def _property(compiled: Any, name: str) -> Json:
     """A property; None if the device lacks it (OpenVINO raises RuntimeError)."""
     try:
         return plain(compiled.get_property(name))
     except (RuntimeError, TypeError):
         return None
-
-
-def _number(value: Json) -> Json:
-    """The value, with numbers that OpenVINO reports as text (such as the number of requests) as integers."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 KIND = "openvino-compiled"
@@ -347,7 +336,12 @@ def compile_for(
 ) -> dict[str, Compiled]:
     """Every graph compiled for the cell's device, for any shape or for the point's. Raises BenchhouseError as
     `compile_graph` does, and if a graph's shapes at the point are unknown."""
-    models = _reshape(cell, loaded, point) if is_fixed(cell) else loaded.models
+    models = loaded.models
+    if is_fixed(cell):
+        arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
+        models = {name: model.clone() for name, model in models.items()}
+        for name, model in models.items():
+            model.reshape(shapes_at(loaded.bundle, name, point, arrays))
     return {
         name: compile_graph(
             core,
@@ -363,17 +357,21 @@ def compile_for(
 
 
 def shapes_at(bundle: Bundle, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-    """The shapes of a graph's inputs at a point with these arrays as the family's inputs."""
-    graph = bundle.graphs[name]
-    return {tensor.name: _shape(bundle, graph, tensor.name, point, arrays) for tensor in graph.inputs}
-
-
-def _reshape(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
-    arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
-    models = {name: model.clone() for name, model in loaded.models.items()}
-    for name, model in models.items():
-        model.reshape(shapes_at(loaded.bundle, name, point, arrays))
-    return models
+    """The shapes of a graph's inputs at a point with these arrays as the family's inputs. Raises BenchhouseError if one
+    is unknown."""
+    graph, shapes = bundle.graphs[name], dict[str, list[int]]()
+    for tensor in graph.inputs:
+        source = graph.feeds.get(tensor.name, "")
+        if source == "timestep":
+            shapes[tensor.name] = [point.batch_size]
+            continue
+        array = str(bundle.facts.get("latents")) if source == "latents" else source.removeprefix("inputs.")
+        if array not in arrays:
+            raise BenchhouseError(
+                f"the shape of {tensor.name} ({source or 'without a source'}) at {point.label} is unknown"
+            )
+        shapes[tensor.name] = list(arrays[array].shape)
+    return shapes
 
 
 def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:
@@ -382,13 +380,3 @@ def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:
     dtypes, weights_bytes = weights_of(loaded.models.values())
     check_weights(dtypes, cell.precision, cell.workload.model_id)
     return {"parameter_dtypes": list(dtypes), "parameters_by_dtype": dict[str, Json](dtypes)}, weights_bytes
-
-
-def _shape(bundle: Bundle, graph: Graph, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> list[int]:
-    source = graph.feeds.get(name, "")
-    if source == "timestep":
-        return [point.batch_size]
-    array = str(bundle.facts.get("latents")) if source == "latents" else source.removeprefix("inputs.")
-    if array not in arrays:
-        raise BenchhouseError(f"the shape of {name} ({source or 'without a source'}) at {point.label} is unknown")
-    return list(arrays[array].shape)

@@ -60,7 +60,9 @@ class GraphRequest:
         self._bound: dict[str, Placed] = {}
         states = {state.output for state in graph.states}
         self._outputs = tuple(tensor.name for tensor in graph.outputs if tensor.name not in states)
-        self._states = _variables(request, graph)
+        by_name = {variable.name: variable for variable in request.query_state()}
+        self._states = [(state, by_name[state.input + state.output]) for state in graph.states]
+        """Each state with the request's variable, whose name joins the state's input and output."""
         self._empty: dict[tuple[str, int], Any] = {}
 
     def bind(self, feeds: Mapping[str, Placed]) -> None:
@@ -96,9 +98,14 @@ class GraphRequest:
             variable.state = self._fresh(state, variable, batch_size) if value is None else value
 
     def _fresh(self, state: State, variable: Any, batch_size: int) -> Any:
+        """Initial zeros of a state, with the batch size filled in, in the variable's type."""
+        import numpy as np
+        import openvino
+
         key = (state.input, batch_size)
         if key not in self._empty:
-            self._empty[key] = _zeros(state, variable, batch_size)
+            dtype = variable.state.element_type.to_dtype()
+            self._empty[key] = openvino.Tensor(np.zeros(state.first_shape(batch_size), dtype=dtype))
         return self._empty[key]
 
 
@@ -230,21 +237,6 @@ class ConcurrentRunner(RequestRunner):
         return {**self._verify(), "requests": self.requests, "requests_agree": same}
 
 
-def _variables(request: Any, graph: Graph) -> tuple[tuple[State, Any], ...]:
-    """Each state with the request's variable, whose name joins the state's input and output."""
-    by_name = {variable.name: variable for variable in request.query_state()}
-    return tuple((state, by_name[state.input + state.output]) for state in graph.states)
-
-
-def _zeros(state: State, variable: Any, batch_size: int) -> Any:
-    """Initial zeros of a state, with the batch size filled in, in the variable's type."""
-    import numpy as np
-    import openvino
-
-    dtype = variable.state.element_type.to_dtype()
-    return openvino.Tensor(np.zeros(state.first_shape(batch_size), dtype=dtype))
-
-
 WARM = "compile_warm_s"
 
 
@@ -360,7 +352,11 @@ class OpenVinoSession(Session):
         }
 
     def operation(self, point: Point) -> Operation:
-        self._load_for(point)
+        folder = find_build(self._cell, point)
+        if folder != self._loaded.folder:
+            self._loaded = read(self._core, folder)
+            weights(self._loaded, self._cell)
+            self._compiled_point = None if is_compiled_alone(self._cell) else self._compile(point)
         compiled_point = self._compiled_point or self._compile(point)
         bundle = self._loaded.bundle
         runner = self._runner(compiled_point, point)
@@ -392,15 +388,6 @@ class OpenVinoSession(Session):
         self._compiled_point = None
         del self._loaded
 
-    def _load_for(self, point: Point) -> None:
-        """Load the graphs of a point, unless they are already loaded."""
-        folder = find_build(self._cell, point)
-        if folder == self._loaded.folder:
-            return
-        self._loaded = read(self._core, folder)
-        weights(self._loaded, self._cell)
-        self._compiled_point = None if is_compiled_alone(self._cell) else self._compile(point)
-
     def _compile(self, point: Point) -> CompiledPoint:
         folder, cold_s = find_cache(self._cell, self._core, point) or (None, None)
         compiled = compile_for(self._cell, self._core, self._loaded, point, folder)
@@ -421,21 +408,16 @@ def verify_execution(cell: Cell, compiled_point: CompiledPoint) -> dict[str, Jso
     request."""
     name = device_name(cell.device)
     facts = {graph: read_back(each.model, each.requested) for graph, each in compiled_point.compiled.items()}
-    for each in facts.values():
-        check_devices(each.get("execution_devices"), name)
-    return {**_merge_facts(facts), **compiled_point.compile_times, **_nodes(compiled_point.compiled, name)}
-
-
-def _nodes(compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
-    """The nodes of all graphs, or why they are unknown."""
-    all_nodes: list[Node] = []
-    for each in compiled.values():
+    for found in facts.values():
+        check_devices(found.get("execution_devices"), name)
+    verified, all_nodes = {**_merge_facts(facts), **compiled_point.compile_times}, list[Node]()
+    for each in compiled_point.compiled.values():
         nodes = nodes_of(each.model)
-        if isinstance(nodes, str):
-            return {"nodes_missing": nodes}
+        if isinstance(nodes, str):  # why they are unknown
+            return {**verified, "nodes_missing": nodes}
         check_kernels(nodes, each.requested.get("INFERENCE_PRECISION_HINT"), name)
         all_nodes += nodes
-    return node_facts(all_nodes, kind_of(name))
+    return {**verified, **node_facts(all_nodes, kind_of(name))}
 
 
 def _merge_facts(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:

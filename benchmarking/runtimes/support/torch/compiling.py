@@ -92,15 +92,13 @@ class CompilingOperation(TorchOperation):
         if self._settings.cache is not None:
             facts["compile_cache"] = self._settings.cache.state
             facts[MADE_BUILD] = f"{KIND}/{self._settings.cache.key.digest}"
-        return {**facts, **self._cuda_graphs(facts)} if self._settings.uses_cuda_graphs else facts
-
-    def _cuda_graphs(self, verified: Mapping[str, Json]) -> dict[str, Json]:
-        """The graphs that did not become CUDA graphs. If none did, the calls are not as requested."""
+        if not self._settings.uses_cuda_graphs:
+            return facts
         skips, reasons = self._log.cuda_graph_skips()
-        facts: dict[str, Json] = {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
-        if skips and skips >= self._log.graphs():
+        facts |= {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
+        if skips and skips >= self._log.graphs():  # the calls are not as requested
             why = f"no graph became a CUDA graph: {reasons[0] if reasons else 'torch gives no reason'}"
-            facts[NOT_AS_REQUESTED] = "; ".join(filter(None, (str(verified.get(NOT_AS_REQUESTED, "")), why)))
+            facts[NOT_AS_REQUESTED] = "; ".join(filter(None, (str(facts.get(NOT_AS_REQUESTED, "")), why)))
         return facts
 
 

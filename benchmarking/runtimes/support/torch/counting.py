@@ -85,7 +85,11 @@ def cached_count(key: BuildKey, count: Callable[[], Readings], store: BuildStore
     counting process does not wait for others.
     """
     store = store or BuildStore()
-    if (cached := _cached_counts(store, key)) is not None:
+    try:
+        build = store.find(key)
+    except StorageError:
+        build = None
+    if build is not None and (cached := stored_counts(build.facts)) is not None:
         return cached
     counts = count()
     if not any(why.startswith(FAILED) for why in counts.missing.values()):
@@ -95,13 +99,8 @@ def cached_count(key: BuildKey, count: Callable[[], Readings], store: BuildStore
     return counts
 
 
-def _cached_counts(store: BuildStore, key: BuildKey) -> Readings | None:
-    """The counts in the cache; None if there are none or they are invalid."""
-    try:
-        build = store.find(key)
-    except StorageError:
-        return None
-    facts: Mapping[str, Any] = {} if build is None else build.facts
+def stored_counts(facts: Mapping[str, Any]) -> Readings | None:
+    """The counts in a build's facts; None if they are invalid."""
     values, missing = facts.get("values"), facts.get("missing")
     if not isinstance(values, dict) or not isinstance(missing, dict) or {*values, *missing} != {*NAMES, BY_DEVICE}:
         return None

@@ -119,9 +119,21 @@ class TorchProfiler(CallProfiler):
 
     @contextmanager
     def _ranges(self) -> Iterator[None]:
-        """Turns the forwards of modules into ranges with the modules' labels."""
+        """Turns the forwards of modules, or the calls of compiled ones, into ranges with the modules' labels."""
         if self._operation.is_compiled:
-            with _compiled_ranges(self._model, self._labels):
+
+            def in_range(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
+                def ranged(*arguments: Any, **named: Any) -> Any:
+                    with _range(label):
+                        return call(*arguments, **named)
+
+                return ranged
+
+            with ExitStack() as restored:
+                for path, module in self._model.named_modules():
+                    if (call := module._compiled_call_impl) is not None:
+                        module._compiled_call_impl = in_range(self._labels[path or root_name(self._model)], call)
+                        restored.callback(setattr, module, "_compiled_call_impl", call)
                 yield
             return
         opened: list[Any] = []
@@ -260,25 +272,6 @@ def module_hooks(model: Any, enter: Callable[[str], None], leave: Callable[[str]
     with ExitStack() as hooks:
         hooks.callback(modules.register_module_forward_pre_hook(before).remove)
         hooks.callback(modules.register_module_forward_hook(after, always_call=True).remove)
-        yield
-
-
-@contextmanager
-def _compiled_ranges(model: Any, labels: Mapping[str, str]) -> Iterator[None]:
-    """Turns the calls of compiled modules into ranges."""
-
-    def in_range(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def ranged(*arguments: Any, **named: Any) -> Any:
-            with _range(label):
-                return call(*arguments, **named)
-
-        return ranged
-
-    with ExitStack() as restored:
-        for path, module in model.named_modules():
-            if (call := module._compiled_call_impl) is not None:
-                module._compiled_call_impl = in_range(labels[path or root_name(model)], call)
-                restored.callback(setattr, module, "_compiled_call_impl", call)
         yield
 
 

@@ -84,12 +84,22 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
 
     Raises UnsupportedError if torchao cannot, or if most of the model's matrices stay unquantized.
     """
-    from torchao.quantization import quantize_
+    import torchao.quantization as ao
 
     converted = _replace_conv1d(model)
     try:
         with memory_errors(f"quantizing to {precision}"):
-            quantize_(model, _config(precision, method, device_type))
+            config: Any
+            if precision == "float8_e4m3":
+                granularity = ao.PerRow() if method == PER_ROW else ao.PerTensor()
+                config = ao.Float8DynamicActivationFloat8WeightConfig(granularity=granularity)
+            elif precision == "int8":
+                config = ao.Int8DynamicActivationInt8WeightConfig() if method == DYNAMIC else ao.Int8WeightOnlyConfig()
+            elif has(device_type, lambda kind: kind.is_processor):
+                config = ao.Int4WeightOnlyConfig()
+            else:  # the layout of torch's int4 kernels; others need another package
+                config = ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
+            ao.quantize_(model, config)
     except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UnsupportedError(f"torchao cannot quantize to {precision} {method}: {first_line(error)}") from error
     return {**_read_back(model, precision, method), **({"conv1d_as_linear": converted} if converted else {})}
@@ -100,20 +110,6 @@ def is_quantized(tensor: Any) -> bool:
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return bool(is_traceable_wrapper_subclass(tensor))
-
-
-def _config(precision: Precision, method: str, device_type: str) -> Any:
-    import torchao.quantization as ao
-
-    if precision == "float8_e4m3":
-        granularity = ao.PerRow() if method == PER_ROW else ao.PerTensor()
-        return ao.Float8DynamicActivationFloat8WeightConfig(granularity=granularity)
-    if precision == "int8":
-        return ao.Int8DynamicActivationInt8WeightConfig() if method == DYNAMIC else ao.Int8WeightOnlyConfig()
-    if has(device_type, lambda kind: kind.is_processor):
-        return ao.Int4WeightOnlyConfig()
-    # The layout of torch's int4 kernels; others need another package.
-    return ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
 
 
 def _replace_conv1d(model: Any) -> int:
@@ -139,7 +135,10 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
 
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     layers = sum(is_quantized(module.weight) for module in linear)
-    matrices = [parameter for parameter in _matrices(model) if parameter.dim() >= 2]
+    # The parameters of matrix products: all but embedding tables, each once.
+    modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
+    matrices = [parameter for parameter in parameters.values() if parameter.dim() >= 2]
     total = sum(parameter.numel() for parameter in matrices)
     share = sum(parameter.numel() for parameter in matrices if is_quantized(parameter)) / total if total else 0.0
     if share < MIN_QUANTIZED_SHARE:
@@ -155,12 +154,3 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
         "linear_layers": len(linear),
         "quantized_matrix_share": share,
     }
-
-
-def _matrices(model: Any) -> list[Any]:
-    """The parameters of matrix products: all but embedding tables."""
-    from torch import nn
-
-    modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]
-    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
-    return list(parameters.values())

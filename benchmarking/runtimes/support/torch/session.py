@@ -19,7 +19,6 @@ from benchmarking.core.records import (
     COUNTS_CALLS,
     FAILED,
     Cell,
-    Family,
     Json,
     Point,
     Readings,
@@ -264,11 +263,18 @@ class ModuleSession(Session):
     """A user's module on its device, in eval mode until `close`."""
 
     def __init__(self, module: Any, inputs: Any) -> None:
+        """Raises BenchhouseError if the module is on several devices."""
         self.weights_bytes: int | None = weights_bytes(module)
         self.parameter_count: int | None = parameter_count(module)
         self._module = module
         self._was_training: bool = module.training
-        self._positional, self._named = _place_inputs(*arguments_of(inputs), module)
+        self._positional, self._named = arguments_of(inputs)
+        devices = {parameter.device for parameter in module.parameters()}
+        if len(devices) > 1:
+            raise BenchhouseError(f"the module is spread over {', '.join(sorted(map(str, devices)))}")
+        for device in devices:
+            self._positional = tuple(_to_device(value, device) for value in self._positional)
+            self._named = {key: _to_device(value, device) for key, value in self._named.items()}
         module.eval()
         self.verified: Mapping[str, Json] = {**describe(module), **effective_threads(), **effective_arithmetic()}
 
@@ -284,7 +290,10 @@ class ModuleSession(Session):
     def point(self) -> Point:
         """The point of the inputs: the batch that they show, else 1; the second dimension of token ids is the
         sequence."""
-        sequences = [t for t in (*self._positional, *self._named.values()) if _is_token_ids(t)]
+        import torch
+
+        tensors = [t for t in (*self._positional, *self._named.values()) if isinstance(t, torch.Tensor)]
+        sequences = [t for t in tensors if t.dim() == 2 and not t.is_floating_point()]
         batch = batch_size(self._module, self._positional, self._named)
         known = sequences if batch is not None else []
         return Point(batch_size=batch or 1, sequence_length=int(known[0].shape[1]) if known else None)
@@ -306,13 +315,15 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
 
     The family comes from its transformers configuration; None without one, or if the family is not supported.
     """
+    from benchmarking.workloads.support.families import families
+
     model_id = name or type(module).__name__
     own_config: Any = getattr(module, "config", None)
     config: dict[str, Json] = own_config.to_diff_dict() if hasattr(own_config, "to_diff_dict") else {}
     config = {"module_class": f"{type(module).__module__}.{type(module).__qualname__}", **config}
     return Workload(
         model_id=model_id,
-        family=_family(config),
+        family=next((plugin.name for plugin in families() if config.get("model_type") in plugin.model_types), None),
         task="feature-extraction",
         source="module",
         config=config,
@@ -320,13 +331,6 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
         weights="given",
         parameter_count=parameter_count(module),
     )
-
-
-def _family(config: Mapping[str, Json]) -> Family | None:
-    """The family of the configuration's model type."""
-    from benchmarking.workloads.support.families import families
-
-    return next((plugin.name for plugin in families() if config.get("model_type") in plugin.model_types), None)
 
 
 def batch_size(module: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> int | None:
@@ -348,27 +352,8 @@ def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
 
 
-def _place_inputs(
-    positional: tuple[Any, ...], named: dict[str, Any], module: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The inputs with tensors on the module's device. Raises BenchhouseError if the module is on several devices."""
-    devices = {parameter.device for parameter in module.parameters()}
-    if len(devices) > 1:
-        raise BenchhouseError(f"the module is spread over {', '.join(sorted(map(str, devices)))}")
-    for device in devices:
-        positional = tuple(_to_device(value, device) for value in positional)
-        named = {key: _to_device(value, device) for key, value in named.items()}
-    return positional, named
-
-
 def _to_device(value: Any, device: Any) -> Any:
     return value.to(device) if hasattr(value, "to") else value
-
-
-def _is_token_ids(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.dim() == 2 and not value.is_floating_point()
 
 
 def _output_tensor(output: Any) -> tuple[str, Any] | None:
