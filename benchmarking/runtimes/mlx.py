@@ -80,7 +80,12 @@ class Mlx(GenerativeEngine):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
         if (adapter := mode.get(common.LORA.name)) is not None:
-            _check_adapter(Path(str(adapter)).expanduser())
+            folder = Path(str(adapter)).expanduser()
+            if not all((folder / name).is_file() for name in (ADAPTER, ADAPTER_CONFIG)):
+                raise UsageError(f"--lora {folder}: expected an mlx-lm folder with {ADAPTER} and {ADAPTER_CONFIG}")
+            if not isinstance(read_json(folder / ADAPTER_CONFIG, MAX_CONFIG_BYTES), dict):
+                raise UsageError(f"--lora {folder}: {ADAPTER_CONFIG} is not a JSON object")
+            check_whole(folder / ADAPTER)
         if common.DRAFT_MODEL.name in mode and {common.CONTEXT_DEPTH.name, common.PREFIX_CACHE.name} & set(mode):
             raise UnsupportedError(
                 "--draft-model: runtime mlx needs an empty cache: omit --context-depth and --prefix-cache"
@@ -124,21 +129,17 @@ def _build(workload: Workload, cell: Cell) -> tuple[BuildKey, Make]:
     }
 
     def make(folder: Path) -> Mapping[str, Json]:
+        from mlx_lm.utils import load_model, quantize_model, save_config, save_model
+
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             facts = make_source(Path(temporary))
-            _quantize(Path(temporary), folder, int(name.removesuffix("bit")))
+            model, config = load_model(Path(temporary))
+            model, config = quantize_model(model, config, group_size=GROUP, bits=int(name.removesuffix("bit")))
+            save_model(folder, model)
+            save_config(config, folder / "config.json")
         return {**facts, "type": name}
 
     return BuildKey(kind="mlx-quantized", parts=parts), make
-
-
-def _quantize(source: Path, folder: Path, bits: int) -> None:
-    from mlx_lm.utils import load_model, quantize_model, save_config, save_model
-
-    model, config = load_model(source)
-    model, config = quantize_model(model, config, group_size=GROUP, bits=bits)
-    save_model(folder, model)
-    save_config(config, folder / "config.json")
 
 
 def _draft_workload(cell: Cell) -> Workload | None:
@@ -148,15 +149,6 @@ def _draft_workload(cell: Cell) -> Workload | None:
         name = EngineSettings.of(cell).draft_model
         raise UsageError(f"--draft-model {name}: runtime mlx takes a folder of weights or a model name")
     return draft
-
-
-def _check_adapter(folder: Path) -> None:
-    """Raise UsageError if a folder is not an mlx-lm adapter, FormatError if it is broken."""
-    if not all((folder / name).is_file() for name in (ADAPTER, ADAPTER_CONFIG)):
-        raise UsageError(f"--lora {folder}: expected an mlx-lm folder with {ADAPTER} and {ADAPTER_CONFIG}")
-    if not isinstance(read_json(folder / ADAPTER_CONFIG, MAX_CONFIG_BYTES), dict):
-        raise UsageError(f"--lora {folder}: {ADAPTER_CONFIG} is not a JSON object")
-    check_whole(folder / ADAPTER)
 
 
 class MlxModel(EngineModel):

@@ -43,12 +43,23 @@ class WebNn(BrowserRuntime):
     profiled_as = "WebNNExecutionProvider"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if (why_not := _why_not_device(device)) is not None:
-            return why_not
+        if has(device.type, lambda kind: kind.is_npu(device)):
+            return (
+                f"runtime webnn runs on CPUs and GPUs, not on {device.type}: a page cannot tell whether WebNN uses the "
+                "NPU"
+            )
+        if (why_not := why_not_gpu(device)) is not None:
+            return why_not.replace("WebGPU", "WebNN")
         kind = device_kind(device)
         if precision not in PRECISIONS[kind]:
             return f"runtime webnn supports {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
-        return why_not_forward(self.name, workload, precision) or _why_not_browser(device)
+        if (why_not := why_not_forward(self.name, workload, precision)) is not None or are_all_assumed():
+            return why_not
+        try:  # whether this machine's browser has a context for the device
+            check_context(query_browser(kind), device)
+        except BenchhouseError as error:
+            return str(error)
+        return None
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags
@@ -93,26 +104,6 @@ def check_context(context: Mapping[str, Any], device: Device) -> bool | None:
             "it may run on the CPU"
         )
     return accelerated
-
-
-def _why_not_browser(device: Device) -> str | None:
-    """None, or why this machine's browser has no context for the device."""
-    if are_all_assumed():
-        return None
-    try:
-        check_context(query_browser(device_kind(device)), device)
-    except BenchhouseError as error:
-        return str(error)
-    return None
-
-
-def _why_not_device(device: Device) -> str | None:
-    if has(device.type, lambda kind: kind.is_npu(device)):
-        return (
-            f"runtime webnn runs on CPUs and GPUs, not on {device.type}: a page cannot tell whether WebNN uses the NPU"
-        )
-    why_not = why_not_gpu(device)
-    return None if why_not is None else why_not.replace("WebGPU", "WebNN")
 
 
 PLUGIN = WebNn()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory
@@ -40,6 +41,9 @@ AUTO_CLASSES: Mapping[str, tuple[str, ...]] = {
 
 EAGER = "eager"
 """transformers' name for attention written in plain torch."""
+IMPORT_NOTES: Mapping[str, str] = {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}
+"""Words by logger of what torchao, which transformers imports, writes to stderr: its kernels for other devices do not
+load, and it registers types as older versions of torch needed it."""
 
 
 class TransformersFamily(WorkloadFamily):
@@ -211,6 +215,7 @@ def stays_float32(model: Any, name: str, dtype: Any) -> bool:
 
 def _classes(workload: Workload) -> tuple[Any, Any]:
     """The automatic class and the model class of the task's model."""
+    _drop_import_notes()
     from transformers.models.auto import modeling_auto
 
     config = configuration(workload)
@@ -224,6 +229,17 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
             return automatic, next(own, several[0])
     model_type = workload.config.get("model_type")
     raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}")
+
+
+@cache
+def _drop_import_notes() -> None:
+    """Keep `IMPORT_NOTES` from stderr, once per process."""
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        return not any(words in record.getMessage() for words in IMPORT_NOTES.values())
+
+    for name in IMPORT_NOTES:
+        logging.getLogger(name).addFilter(is_kept)
 
 
 def _attention(attention: str | None) -> dict[str, str]:

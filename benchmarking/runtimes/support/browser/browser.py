@@ -83,6 +83,17 @@ class Browser:
         """The page's output, the newest line last."""
         self._errors: deque[str] = deque(maxlen=20)
         is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+
+        def close_browser() -> None:
+            with suppress(Error):  # it has already ended
+                self._browser.close()
+
+        def keep_message(message: Any) -> None:
+            text = COLOURS.sub("", message.text)
+            self.console.append(text)
+            if message.type == "error" and WARNING not in text:
+                self._errors.append(first_line(text))
+
         driver: Any = sync_playwright().start()
         self._cleanup.callback(driver.stop)
         try:
@@ -95,10 +106,10 @@ class Browser:
                 ignore_default_args=None if set(SOFTWARE_FLAGS) <= set(flags) else [SOFTWARE_FALLBACK],
                 timeout=START_TIMEOUT_MS,
             )
-            self._cleanup.callback(self._close_browser)
+            self._cleanup.callback(close_browser)
             self.version: str = self._browser.version
             self._page: Any = self._browser.new_page()
-            self._page.on("console", self._keep_message)
+            self._page.on("console", keep_message)
             self._page.on("pageerror", lambda error: self._errors.append(first_line(str(error))))
             self._page.goto(url, timeout=START_TIMEOUT_MS)
             self._page.wait_for_function("globalThis.benchhouse !== undefined", timeout=START_TIMEOUT_MS)
@@ -135,16 +146,6 @@ class Browser:
     def close(self) -> None:
         """End the browser and its driver."""
         self._cleanup.close()
-
-    def _close_browser(self) -> None:
-        with suppress(self._error):  # it has already ended
-            self._browser.close()
-
-    def _keep_message(self, message: Any) -> None:
-        text = COLOURS.sub("", message.text)
-        self.console.append(text)
-        if message.type == "error" and WARNING not in text:
-            self._errors.append(first_line(text))
 
     def _reason(self, error: Exception) -> str:
         """The reason of an error; with the console's last error for a page that has crashed or closed."""

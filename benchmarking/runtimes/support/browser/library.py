@@ -72,7 +72,13 @@ def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
     if _configured_folder() is not None:
         library = find_library(store)
         return {"version": library.version, "source": library.source}
-    build, is_new = store.get(library_key(), _fetch, rebuild)
+
+    def fetch(folder: Path) -> Mapping[str, Json]:
+        npm = program("npm")
+        tarball = _pack_with_npm(npm) if npm is not None else _download()
+        return {"files": list[Json](unpack(tarball, folder))}
+
+    build, is_new = store.get(library_key(), fetch, rebuild)
     return {"version": VERSION, "source": _source(), "is_new": is_new, "size_bytes": build.size_bytes}
 
 
@@ -112,12 +118,6 @@ def unpack(tarball: bytes, folder: Path) -> list[str]:
             (folder / path.name).write_bytes(content.read())
             names.append(path.name)
     return sorted(names)
-
-
-def _fetch(folder: Path) -> Mapping[str, Json]:
-    npm = program("npm")
-    tarball = _pack_with_npm(npm) if npm is not None else _download()
-    return {"files": list[Json](unpack(tarball, folder))}
 
 
 def _pack_with_npm(npm: str) -> bytes:

@@ -65,7 +65,15 @@ def nodes_of(compiled: Any) -> tuple[Node, ...] | str:
         operations = compiled.get_runtime_model().get_ops()
     except RuntimeError:
         return f"{NOT_SUPPORTED}: the plugin does not provide an execution graph"
-    return tuple(node for node in map(_node, operations) if node.layer not in NO_WORK)
+    nodes = (
+        Node(
+            layer=_text(information, "layerType"),
+            kernel=_text(information, "primitiveType"),
+            precision=_text(information, "runtimePrecision").lower().replace("fp", "f"),
+        )
+        for information in (operation.get_rt_info() for operation in operations)
+    )
+    return tuple(node for node in nodes if node.layer not in NO_WORK)
 
 
 def node_facts(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
@@ -91,15 +99,6 @@ def check_kernels(nodes: Sequence[Node], hint: Scalar | None, name: str) -> None
             f"requested {hint} on OpenVINO's {name}, but its matrix products are computed in "
             f"{', '.join(sorted(precisions))}"
         )
-
-
-def _node(operation: Any) -> Node:
-    information: Mapping[str, Any] = operation.get_rt_info()
-    return Node(
-        layer=_text(information, "layerType"),
-        kernel=_text(information, "primitiveType"),
-        precision=_text(information, "runtimePrecision").lower().replace("fp", "f"),
-    )
 
 
 def _text(information: Mapping[str, Any], name: str) -> str:

@@ -57,7 +57,10 @@ class ProfilingRunner(OpenVinoRunner):
 
     def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph]) -> None:
         super().__init__(compiled, graphs, dict)
-        self.reports_means = {name: _is_on_processor(model) for name, model in compiled.items()}
+        self.reports_means = {
+            name: all(str(device).startswith(PROCESSOR) for device in model.get_property("EXECUTION_DEVICES"))
+            for name, model in compiled.items()
+        }
         """Whether a graph's counters are means over all its runs, by graph."""
         self.nodes: dict[tuple[str, str], NodeTotals] = {}
         """Nodes over the runs since `restart`."""
@@ -69,7 +72,9 @@ class ProfilingRunner(OpenVinoRunner):
     def restart(self) -> None:
         """Start over: earlier runs do not count."""
         self.read()
-        self.nodes = {key: _restarted(node) for key, node in self.nodes.items()}
+        self.nodes = {
+            key: NodeTotals(node.operator, node.placed, last_ms=node.last_ms) for key, node in self.nodes.items()
+        }
         self._since = Counter(self._runs)
         self.read_ns = 0
 
@@ -110,10 +115,6 @@ class ProfilingRunner(OpenVinoRunner):
         self.read_ns += time.perf_counter_ns() - begin_ns
 
 
-def _restarted(node: NodeTotals) -> NodeTotals:
-    return NodeTotals(node.operator, node.placed, last_ms=node.last_ms)
-
-
 class OpenVinoProfiler(CallProfiler):
     """A point's call on a profiling runner."""
 
@@ -152,25 +153,19 @@ class OpenVinoProfiler(CallProfiler):
             name: modules_by_node(model, self._marks[name], self._origins.module_infos)
             for name, model in self._compiled.items()
         }
-        mean = [node_time for node in self._runner.nodes.items() for node_time in self._mean_call(*node, modules)]
+        calls, mean = len(self._calls_ns), list[NodeTime]()
+        for (graph, name), node in self._runner.nodes.items():
+            executions = max(round(node.runs / calls), 1)  # in the mean call, with equal times
+            execution = NodeTime(
+                graph=graph,
+                name=name,
+                operator=node.operator,
+                placed=node.placed,
+                module=modules[graph].get(name, OUTSIDE),
+                ms=node.ms / calls / executions,
+            )
+            mean += [execution] * executions if node.ms else []
         return breakdown([mean], [ns_to_ms(ns) for ns in self._calls_ns], self._origins, has_samples=False)
-
-    def _mean_call(
-        self, key: tuple[str, str], node: NodeTotals, modules: Mapping[str, Mapping[str, str]]
-    ) -> Sequence[NodeTime]:
-        """A node's executions in the mean call, with equal times."""
-        graph, name = key
-        calls = len(self._calls_ns)
-        executions = max(round(node.runs / calls), 1)
-        execution = NodeTime(
-            graph=graph,
-            name=name,
-            operator=node.operator,
-            placed=node.placed,
-            module=modules[graph].get(name, OUTSIDE),
-            ms=node.ms / calls / executions,
-        )
-        return [execution] * executions if node.ms else []
 
 
 def tag_modules(model: Any, graph: str, origins: Origins) -> dict[str, str]:
@@ -227,10 +222,6 @@ def _type(operation: Any) -> str:
     """The type of an operation; for a node of an execution graph, its layer's type."""
     information = operation.get_rt_info()
     return str(information[LAYER].value) if LAYER in information else operation.get_type_name()
-
-
-def _is_on_processor(compiled: Any) -> bool:
-    return all(str(name).startswith(PROCESSOR) for name in compiled.get_property("EXECUTION_DEVICES"))
 
 
 def source_origins(cell: Cell, point: Point, graphs: Mapping[str, Graph]) -> Origins:

@@ -93,9 +93,17 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
     if cell.workload.weights == "pretrained":
         model_loading.check_finite(model, cell.workload.model_id)
     count = model_loading.parameter_count(model)
-    place_on_devices = _replicate if cell.runtime_mode[OPTION] == REPLICAS else _shard
     with stage("to_device"):
-        model, placed_facts = place_on_devices(model, names, cell.precision, implementation)
+        if cell.runtime_mode[OPTION] == REPLICAS:
+            model, placed_facts = _replicate(model, names, cell.precision, implementation)
+        else:  # consecutive layers on consecutive devices, with about equal bytes on each
+            with memory_errors(
+                f"spreading {model_loading.weights_bytes(model)} bytes of weights over {', '.join(names)}"
+            ):
+                places = device_map(model, names)
+                model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
+            placed_facts = model_loading.verify(model, cell.precision, torch_names, implementation)
+            placed_facts["device_map"] = dict[str, Json](places)
     return model, count, {**placed_facts, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
 
 
@@ -116,7 +124,11 @@ class ReplicaSession(TorchSession):
         operations, start = [], 0
         for replica, name, rows in zip(self.model, names, split_batch(point.batch_size, len(names)), strict=True):
             replica_point = dataclasses.replace(point, batch_size=rows)
-            arrays = _rows(prepared.arrays, point.batch_size, slice(start, start + rows))
+            # Arrays whose first dimension is not the batch go to every replica.
+            arrays = {
+                key: array[start : start + rows] if array.ndim and array.shape[0] == point.batch_size else array
+                for key, array in prepared.arrays.items()
+            }
             inner = self.family_operation(plugin, replica, replica_point, arrays, name)
             operations.append(TorchOperation(inner, replica_point.label, attention=self.attention))
             start += rows
@@ -234,17 +246,6 @@ def _replicate(
     }
 
 
-def _shard(
-    model: Any, names: Sequence[str], precision: Precision, implementation: str | None
-) -> tuple[Any, dict[str, Json]]:
-    """The model with consecutive layers on consecutive devices, with about equal bytes on each."""
-    with memory_errors(f"spreading {model_loading.weights_bytes(model)} bytes of weights over {', '.join(names)}"):
-        places = device_map(model, names)
-        model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
-    verified = model_loading.verify(model, precision, SEPARATOR.join(names), implementation)
-    return model, {**verified, "device_map": dict[str, Json](places)}
-
-
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
     """Devices by name of the model's part, in order, with about equal bytes on each.
 
@@ -291,13 +292,6 @@ def _units(module: Any, unsplittable: frozenset[str], prefix: str = "") -> Itera
             yield from _units(child, unsplittable, f"{prefix}{name}.")
 
 
-def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, Any]:
-    """The rows of a share. Arrays whose first dimension is not the batch go to every replica."""
-    return {
-        name: array[rows] if array.ndim and array.shape[0] == batch_size else array for name, array in arrays.items()
-    }
-
-
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
@@ -314,30 +308,24 @@ class JoinedMarks:
         self._tokens = [0] * replicas
         self._reached = 0
         self._phase = ""
-        self._barrier = threading.Barrier(replicas, action=self._end_phase)
+        self._barrier = threading.Barrier(replicas, action=lambda: self._mark(self._phase))
 
     def of(self, replica: int) -> Mark:
         """The mark function of a replica."""
 
         def mark(name: str) -> None:
-            if name == TOKEN:
-                self._token(replica)
-            else:
+            if name != TOKEN:
                 self._phase = name
                 self._barrier.wait()
+                return
+            with self._lock:
+                self._tokens[replica] += 1
+                if min(self._tokens) > self._reached:
+                    self._reached += 1
+                    self._mark(TOKEN)
 
         return mark
 
     def abort(self) -> None:
         """Release replicas that wait for one that failed."""
         self._barrier.abort()
-
-    def _token(self, replica: int) -> None:
-        with self._lock:
-            self._tokens[replica] += 1
-            if min(self._tokens) > self._reached:
-                self._reached += 1
-                self._mark(TOKEN)
-
-    def _end_phase(self) -> None:
-        self._mark(self._phase)

