@@ -35,7 +35,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.plugins import check_installed
-from benchmarking.core.provenance import provenance, utc_now
+from benchmarking.core.provenance import provenance, require_running_clock, utc_now
 from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.tables import Column, table_of, table_text
@@ -95,6 +95,7 @@ def _run(argv: Sequence[str]) -> int:
     _check_size(levels, arguments.turns)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
+    require_running_clock()
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     traffic = _traffic(arguments)
     if arguments.url is not None or not traffic.has_one_size:

@@ -131,7 +131,7 @@ def best_rate(seconds_at: Callable[[int], float], largest: int) -> float:
     size, previous_seconds, rate = FIRST_SIZE, math.inf, 0.0
     while True:
         seconds = seconds_at(size)
-        rate = max(rate, 2 * size**3 / seconds)
+        rate = max(rate, 2 * size**3 / seconds) if seconds > 0 else rate
         is_reliable = seconds >= MIN_PRODUCT_S and seconds >= GROWTH * previous_seconds
         if is_reliable or seconds >= TARGETS_S[-1] or 2 * size > largest:
             return rate

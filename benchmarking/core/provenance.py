@@ -7,13 +7,14 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
 from benchmarking import __version__
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
 from benchmarking.core.untrusted.repository import repository_state
@@ -33,6 +34,10 @@ PACKAGES = (
 """Packages whose version may change a number; those that are not installed are left out."""
 
 
+CLOCK_READINGS = 1_000_000
+"""Readings of a clock before it counts as standing still: tens of milliseconds, longer than the step of any clock."""
+
+
 def uuid7() -> str:
     """A UUID version 7 (RFC 9562), which sorts by creation time: 48 bits of Unix milliseconds, then 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000
@@ -45,6 +50,13 @@ def uuid7() -> str:
 def utc_now() -> str:
     """The time in UTC, ISO 8601, to the millisecond: "2026-01-02T03:04:05.678Z". Not a clock for durations."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def require_running_clock(now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+    """Raise BenchhouseError if the clock of durations stands still: what waits for a time would wait forever."""
+    start_ns = now_ns()
+    if all(now_ns() == start_ns for _ in range(CLOCK_READINGS)):
+        raise BenchhouseError("this machine's clock does not advance: nothing can be timed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

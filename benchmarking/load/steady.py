@@ -53,6 +53,8 @@ def window_of(requests: Requests, level: Level) -> Window | None:
     if bounds is None:
         return None
     start, end = bounds
+    if start >= end:
+        return None
     seconds = (end - start) / MS_PER_S
     times = tuple(zip(requests.sent_ms, requests.end_ms, strict=True))
     ended = [

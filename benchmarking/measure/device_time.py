@@ -87,8 +87,10 @@ def pipelined_pass(context: MeasureContext, call_ns: float) -> PassResult:
         return PassResult(missing={PIPELINED: why_not})
     context.live("pipeline")
     fixed = context.settings.fixed_iterations
-    calls = fixed or min(MAX_QUEUED, max(MIN_QUEUED, math.ceil(ROUND_S * NS_PER_S / call_ns)))
+    calls = fixed or min(MAX_QUEUED, max(MIN_QUEUED, math.ceil(ROUND_S * NS_PER_S / max(call_ns, 1))))
     seconds = [ns_to_s(_queued(context, calls)) for _ in range(ROUNDS)]
+    if median(seconds) <= 0:
+        return PassResult(missing={PIPELINED: f"{FAILED}: the clock did not advance"})
     rate = context.operation.items_per_call * calls / median(seconds)
     return PassResult(metrics={PIPELINED: rate}, extra={"pipelined_calls": calls, "pipelined_rounds_s": list(seconds)})
 

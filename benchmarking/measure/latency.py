@@ -161,8 +161,7 @@ MIN_TIME_S = 0.5
 ACCELERATOR_MIN_TIME_S = 1.0
 """Minimum time on accelerators, whose clocks rise later than those of a CPU."""
 GRACE = 10
-"""Factor on the maximum number of calls before the minimum time is over: short calls need more to fill it, and the
-warm-up must end even if the clock stands still."""
+"""Factor on the maximum number of calls before the minimum time is over, which short calls need to fill it."""
 MAX_RELATIVE_CHANGE = 0.05
 """Largest difference between the medians and quartiles of two windows. A busy machine would never meet a lower
 limit."""

@@ -128,7 +128,7 @@ class Stopwatch:
 
     def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
         """Time `count` more blocks and return the last output. Stops early once `limit_ns` is spent and there are
-        `least`.
+        `least`. Raises BenchhouseError if the clock stands still or goes back.
 
         Names are local and methods bound before the loop, since an attribute look-up costs as much as reading the
         clock. Each call of a block is synchronized, so calls never overlap on the device and a block is a sum of
@@ -167,6 +167,8 @@ class Stopwatch:
             mark_ends.append(len(self.marks))
             if (self.spent_ns >= limit_ns and len(self.block_ns) >= least) or self.left_s() <= 0:
                 break
+        if self.spent_ns <= 0 and len(self.block_ns) >= MIN_CALLS:  # limits of time would never end the calls
+            raise BenchhouseError(f"the clock did not advance during {len(self.block_ns)} calls: nothing can be timed")
         return output
 
     def split(self, count: int, spent_ns: int) -> Stopwatch:
@@ -186,8 +188,11 @@ class Stopwatch:
 
     def _keep(self, started_ns: int, elapsed_ns: int) -> None:
         times_ns: Mapping[str, int] = {} if self._own_times is None else self._own_times()
+        block_ns = times_ns.get(LATENCY_WALL, elapsed_ns)
+        if (shortest_ns := min(elapsed_ns, block_ns)) < 0:
+            raise BenchhouseError(f"a call took {ns_to_ms(shortest_ns):g} ms: the clock went back")
         self.started_ns.append(started_ns)
-        self.block_ns.append(times_ns.get(LATENCY_WALL, elapsed_ns))
+        self.block_ns.append(block_ns)
         self.spent_ns += elapsed_ns
         if self._own_marks is not None:
             self.marks.extend((name, started_ns + after_ns) for name, after_ns in self._own_marks())

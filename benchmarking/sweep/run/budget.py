@@ -129,7 +129,7 @@ class Overhead:
     @classmethod
     def of(cls, overhead_s: float, call_s: float) -> Overhead:
         """An overhead of `overhead_s` in total, at a point with calls of `call_s`."""
-        calls = max(0.0, min(UNTIMED_CALLS, overhead_s / call_s))
+        calls = max(0.0, min(UNTIMED_CALLS, overhead_s / call_s)) if call_s > 0 else 0.0
         return cls(calls, max(0.0, overhead_s - calls * call_s))
 
     def seconds(self, call_s: float) -> float:
@@ -139,4 +139,6 @@ class Overhead:
 
 def fewest_calls(room_s: float, calls_s: float) -> int:
     """The timed calls per point, at most three, that fit into the time, if one call of each point takes `calls_s`."""
+    if calls_s <= 0:
+        return MIN_CALLS
     return min(MIN_CALLS, max(1, int(room_s / calls_s)))

@@ -148,8 +148,8 @@ class Progress(Observer):
         """Clear the line; after the last point, print the share of timed calls in the total time."""
         if self._measured_s and not self._has_summarised and self._finished() == self._total():
             self._has_summarised = True
-            wall_s = time.monotonic() - self._began_s
-            share = f", {self._measured_s / wall_s:.0%} of it timed calls"
+            wall_s = max(0.0, time.monotonic() - self._began_s)
+            share = f", {self._measured_s / wall_s:.0%} of it timed calls" if wall_s > 0 else ""
             if any(track.plan.cluster is not None for track in self._tracks):
                 share = ""  # several machines measured at the same time
             self._display.say(f"{_points(len(self._timed))} in {duration(wall_s)}{share}")

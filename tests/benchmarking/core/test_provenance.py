@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 
-from benchmarking.core.provenance import uuid7
+import pytest
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.provenance import require_running_clock, uuid7
 
 
 def test_ids_are_version_7_uuids_with_the_current_time():
@@ -23,3 +26,9 @@ def test_ids_are_unique_and_sort_by_time():
     many = [uuid7() for _ in range(1000)]
     assert first < min(many)
     assert len(set(many)) == 1000
+
+
+def test_a_clock_that_stands_still_is_an_error():
+    with pytest.raises(BenchhouseError, match="clock does not advance"):
+        require_running_clock(lambda: 7)
+    require_running_clock()

@@ -2,6 +2,7 @@ import gc
 
 import pytest
 
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.measure.timing import MAX_INNER_LOOPS, Stopwatch, inner_loops_for, quiet_gc
 
 MS = 1_000_000
@@ -59,6 +60,16 @@ def test_the_time_limit_allows_at_least_three_calls(fake):
     longer = Stopwatch(fake.operation(handle, [100]), handle)
     longer.run(50, limit_ns=500 * MS)
     assert len(longer) == 5
+
+
+@pytest.mark.parametrize(
+    ("call_ms", "why"),
+    [([0], "the clock did not advance during 3 calls"), ([5, 5, -3], "a call took -3 ms: the clock went back")],
+)
+def test_calls_on_a_clock_that_stands_still_or_goes_back_are_an_error(fake, call_ms, why):
+    handle = fake.handle()
+    with pytest.raises(BenchhouseError, match=why):
+        Stopwatch(fake.operation(handle, call_ms), handle).run(3)
 
 
 def test_run_returns_the_last_output(fake):

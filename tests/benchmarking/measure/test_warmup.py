@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Readings
 from benchmarking.measure.latency import alike, latency_pass, warm_up
 
@@ -93,8 +94,9 @@ def test_without_warm_up_the_first_call_sets_the_block(fake):
     assert (result.calls, result.values_ms, result.next_inner_loops) == (0, (), 10)
 
 
-def test_the_warm_up_ends_on_a_stopped_clock(fake):
-    assert warm(fake.context([0.0], warmup_max_calls=20), may_block=False).steady is False
+def test_a_stopped_clock_ends_the_warm_up_with_the_reason(fake):
+    with pytest.raises(BenchhouseError, match="the clock did not advance during 3 calls"):
+        warm(fake.context([0.0]), may_block=True)
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, True), (1.05, True), (1.06, False), (0.94, False)])

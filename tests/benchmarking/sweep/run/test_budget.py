@@ -149,6 +149,7 @@ def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
     """Five seconds of energy windows at the first point are five at the others, not 75 times as many."""
     assert Overhead.of(5.0, 0.01) == Overhead(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)
     assert Overhead.of(0.02, 0.01) == Overhead(2.0, 0.0)
+    assert Overhead.of(0.02, 0.0) == Overhead(0.0, 0.02)
     found = run(Clock(monkeypatch), 0.01, constant_s=5.0)
     assert all(now.min_calls == 5 and now.max_time_s > 1.0 for now, _ in found)
 
@@ -156,6 +157,7 @@ def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
 @pytest.mark.parametrize(("room_s", "calls"), [(100.0, 3), (30.0, 3), (29.0, 2), (10.0, 1), (0.0, 1), (-50.0, 1)])
 def test_between_one_and_three_timed_calls_fit(room_s, calls):
     assert fewest_calls(room_s, 10.0) == calls
+    assert fewest_calls(room_s, 0.0) == 3
 
 
 @pytest.mark.parametrize("settings", [Settings(), replace(QUICK, fixed_iterations=30)])

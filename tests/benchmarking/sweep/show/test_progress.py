@@ -132,6 +132,22 @@ def test_the_summary_shows_the_share_of_timed_calls(monkeypatch):
     assert re.fullmatch(r"8 points in \d+ s, \d\d% of it timed calls", text.splitlines()[-1])
 
 
+@pytest.mark.parametrize("ends_s", [0.0, -1.0])
+def test_a_clock_that_stands_still_or_goes_back_leaves_out_the_share_of_timed_calls(monkeypatch, ends_s):
+    clock = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now_s)
+    monkeypatch.setattr(progress, "cell_name", lambda cell: "cell")
+    track, stream = Track(PROFILES["quick"]), io.StringIO()
+    shown = Progress([track], stream)
+    for number, point in enumerate(POINTS):
+        track.open.remove((0, point))
+        shown.measured(track, measurement(0, point, 0.001 * number, 3))
+        clock.now_s += number % 2
+    clock.now_s = ends_s
+    shown.close()
+    assert stream.getvalue().splitlines()[-1] == "8 points in 0 s"
+
+
 def test_a_fixed_number_of_calls_is_scaled_with_the_work(monkeypatch):
     pairs, _ = sweep(monkeypatch, Settings(fixed_iterations=40), 0.1)
     assert all(left_s == pytest.approx(really_s, rel=0.05) for left_s, really_s in pairs)
