@@ -23,6 +23,7 @@ from benchmarking.core.errors import (
     Interrupted,
     UsageError,
     out_of_memory_line,
+    require_address_space,
 )
 from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
@@ -281,6 +282,7 @@ def shows_tracebacks() -> bool:
 
 def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     try:
+        require_address_space()
         return command(argv)
     except SystemExit as stop:  # how argparse ends after --help and usage errors
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE

@@ -6,6 +6,7 @@ exception is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -71,6 +72,12 @@ DEVICE_LOST_TEXTS: Mapping[str, str] = {
 }
 """Texts of errors after which every further call of the process on its device fails, in lower case, and where they come
 from; the messages of torch and ONNX Runtime contain them."""
+
+
+LEAST_ADDRESS_SPACE = 1_000_000_000
+"""Bytes. At 300 to 950 MB, charts, publish and export were seen to hang or to be ended by a library."""
+LOW_ADDRESS_SPACE = 8_000_000_000
+"""Bytes. OpenBLAS reserves tens of MB for each processor, of which a machine may have a hundred."""
 
 
 class BenchhouseError(Exception):
@@ -150,6 +157,24 @@ def out_of_memory_line(error: BaseException) -> str | None:
     if limit is None:
         return f"{problem}: free memory, or choose less data"
     return f"{problem}: this process may use {limit / 1e6:.0f} MB of address space (ulimit -v): raise the limit"
+
+
+def require_address_space() -> None:
+    """Raise OutOfMemoryError below the lowest limit of the address space at which libraries still report a lack of
+    memory: OpenBLAS waits forever for memory, and DuckDB and jemalloc end the process.
+
+    Below a low limit, OpenBLAS starts no threads in this process and its children, since each reserves memory.
+    """
+    limit = _address_space_limit()
+    if limit is None:
+        return
+    if limit < LEAST_ADDRESS_SPACE:
+        raise OutOfMemoryError(
+            f"this process may use {limit / 1e6:.0f} MB of address space (ulimit -v), and needs at least "
+            f"{LEAST_ADDRESS_SPACE / 1e6:.0f} MB: raise the limit"
+        )
+    if limit < LOW_ADDRESS_SPACE:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _address_space_limit() -> int | None:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from benchmarking.core import errors
 from benchmarking.core.command_line import run_command
 from benchmarking.core.errors import (
     BenchhouseError,
@@ -199,11 +200,10 @@ def test_a_lack_of_memory_is_one_line(capsys, error):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
-def test_commands_below_a_limit_of_the_address_space_end_with_one_line(tmp_path):
-    """Also while they import packages, which may not report the reason."""
+@pytest.mark.parametrize("limit", [160_000_000, 999_000_000])
+def test_commands_below_a_limit_of_the_address_space_end_with_one_line(tmp_path, limit):
+    """Before they import packages, which may wait for memory forever."""
     import resource
-
-    limit = 160_000_000
 
     def limited():
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -217,5 +217,17 @@ def test_commands_below_a_limit_of_the_address_space_end_with_one_line(tmp_path)
         preexec_fn=limited,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"benchhouse show: error: this process may use {limit // 10**6} MB of address space (ulimit -v), and needs at least "
+        "1000 MB: raise the limit\n"
+    )
+
+
+def test_below_a_low_limit_of_the_address_space_openblas_starts_no_threads(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")  # so that the test's own setting is undone
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    for limit, threads in ((None, None), (9 * 10**9, None), (2 * 10**9, "1")):
+        monkeypatch.setattr(errors, "_address_space_limit", lambda limit=limit: limit)
+        errors.require_address_space()
+        assert os.environ.get("OPENBLAS_NUM_THREADS") == threads
