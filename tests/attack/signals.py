@@ -1,8 +1,9 @@
 """Signals at random moments of the commands that write: python -m tests.attack.signals --tries 20
 
 Each try is SIGINT, SIGTERM, SIGHUP or two SIGINT within 0.2 s. A command must end within 20 s with the signal's exit
-code or its own (before and after its handlers, the signal kills Python itself), without a traceback and with at most
-two lines about the signal; afterwards the database has no fault.
+code or its own (before and after its handlers, the signal kills Python itself), without a traceback, with at most two
+lines about the signal, and without a process of its group left; afterwards the database has no fault, unfinished runs
+can be finished, and the temporary folder is empty.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarking.core.records import to_json
@@ -35,8 +37,14 @@ COMMANDS = {
     "export": ["--format", "csv"],
     "charts": ["--output-dir", "drawn", "--formats", "png"],
     "publish": ["site"],
+    "load": ["m", "--url", "URL", "--request-rate", "20", "--num-requests", "40", "--output-length", "2"],
     "check": [],
 }
+SERVER = """
+import asyncio
+from tests.helpers.null_server import Script, serve
+asyncio.run(serve(Script(ttft_s=0.01, itl_s=0.001)))
+"""
 FOREIGN = {
     "context": {"date": "2026-01-01T00:00:00+00:00", "host_name": "h", "num_cpus": 2},
     "benchmarks": [{"name": "BM_x", "run_type": "iteration", "iterations": 9, "real_time": 1.0, "time_unit": "ms"}],
@@ -58,7 +66,9 @@ def main() -> int:
 def _try(name: str, folder: Path, tries: int) -> int:
     environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(folder / "cache"), "BENCHHOUSE_LOCK_DIR": str(folder)}
     environment.pop("BENCHMARK_DB_PATH", None)
-    (folder / "runs").mkdir()
+    for name_of_folder in ("runs", "temporary"):
+        (folder / name_of_folder).mkdir()
+    environment["TMPDIR"] = str(folder / "temporary")
     (folder / "foreign.json").write_text(json.dumps(FOREIGN))
     for number in range(6):
         (folder / "runs" / f"{number}.json").write_text(json.dumps(to_json(make_run())))
@@ -69,12 +79,16 @@ def _try(name: str, folder: Path, tries: int) -> int:
     entry = "import sys; from benchmarking.console_scripts import benchhouse; sys.exit(benchhouse())"
     command = [sys.executable, "-c", entry, name, *COMMANDS[name]]
     draw, outcomes, problems = random.Random(name), Counter(), []
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    address = server.stdout.readline().strip()
+    command = [address if word == "URL" else word for word in command]
     began_s = time.monotonic()
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, timeout=200)
     takes_s = time.monotonic() - began_s
     for _ in range(tries):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, cwd=folder, env=environment, **quiet)
+        process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **quiet)
         time.sleep(draw.uniform(0.15, takes_s))  # Python itself needs a moment before it can handle signals
         kind = draw.choice(["SIGINT", "SIGTERM", "SIGHUP", "two SIGINT"])
         process.send_signal(getattr(signal, kind.split()[-1]))
@@ -87,6 +101,10 @@ def _try(name: str, folder: Path, tries: int) -> int:
             process.kill()
             err = process.communicate()[1] + "\nhangs"
         outcomes[process.returncode] += 1
+        time.sleep(0.3)  # a child whose parent was killed by the signal sees its pipe close
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+            problems.append(f"{kind}: a process was left running")
         about = [line for line in err.splitlines() if "interrupted" in line.lower()]
         if (
             "Traceback" in err
@@ -97,7 +115,20 @@ def _try(name: str, folder: Path, tries: int) -> int:
             problems.append(f"{kind}: exit code {process.returncode}: {err[-300:]}")
     with Warehouse.open(folder / "benchmark_db.duckdb", lock_timeout_s=60) as warehouse:
         problems += [str(fault) for fault in verify(warehouse)]
+    if name == "run":
+        resumed = subprocess.run(
+            [*command[:4], "--resume", "--output-dir", "measured"],
+            cwd=folder,
+            env=environment,
+            check=False,
+            timeout=200,
+        )
+        problems += [f"--resume: exit code {resumed.returncode}"] if resumed.returncode not in (0, 2) else []
+        problems += [f"not resumed: {path.name}" for path in folder.glob("measured/*.partial.jsonl")]
+    server.kill()
+    server.communicate()
     left = [path.name for path in folder.iterdir() if path.name.endswith((".new", ".tmp"))]
+    left += [path.name for path in (folder / "temporary").iterdir()]
     codes = ", ".join(f"{code}: {count}" for code, count in sorted(outcomes.items()))
     print(f"{name} ({takes_s:.1f} s): exit codes {codes}; {len(problems)} problems, left behind: {left}", flush=True)
     for problem in problems[:3]:

@@ -219,8 +219,8 @@ def test_commands_below_a_limit_of_the_address_space_end_with_one_line(tmp_path,
     )
     assert done.returncode == 1
     assert done.stderr == (
-        f"benchhouse show: error: this process may use {limit // 10**6} MB of address space (ulimit -v), and needs at least "
-        "1000 MB: raise the limit\n"
+        f"benchhouse show: error: this process may use {limit // 10**6} MB of address space (ulimit -v), and needs at "
+        "least 1000 MB: raise the limit\n"
     )
 
 
