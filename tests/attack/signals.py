@@ -21,6 +21,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from benchmarking.core.records import to_json
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -102,9 +104,11 @@ def _try(name: str, folder: Path, tries: int) -> int:
             err = process.communicate()[1] + "\nhangs"
         outcomes[process.returncode] += 1
         time.sleep(0.3)  # a child whose parent was killed by the signal sees its pipe close
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-            problems.append(f"{kind}: a process was left running")
+        for one in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if one.pid != process.pid and os.getsid(one.pid) == process.pid:
+                    problems.append(f"{kind}: exit code {process.returncode}, left running: {' '.join(one.cmdline())}")
+                    one.kill()
         about = [line for line in err.splitlines() if "interrupted" in line.lower()]
         if (
             "Traceback" in err
