@@ -33,6 +33,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK,
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
+from db.analysis.recommend import SHARE
 from db.analysis.selection import Selection
 from db.commands.arguments import (
     SELECTION,
@@ -86,7 +87,6 @@ OLD_LIMITS = {
 """Earlier flags, each for one limit -> its name in --limit."""
 CALL_FLAGS = ("--prefer", "--batch")
 """Flags that do not apply to load tests."""
-SHARE = 0.99
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
 POINT_FLAGS = {
     "--batch": ("batch", "batch size"),
@@ -257,10 +257,12 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     if arguments.json:
         print_json(_servers_document(arguments.model_id, by_traffic, demand, currency))
     else:
-        from db.analysis.recommend.text import servers_text
+        from db.analysis.recommend.text import recommendation_text, servers_words
 
+        page = stdout_page()
         texts = [
-            servers_text(traffic, servers, demand, currency, stdout_page()) for traffic, servers in by_traffic.items()
+            recommendation_text(servers_words(traffic, servers, demand, currency, page), page)
+            for traffic, servers in by_traffic.items()
         ]
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
     unpriced = {one.device for servers in by_traffic.values() for one in servers if one.price_per_hour is None}
@@ -313,11 +315,11 @@ def _print(
     if arguments.json:
         print_json(_document(arguments.model_id, recommendations, limits, prices))
     else:
-        from db.analysis.recommend.text import recommendation_text
+        from db.analysis.recommend.text import recommendation_text, recommendation_words
 
-        currency = None if prices is None else prices.currency
+        currency, page = None if prices is None else prices.currency, stdout_page()
         texts = [
-            recommendation_text(workload, one, limits, currency, stdout_page())
+            recommendation_text(recommendation_words(workload, one, limits, currency, page), page)
             for workload, one in recommendations.items()
         ]
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))

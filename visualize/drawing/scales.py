@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 MOST_TICKS = 7
+LEAST_SPAN = 1e-3
+"""Smallest range of values that an axis shows in detail, as a share of the largest value: below it they are equal."""
 LOG_EDGE = 0.06
 """Room at both ends of a log axis, as a share of its length."""
 
@@ -84,7 +86,8 @@ def value_axis(title: str, values: Sequence[float], *, room: float = 1.08, may_b
 def close_axis(title: str, values: Sequence[float]) -> Axis:
     """An axis around the values that need not start at 0, which would hide a change of 2 %."""
     low, high = min(values), max(values)
-    margin = 0.15 * (high - low) or 0.05 * abs(high) or 1.0
+    is_flat = high - low <= LEAST_SPAN * max(abs(low), abs(high))
+    margin = (0.05 * abs(high) or 1.0) if is_flat else 0.15 * (high - low)
     low, high = (low - margin if low < 0 else max(low - margin, 0.0)), high + 1.6 * margin
     return Axis(title=title, low=low, high=high, ticks=ticks(low, high), is_value=True)
 

@@ -37,6 +37,8 @@ class Cell:
     tone: Tone = ""
     hint: str | None = None
     """A tooltip, never the only source of a fact."""
+    is_long: bool = False
+    """A text that is cut off where the table does not fit its screen."""
     tick: str | None = None
     """Value of a box to tick, in sites with forms."""
     is_ticked: bool = False
@@ -49,6 +51,8 @@ class Heading:
     text: str
     is_number: bool = False
     """Right-aligned and never wrapped."""
+    is_unseen: bool = False
+    """For screen readers only."""
     link: Link | None = None
     """Sorts by the column."""
     sorted: Literal["ascending", "descending"] | None = None

@@ -13,7 +13,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
-from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
+from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope, alike_reasons
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.differing import INSTEAD, in_words
 from db.values import doubt_word, heading, optional_number, percent_change
@@ -198,11 +198,15 @@ def _launch_notes(findings: Iterable[Finding], unit: str) -> list[str]:
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:
     """Each reason for a missing verdict, with its points."""
-    points: dict[tuple[str, str], list[str]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for one in findings:
         if one.judgement.reason is not None:
-            points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_label(one))
-    return [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
+            found.setdefault(one.judgement.verdict, []).append((one.judgement.reason, _label(one)))
+    return [
+        f"{verdict}: {reason} ({listed([members[place][1] for place in places], MAX_NAMES)})"
+        for verdict, members in found.items()
+        for reason, places in alike_reasons([reason for reason, _ in members]).items()
+    ]
 
 
 def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:

@@ -110,7 +110,7 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "unfit": "invalid or throttled",
         "unmeasured": "failed or skipped",
         "without_throughput": "without a throughput",
-        "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Loads)",
+        "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")

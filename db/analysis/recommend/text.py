@@ -68,7 +68,7 @@ class RecommendationWords:
     advice: str
     """The recommended option and why, or the closest one and the limits it misses."""
     table: Table
-    """A row per option, in the order of `Recommendation.rated`."""
+    """A row per option or server, best first."""
     notes: tuple[str, ...]
 
 
@@ -94,15 +94,8 @@ def recommendation_words(
     )
 
 
-def recommendation_text(
-    workload: Workload,
-    recommendation: Recommendation,
-    limits: Mapping[Quantity, float],
-    currency: str | None,
-    page: Page = PLAIN,
-) -> str:
-    """The words for a terminal."""
-    words = recommendation_words(workload, recommendation, limits, currency, page)
+def recommendation_text(words: RecommendationWords, page: Page = PLAIN) -> str:
+    """The words for a terminal, of a table that was made for this page."""
     above = [words.title, words.advice, *([", ".join(words.table.shared)] if words.table.shared else [])]
     below = [*words.notes]
     below += [f"not shown: {', '.join(words.table.left_out)} (--json prints all)"] if words.table.left_out else []
@@ -280,18 +273,21 @@ COUNTED = (
 )
 
 
-def servers_text(
-    traffic: Traffic, servers: Sequence[Server], demand: Demand, currency: str | None, page: Page = PLAIN
-) -> str:
-    """The recommended server for a kind of traffic and why, and the table of all."""
-    table = table_of(_server_columns(servers, demand, currency), servers, page)
-    above = [_servers_title(traffic, servers, demand), _servers_advice(servers, demand, currency)]
-    above += [", ".join(table.shared)] if table.shared else []
+def servers_words(
+    traffic: Traffic, servers: Sequence[Server], demand: Demand, currency: str | None = None, page: Page = PLAIN
+) -> RecommendationWords:
+    """The recommended server for a kind of traffic and why, and the table of all, in the order of `servers`."""
+    fitting, unknown = (
+        sum(each) for each in zip(*((one.best is not None, one.is_unknown) for one in servers), strict=True)
+    )
+    rest = f"; of {unknown} it is unknown" if unknown else ""
     doubted = [(kind, _server_name(one, servers)) for one in servers for level in one.levels for kind in level.doubts]
-    below = [COUNTED, *doubt_notes(doubted)]
-    below += [f"not shown: {', '.join(table.left_out)} (--json prints all)"] if table.left_out else []
-    head, notes = (wrapped("\n".join(lines), page.text_width) for lines in (above, below))
-    return "\n\n".join((head, table_text(table, page), notes))
+    return RecommendationWords(
+        title=f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}",
+        advice=_servers_advice(servers, demand, currency),
+        table=table_of(_server_columns(servers, demand, currency), servers, page),
+        notes=(COUNTED, *doubt_notes(doubted)),
+    )
 
 
 def demand_words(demand: Demand) -> str:
@@ -299,14 +295,6 @@ def demand_words(demand: Demand) -> str:
     rate = f"{number(demand.request_rate)} request{'' if demand.request_rate == 1 else 's'}/s"
     limits = ", ".join(f"{LIMIT_WORDS[name]} <= {number(limit)} ms" for name, limit in demand.limits.items())
     return f"{rate} with {demand.share:.4g} of them {'within ' + limits if limits else 'answered'}"
-
-
-def _servers_title(traffic: Traffic, servers: Sequence[Server], demand: Demand) -> str:
-    fitting, unknown = (
-        sum(each) for each in zip(*((one.best is not None, one.is_unknown) for one in servers), strict=True)
-    )
-    rest = f"; of {unknown} it is unknown" if unknown else ""
-    return f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}"
 
 
 def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> str:

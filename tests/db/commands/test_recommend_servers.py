@@ -165,7 +165,7 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
         (
             (MODEL,),
             3,
-            "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Loads)",
+            "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)",
         ),
     ],
 )

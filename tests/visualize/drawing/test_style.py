@@ -75,6 +75,12 @@ def test_values_within_a_decade_have_a_linear_axis_from_zero():
     assert [text for _, text in axis.ticks] == ["0", "10", "20", "30", "40", "50"]
 
 
+def test_values_that_are_equal_but_for_rounding_lie_on_a_flat_line():
+    axis = scales.close_axis("ms", [2.56, 2.5600000000000005])
+    assert axis.high - axis.low > 0.2
+    assert all(len(text) <= 4 for _, text in axis.ticks)
+
+
 def test_the_caption_says_where_an_axis_does_not_start_at_zero():
     def caption(axis):
         panel = figure.Panel(x=scales.name_axis(("a",)), y=axis, elements=())

@@ -205,6 +205,28 @@ def test_a_recommendation_equals_that_of_the_command(data, database, capsys):
     assert page.has_best
 
 
+def test_the_servers_for_a_rate_equal_those_of_the_command(tmp_path, capsys):
+    from db.commands.recommend import main
+
+    path = tmp_path / "own.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([make_load(rates=(2.0, 8.0), model_id="served"), make_load(model_id="closed")])
+    snapshots = Snapshots(path)
+    with snapshots.reading() as found:
+        page = page_of(found, "recommend", model="served", request_rate="5", ttft_ms="1000000")
+        with pytest.raises(UsageError, match="above 0"):
+            page_of(found, "recommend", model="served", request_rate="0")
+        assert page_of(found, "recommend", model="served").why_none.startswith("2 results are selected, 2 from load")
+    snapshots.close()
+    main(["served", "--request-rate", "5", "--limit", "ttft:1000s", "--db-path", str(path)])
+    printed = " ".join(capsys.readouterr().out.split())
+    ((served,), limits) = page.served, [one.name for one in page.limits]
+    assert limits == ["latency_ms", "ttft_ms", "tpot_ms"]
+    assert served.words.title in printed
+    assert served.words.advice in printed
+    assert served.grid.rows[0][0].link.parameters.hardware
+
+
 def test_each_slider_position_admits_more_options(data):
     limits = {one.name: one for one in page_of(data, "recommend", model="gpt2", latency_ms="40").limits}
     latency, throughput = limits["latency_ms"], limits["throughput"]

@@ -135,7 +135,7 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
         summary=comparison.sentence if comparison.findings else words.summary,
         head=words.head,
         grid=_grid(words),
-        chart=_chart(words, comparison.sentence),
+        chart=_chart(words),
         notes=tuple(note for note in words.notes if note != comparison.sentence),
         is_empty=comparison.is_empty,
         command=command,
@@ -181,8 +181,8 @@ def _unit(words: ComparisonWords) -> str:
     return next(name for name in words.table.headings if name.startswith("A "))[2:]
 
 
-def _chart(words: ComparisonWords, sentence: str) -> Chart | None:
-    """Changes with their intervals; None without changes."""
+def _chart(words: ComparisonWords) -> Chart | None:
+    """Changes with their intervals, below the sentence about them; None without changes."""
     found = [one for one in words.findings if one.judgement.change is not None][:MOST_BARS]
     if not found:
         return None
@@ -208,7 +208,7 @@ def _chart(words: ComparisonWords, sentence: str) -> Chart | None:
     elements: tuple[Element, ...] = (Rule(at=0.0, along="x", role="no change"), *lines)
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
     figure = Figure(
-        title=sentence,
+        title="Change of each point from A to B",
         notes=(f"Lines are 95 % confidence intervals; points without a line have no verdict.{more}",),
         panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=elements, height_in=0.5),),
         legend=entries(lines),

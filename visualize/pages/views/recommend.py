@@ -12,10 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from benchmarking.core.errors import UsageError
 from benchmarking.core.text import visible
+from db.analysis.recommend import SHARE
 from db.analysis.recommend.options import Workload, models, options_by_workload, why_no_options
 from db.analysis.recommend.recommendation import Option, Quantity, Recommendation, limited_value, recommend
-from db.analysis.recommend.text import RecommendationWords, recommendation_words
+from db.analysis.recommend.serving import Demand, Server, servers_by_traffic, why_no_servers
+from db.analysis.recommend.serving import Limit as LoadLimit
+from db.analysis.recommend.text import RecommendationWords, recommendation_words, servers_words
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Entry, Figure, Mark, entries, pareto
 from visualize.drawing.figure import Line as Series
@@ -23,6 +27,7 @@ from visualize.drawing.fronts import front_panel
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Choice, Grid, Link, grid_of
 from visualize.pages.site import NotFoundError, View
+from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters
 
 if TYPE_CHECKING:
@@ -36,10 +41,12 @@ DIGITS = 3
 """Significant digits of a position."""
 MOST_MEASURED = """
 SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
+JOIN hardware_info hardware ON hardware.hardware_id = series.hardware_id
 GROUP BY heads.model_id
-ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL) DESC, count(*) DESC, heads.model_id LIMIT 1
+ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)) DESC,
+    count(*) DESC, heads.model_id LIMIT 1
 """
-"""Models with series of calls come first; load tests are options only at a given rate."""
+"""Models with measured series of calls come first; load tests are options only at a given rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,9 @@ class RecommendParameters:
     memory_mb: float | None = None
     energy_j: float | None = None
     throughput: float | None = None
+    tpot_ms: float | None = None
+    request_rate: float | None = None
+    """Requests per second to serve: then load tests are compared, and the limits are on each request."""
 
     @property
     def limits(self) -> dict[Quantity, float]:
@@ -88,6 +98,15 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The servers under one kind of traffic."""
+
+    words: RecommendationWords
+    has_best: bool
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendPage:
     """The content of the page, for its template."""
 
@@ -101,8 +120,10 @@ class RecommendPage:
     has_best: bool
     grid: Grid | None
     chart: Chart | None
+    served: tuple[Served, ...]
+    """With a rate, the servers by traffic."""
     why_none: str | None
-    """Why there are no options."""
+    """Why there are no options or servers."""
     choices: tuple[Choice, ...]
 
 
@@ -111,7 +132,12 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     known = models(data.warehouse)
     model = _model(data, parameters, known)
     selection = EVERYTHING if parameters.among is None else Selection.parse(parameters.among).resolved(data.path)
-    options = {} if model is None else options_by_workload(data.warehouse, model, selection)
+    is_load = parameters.request_rate is not None
+    options = {} if model is None or is_load else options_by_workload(data.warehouse, model, selection)
+    served = _served(data, model, selection, parameters) if model is not None and is_load else ()
+    why_none = None
+    if model is not None and not options and not served:
+        why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, model, selection)
     by_text = {visible(workload.text): workload for workload in options}
     chosen = _workload(parameters, by_text)
     found = None if chosen is None else recommend(options[chosen], parameters.limits, parameters.prefer)
@@ -127,7 +153,8 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
         has_best=found is not None and found.best is not None,
         grid=None if words is None or found is None else _grid(words, found),
         chart=None if words is None or found is None or chosen is None else _chart(words, found, chosen),
-        why_none=None if model is None or options else why_no_options(data.warehouse, model, selection),
+        served=served,
+        why_none=why_none,
         choices=_choices(model, known, None if chosen is None else visible(chosen.text), tuple(by_text)),
     )
 
@@ -139,6 +166,34 @@ def _model(data: Data, parameters: RecommendParameters, known: tuple[str, ...]) 
     if parameters.model not in known:
         raise NotFoundError(f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}")
     return parameters.model
+
+
+def _served(data: Data, model: str, selection: Selection, parameters: RecommendParameters) -> tuple[Served, ...]:
+    """The servers of the model for the rate, by traffic, as `benchhouse recommend --request-rate` prints them. Raises
+    UsageError for a limit that is not one of a request."""
+    rate = parameters.request_rate
+    if rate is None or not 0 < rate < math.inf:
+        raise UsageError(f"request rate: expected a number of requests per second above 0: got {rate}")
+    given: dict[LoadLimit, float | None] = {
+        "ttft": parameters.ttft_ms,
+        "tpot": parameters.tpot_ms,
+        "latency": parameters.latency_ms,
+    }
+    limits = {name: value for name, value in given.items() if value is not None}
+    demand = Demand(request_rate=rate, limits=limits, share=SHARE)
+    by_traffic = servers_by_traffic(data.warehouse, model, selection, demand, None)
+    return tuple(
+        _servers_of(servers_words(traffic, servers, demand), servers) for traffic, servers in by_traffic.items()
+    )
+
+
+def _servers_of(words: RecommendationWords, servers: Sequence[Server]) -> Served:
+    links = [Link(view="results", parameters=ResultsParameters(hardware=one.hardware_id, all=True)) for one in servers]
+    return Served(
+        words=words,
+        has_best=any(one.best is not None for one in servers),
+        grid=grid_of(words.table, "Servers, best first", links),
+    )
 
 
 def _workload(parameters: RecommendParameters, by_text: dict[str, Workload]) -> Workload | None:
@@ -159,6 +214,16 @@ def _limits(parameters: RecommendParameters, chosen: Workload | None, options: S
         ("energy_j", "energy", "Energy at most, J/item"),
         ("throughput", "throughput", f"Throughput at least, {rate}"),
     )
+    if parameters.request_rate is not None:
+        titles = {
+            "latency_ms": "Latency of each request at most, ms",
+            "ttft_ms": "First token of each request at most, ms",
+            "tpot_ms": "Each further token at most, ms",
+        }
+        return tuple(
+            Limit(name=name, title=title, value=getattr(parameters, name), positions=(), position=0)
+            for name, title in titles.items()
+        )
     return tuple(_limit(name, title, getattr(parameters, name), quantity, options) for name, quantity, title in fields)
 
 

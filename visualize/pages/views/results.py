@@ -300,7 +300,7 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
         "precision": Column(
             heading="precision", cell=lambda row: text_cell(words.precision(row)), order=("precision",),
         ),
-        "point": Column(heading="point", cell=lambda row: text_cell(point_text(row)), order=POINT_ORDER),
+        "point": Column(heading="point", cell=_point, order=POINT_ORDER),
         "state": Column(heading="state", cell=state_of, order=("coalesce(validity, status)",)),
         **{name: _number_column(name) for name in numbers},
         "peak": Column(
@@ -346,6 +346,10 @@ def _number_column(name: str) -> Column:
 def _model(row: Row) -> Cell:
     link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
     return text_cell(row["model_id"], link=link, hint=row["architecture_type"])
+
+
+def _point(row: Row) -> Cell:
+    return replace(text_cell(point_text(row)), is_long=True)
 
 
 def _side_by_side(ticked: Sequence[Row], known: Mapping[str, Column]) -> Grid:
@@ -459,7 +463,10 @@ def _grid(
     sort: str,
 ) -> Grid:
     return Grid(
-        headings=(Heading(text=TICK), *(_heading(name, known[name], parameters, sort) for name in shown)),
+        headings=(
+            Heading(text=TICK, is_unseen=True),
+            *(_heading(name, known[name], parameters, sort) for name in shown),
+        ),
         rows=tuple((_tick(row, parameters), *(known[name].cell(row) for name in shown)) for row in rows),
         caption="Results",
     )
