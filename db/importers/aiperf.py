@@ -13,17 +13,16 @@ from typing import Any
 from benchmarking.core.records import Doubt, Result
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, csv_header, top_fields, understood
-from db.importers.support.serving import (
+from db.importers.support.load_exports import (
     EXPORT_DEFINITIONS,
     export_result,
     export_task,
     exported_table,
     is_export,
-    load_mode,
     model_names,
-    server_host,
 )
+from db.importers.support.reading import Fields, csv_header, top_fields, understood
+from db.importers.support.serving import load_mode, server_host
 
 INPUT = {"loadgen", "phases"}
 """Fields of the input settings; every version has one of them."""

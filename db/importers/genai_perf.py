@@ -10,16 +10,16 @@ from collections.abc import Iterator
 
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, csv_header, parsed_number, top_fields
-from db.importers.support.serving import (
+from db.importers.support.load_exports import (
     EXPORT_DEFINITIONS,
     export_result,
     export_task,
     exported_table,
     is_export,
-    load_mode,
     model_names,
 )
+from db.importers.support.reading import Fields, csv_header, parsed_number, top_fields
+from db.importers.support.serving import load_mode
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
 """Fields of the input settings; every version has one of them."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from benchmarking.core.records import SERVER, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
+from db.importers.support.load_clients import client_result
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 from db.importers.support.serving import (
-    client_result,
     device_count,
     engine_not_stated,
     load_mode,

@@ -12,9 +12,10 @@ from typing import Any
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
+from db.importers.support.load_clients import merged_records
 from db.importers.support.measures import block, foreign_result, in_ms
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import device_count, load_result, merged_records, parallel_mode
+from db.importers.support.serving import device_count, load_result, parallel_mode
 
 LATENCY = {"avg_latency", "latencies", "percentiles"}
 THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}

@@ -21,6 +21,7 @@ from typing import Any
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
+from db.importers.support.load_clients import CLIENT_STATISTIC, client_result, merged_records
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import (
     Fields,
@@ -35,13 +36,10 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
-    CLIENT_STATISTIC,
     Sent,
-    client_result,
     device_count,
     engine_not_stated,
     load_mode,
-    merged_records,
     parallel_mode,
     requests_record,
     with_requests,

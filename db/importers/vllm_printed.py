@@ -15,10 +15,10 @@ from typing import Any
 from benchmarking.core.records import SERVER, Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
+from db.importers.support.load_clients import client_result
 from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.reading import Fields, parsed_number, understood
 from db.importers.support.serving import (
-    client_result,
     common_length,
     device_count,
     engine_not_stated,

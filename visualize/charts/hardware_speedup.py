@@ -79,6 +79,9 @@ class HardwareSpeedup(ChartPlugin):
                 yield NotDrawn(what=what, why="no valid result on the --baseline device")
                 continue
             compared = [row for row in drawn if row["batch_size"] in baseline.at]
+            if len({row["hardware_id"] for row in compared}) < 2:
+                yield NotDrawn(what=what, why=f"no batch size of {baseline.line.label} was measured on another device")
+                continue
             yield _figure(key, members, compared, baseline)
 
 

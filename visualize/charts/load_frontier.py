@@ -20,10 +20,7 @@ WHERE r.result_id IN {{latest}} AND {{selected}}
 ORDER BY {{order}}
 """  # noqa: S608 - a constant of ours
 WIDTH_IN = 7.2
-NOTE = (
-    "Each point is a load level: right is faster for each user, up is more total throughput; no point beats the "
-    "stepped line on both."
-)
+NOTE = "Each point is a load level: right is faster for each user, up is more total throughput"
 
 
 class LoadFrontier(ChartPlugin):
@@ -73,7 +70,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
         notes=words.caption(
             words.accountable(members, shown, left_out),
             shown,
-            NOTE,
+            f"{NOTE}; no point beats the stepped line on both." if len(best) > 1 else f"{NOTE}.",
             lacking=[left_out],
             named=lambda row: f"{words.cell(row)} at {level_words(row)}",
         ),

@@ -84,7 +84,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
         notes=words.caption(
             words.accountable(members, shown, left_out),
             shown,
-            NOTE if best else None,
+            NOTE if len(best) > 1 else None,
             lacking=[left_out],
             named=words.cell_and_point,
         ),

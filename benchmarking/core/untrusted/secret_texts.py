@@ -46,6 +46,10 @@ NO_SECRET_TOKENS = (
     *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
 )
 """Words before "token" in the vocabulary of language models."""
+MEASURED_TOKENS = ("first", "output", "per")
+"""Words before "token" in the titles of metrics: "Time to first token: Qwen3-4B". Others, as in "new token: ...", may
+precede a secret."""
+MAX_BEFORE = 20
 NO_SECRET_KEYS = (
     *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash", "lookup", "dict", "row", "series"),
     *(
@@ -386,6 +390,9 @@ def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
     name, sign = found["name"], found["sign"]
     is_field, last = ":" in sign, (_words(name) or [""])[-1]
     if last in WEAK_NAMES and len(_words(name)) == 1:
+        before = text[max(0, found.start() - MAX_BEFORE) : found.start()]
+        if is_field and last == "token" and (_words(before) or [""])[-1] in MEASURED_TOKENS:
+            return None
         value = VALUE.match(text, found.end())
         return value if value is not None and _is_like_a_secret(value[0], is_field=is_field) else None
     if last != "cookies" and not (is_secret_field(name) if is_field else is_secret_name(name)):

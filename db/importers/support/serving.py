@@ -2,18 +2,13 @@
 
 A call is one request: batch size 1, latency from its start to its end. The maximum of requests in flight is the point's
 concurrency; if the tool does not limit them, it is stored as 1 with a doubt. A request rate is an axis.
-
-The clients of vLLM and SGLang write one object per load: STATISTIC_METRIC_ms, raw lists in s. GenAI-Perf and AIPerf
-write metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and their input settings.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -32,7 +27,6 @@ from benchmarking.core.load_doubts import (
 from benchmarking.core.metrics import LATENCY, SERVICE_TIMES
 from benchmarking.core.records import (
     LOOP,
-    NOT_APPLICABLE,
     REQUEST_RATE,
     SERVER,
     Doubt,
@@ -40,13 +34,11 @@ from benchmarking.core.records import (
     Point,
     Requests,
     Result,
-    Samples,
     Scalar,
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, quantile
-from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, latency_metrics, measured
-from db.importers.support.reading import Fields, csv_lines, find_header, parsed_number, shortened
+from db.importers.support.measures import MS_PER_S, foreign_result, latency_metrics
+from db.importers.support.reading import Fields
 
 Value = TypeVar("Value")
 Columns = Mapping[tuple[str, str], str]
@@ -209,6 +201,7 @@ def _of_numbers(result: Result) -> Iterator[Doubt]:
         yield Doubt(kind="percentiles_disordered", severity="noisy", evidence=evidence)
 
 
+FIRST_NOT_SEEN = "left_out: 0 in the file, although tokens followed: not streamed, or the first ones were not counted"
 ROUNDING = 0.99
 MAX_MISCOUNTED = 0.5
 """Maximum relative difference of two counts of the same tokens; tokenizers of the server and the client differ less."""
@@ -381,118 +374,6 @@ def named_statistics(
     }
 
 
-CLIENT_STATISTIC = re.compile(
-    r"(mean|median|std|min|max|p[0-9.]+)_"
-    r"(ttft|tpot|itl|e2el|e2e_latency|e2el_including_client_queue|client_queue_time)(_ms|_s|_us)?"
-)
-"""A statistic; forks of the client write it in s, without a unit in its name."""
-CLIENT_UNITS = {"_ms": 1.0, "_s": 1e3, "_us": 1e-3, None: 1e3}
-CLIENT_COLUMNS: Columns = {
-    **token_columns("ttft", "tpot"),
-    **latency_columns("e2el"),
-    **latency_columns("e2e_latency"),
-}
-ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
-FIRST_NOT_SEEN = "left_out: 0 in the file, although tokens followed: not streamed, or the first ones were not counted"
-NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
-CLIENT_RAW = {"latencies": "latency_wall", "ttfts": "time_to_first_token"}
-"""List -> metric of its samples."""
-CLIENT_NUMBERS = {
-    "duration": "duration_s",
-    "total_input_tokens": "total_input_tokens",
-    "total_output_tokens": "total_output_tokens",
-    "request_throughput": "throughput_samples_per_sec",
-    "output_throughput": "throughput_tokens_per_sec",
-    "max_output_tokens_per_s": "max_output_tokens_per_sec",
-    "max_concurrent_requests": "max_concurrent_requests",
-}
-"""Field -> metric; a metric without a column has the meaning of the field."""
-
-
-def client_result(
-    load: Fields,
-    *,
-    sent: int | None,
-    failed: float | None,
-    numbers: Mapping[str, str],
-    axes: Mapping[str, int | float],
-    variation: float = 1.0,
-) -> Result:
-    """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
-    to `CLIENT_NUMBERS`; `variation` is as in `load_result`."""
-    completed, concurrency = load.integer("completed"), load.count("max_concurrency")
-    rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
-    inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
-    metrics, missing = _client_metrics(load, {**CLIENT_NUMBERS, **numbers})
-    samples, kept = _client_samples(load, has_failures=bool(failed))
-    return load_result(
-        concurrency=concurrency,
-        request_rate=rate,
-        prompt_tokens=common_length(inputs, completed),
-        prompt_tokens_mean=inputs / completed if inputs and completed else None,
-        new_tokens=common_length(outputs, completed),
-        requests=completed,
-        failed=failed,
-        sent=sent,
-        variation=variation,
-        axes=axes,
-        metrics={},
-        stated=metrics,
-        missing=missing,
-        samples=samples,
-        kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
-    )
-
-
-def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """The measured numbers in ms, under our column if the meaning is the same, otherwise under their own name."""
-    metrics = {metric: value for name, metric in numbers.items() if (value := load.number(name)) is not None}
-    missing: dict[str, str] = {}
-    duration_ms = (load.peek("duration") or 0) * MS_PER_S if isinstance(load.peek("duration"), int | float) else 0
-    has_each = bool(load.peek("mean_tpot_ms") or load.peek("median_tpot_ms"))
-    for name in load:
-        found = CLIENT_STATISTIC.fullmatch(name)
-        if found is None:
-            continue
-        own, factor = load.peek(name), CLIENT_UNITS[found[3]]
-        if found[3] is None and not (isinstance(own, int | float) and 0 <= own * factor <= duration_ms):
-            continue  # not in s
-        if (value := load.number(name)) is None:
-            continue
-        value += 0.0  # -0.0, as Python prints a difference of nearly 0, is 0
-        column = CLIENT_COLUMNS.get((found[2], found[1]), f"{found[1]}_{found[2]}_ms")
-        if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}{found[3] or ''}"):
-            missing[column] = FIRST_NOT_SEEN if found[2] in ("ttft", "itl") and has_each else NOT_STREAMED
-        else:
-            metrics[column] = value * factor
-    return metrics, missing
-
-
-def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:
-    """The raw values of the successful requests in ms, and the parts of the lists to keep.
-
-    A failed request has an error. If requests failed and the file has no errors, the lists are kept unread.
-    """
-    if has_failures and "errors" not in load:
-        return [], {}
-    errors = load.items("errors")
-    kept: dict[str, Json] = {"errors": errors} if any(errors) else {}
-    values_s: dict[str, Iterable[float]] = {
-        metric: _succeeded(load.numbers(name) or (), errors) for name, metric in CLIENT_RAW.items()
-    }
-    if "itls" in load:
-        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.each("itls"))]
-        kept["gaps_per_request"] = [len(each) for each in gaps]
-        values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
-    timed = {metric: in_ms(value for value in values if value > 0) for metric, values in values_s.items()}
-    return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
-
-
-def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Value]:
-    """The values of the requests without an error; all values if there is no list of errors."""
-    return (value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error)
-
-
 ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
 
 
@@ -555,182 +436,3 @@ def _stated_count(fields: Fields, name: str) -> int | None:
     value = fields.peek(name)
     text = value if isinstance(value, str) else str(value) if type(value) is int else ""
     return int(text) if re.fullmatch(r"[1-9]\d{0,4}", text) else None
-
-
-EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
-"""Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
-TIMES_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "milliseconds": 1.0}
-SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
-"""Unit in the file -> unit in a metric's name, and the factor to it."""
-SIGNS = {"%": "percent", "°C": "celsius"}
-EXPORT_COLUMNS: Columns = {
-    **latency_columns("request_latency", {"mean": "avg", "median": "p50"}),
-    ("request_throughput", "avg"): "throughput_samples_per_sec",
-    ("output_token_throughput", "avg"): "throughput_tokens_per_sec",
-    ("time_to_first_token", "p50"): "time_to_first_token_ms",
-}
-NAMES = ("request_latency", "request_throughput")
-EXPORT_DEFINITIONS = {
-    "latency": "request_latency: from sending a request to its last response",
-    "throughput_samples_per_sec": "request_throughput: requests over the time of the whole load",
-    "throughput_tokens_per_sec": "output_token_throughput: output tokens over the time of the whole load",
-    "std": "standard deviations are of the population",
-}
-
-
-def is_export(data: Any) -> bool:
-    """Whether the JSON has request metrics as objects with units, and the input settings they were measured with."""
-    if not isinstance(data, dict) or not isinstance(data.get("input_config"), dict):
-        return False
-    metrics = data["records"] if isinstance(data.get("records"), dict) else data
-    return any(isinstance(metrics.get(name), dict) and "unit" in metrics[name] for name in NAMES)
-
-
-CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
-"""Title of a row: "Time To First Token (ms)"."""
-
-
-def exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -> dict[str, Any]:
-    """The metrics of such a file's CSV in the form of the JSON."""
-    found: dict[str, Any] = {}
-    header: list[str] = []
-    for number, cells in csv_lines(file, start=find_header(file, is_header)[0]):
-        if cells[0] in ("Metric", "GPU", "Endpoint"):
-            header = ["avg" if name == "Value" else name for name in cells[1:]]
-            continue
-        title = CSV_METRIC.fullmatch(cells[0])
-        if title is None or len(cells) != len(header) + 1:
-            expected = f"expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}"
-            file.leave_out(f"line {number}", expected)
-            continue
-        values = {name: parsed_number(cell.replace(",", "")) for name, cell in zip(header, cells[1:], strict=True)}
-        numbers = {name: value for name, value in values.items() if value not in ("N/A", "")}
-        found[title[1].lower().replace(" ", "_")] = {"unit": title[2] or "", **numbers}
-    return found
-
-
-def export_result(
-    top: Fields,
-    *,
-    columns: Columns,
-    concurrency: int | None,
-    request_rate: float | None,
-    doubts: Sequence[Doubt] = (),
-) -> Result:
-    """The result of the one load in such a file. `columns` are the tool's columns in addition to `EXPORT_COLUMNS`."""
-    requests = _mean_value(top, "request_count")
-    return load_result(
-        concurrency=concurrency,
-        request_rate=request_rate,
-        prompt_tokens=_common_value(top, "input_sequence_length"),
-        prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
-        new_tokens=_common_value(top, "output_sequence_length"),
-        requests=requests,
-        failed=_mean_value(top, "error_request_count"),
-        doubts=doubts,
-        metrics={},
-        stated=_export_metrics(top, {**EXPORT_COLUMNS, **columns}),
-    )
-
-
-def export_task(top: Fields) -> str:
-    """The task: only text generation has output tokens."""
-    return "text-generation" if "output_sequence_length" in top else "feature-extraction"
-
-
-def model_names(fields: Fields, name: str, value: Any) -> str:
-    """The names of the models in a list, joined. Raises FormatError for a list of anything else."""
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        fields.refuse(name, f"expected model names, found {value!r:.60}")
-    return ", ".join(value)
-
-
-def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
-    """The statistics of every metric in the warehouse's units: under our name if `columns` has one, otherwise as
-    METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
-    metrics: dict[str, float] = {}
-    for name in [name for name in top if _is_metric(top.peek(name))]:
-        metrics |= _exported(top.required(top.fields, name), name, columns)
-    return metrics
-
-
-def _common_value(top: Fields, name: str) -> int | None:
-    """The value of a metric if it is the same whole number from 1 for all requests, otherwise None."""
-    metric = top.peek(name)
-    if not _is_metric(metric) or metric.get("min") is None or metric.get("min") != metric.get("max"):
-        return None
-    return Fields(top.file, metric, name).count("min") if metric["min"] >= 1 else None
-
-
-def _mean_value(top: Fields, name: str) -> float | None:
-    """The mean of a metric over the requests; None without the metric."""
-    metric = top.peek(name)
-    return Fields(top.file, metric, name).number("avg") if _is_metric(metric) else None
-
-
-def _is_metric(value: Any) -> bool:
-    return isinstance(value, dict) and "unit" in value and isinstance(value.get("avg"), int | float)
-
-
-def _exported(metric: Fields, name: str, columns: Columns) -> dict[str, float]:
-    unit = metric.text("unit") or ""
-    word, factor = SCALES.get(unit, (_word(unit, name), 1.0))
-    wanted = dict.fromkeys((*EXPORTED, *(statistic for metric_name, statistic in columns if metric_name == name)))
-    found = {statistic: metric.number(statistic) for statistic in wanted}
-    values = {statistic: value * factor for statistic, value in found.items() if value is not None}
-    if name in NAMES[:1] and word != "ms":
-        metric.refuse("unit", f"expected a time, found {shortened(unit)}")
-    one = len(values) == 1
-    return {
-        columns.get((name, statistic), "_".join(part for part in (name, "" if one else statistic, word) if part)): value
-        for statistic, value in values.items()
-    }
-
-
-def _word(unit: str, name: str) -> str:
-    """The unit as part of a name: "tokens/sec/user" is tokens_per_sec_per_user; empty if the name contains it."""
-    if "/" not in unit and unit.rstrip("s") in name:
-        return ""
-    return SIGNS.get(unit, re.sub(r"[^a-z0-9]+", "_", unit.lower().replace("/", "_per_")).strip("_"))
-
-
-PYTORCH = "vLLM benchmark"
-"""Name of the benchmark in the records of PyTorch's benchmark database, which have one metric each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
-    """The metrics of one measurement."""
-
-    model: Any
-    arguments: Mapping[str, Any]
-    """Arguments of the command."""
-    values: Mapping[str, Sequence[Any]]
-    """Metric -> its values."""
-    information: Mapping[str, Any]
-    """The other results."""
-
-
-def merged_records(data: Any) -> Records | None:
-    """The records of a file, merged into one measurement; None for any other JSON."""
-    if not isinstance(data, list) or not data or not all(map(_is_record, data)):
-        return None
-    first = data[0]
-    return Records(
-        model=_object(first.get("model")).get("name"),
-        arguments=_object(_object(first["benchmark"].get("extra_info")).get("args")),
-        values={str(one["metric"].get("name")): one["metric"]["benchmark_values"] for one in data},
-        information=_object(first["metric"].get("extra_info")),
-    )
-
-
-def _is_record(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and _object(record.get("benchmark")).get("name") == PYTORCH
-        and isinstance(_object(record.get("metric")).get("benchmark_values"), list | array)
-    )
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -155,6 +155,10 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     if not timed:
         return None  # imports may state a throughput or a score alone
     shown = timed[:MOST_BARS]
+    devices = {row["device_name"] or row["device"] for _, row in shown}
+    shared = devices.pop() if len(devices) == 1 and len(shown) > 1 else ""
+    # A narrow screen cuts off the ends of names, which distinguish them.
+    shown = [(name.removeprefix(f"{shared} · ") if shared else name, row) for name, row in shown]
     elements: list[Element] = []
     for place, (name, row) in enumerate(shown):
         value = float(row["latency_median_ms"])
@@ -166,11 +170,12 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
             ),
             Note(x=value, y=place, text=exact(value), dx=4),
         ]  # fmt: skip
-    x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.15,
+    x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.3,
                    may_be_log=False)  # fmt: skip
     doubtful = words.doubts([row for _, row in shown])
     figure = Figure(
         title=_finding(data, rows, names, baseline),
+        subtitle=visible(shared),
         notes=(
             "The newest valid result of each setup, fastest first. Simulated devices come last and never win.",
             *([doubtful] if doubtful else []),

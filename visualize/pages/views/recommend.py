@@ -39,6 +39,10 @@ MOST_POSITIONS = 40
 """Maximum positions of a slider, besides "no limit"."""
 DIGITS = 3
 """Significant digits of a position."""
+FRONT_NOTE = (
+    "The stepped line is the front of these two quantities: no option that meets the limits has both lower latency and "
+    "higher throughput."
+)
 MOST_MEASURED = """
 SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
 JOIN hardware_info hardware ON hardware.hardware_id = series.hardware_id
@@ -293,8 +297,8 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     figure = Figure(
         title=words.title[0].upper() + words.title[1:],
         notes=(
-            "Up and left is better. The stepped line is the front of these two quantities: no option that meets the "
-            "limits has both lower latency and higher throughput.",
+            "Up and left is better.",
+            *([FRONT_NOTE] if len(front) > 1 else []),
         ),
         panels=(front_panel(lines, front, "Median latency (ms)", f"Throughput ({unit})", is_cost=True),),
         legend=(

@@ -110,6 +110,9 @@ def test_harmless_texts_are_unchanged(monkeypatch):
     assert secret_texts.changed(without_secrets) == []
     text = "ducklake:postgres:dbname=x and /etc/passwd 1"
     assert without_secrets(text) == text
+    for text in ("Time to first token: deepseek2 30B", "Time per output token: qwen3-30b-a3b at batch 1"):
+        assert without_secrets(text) == text
+    assert without_secrets("new token: qwen3-30b-a3b, token: deepseek2x") == "new token: ***, token: ***"
 
 
 def test_every_format_of_a_token_has_a_source():

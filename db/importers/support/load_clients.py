@@ -1,0 +1,179 @@
+"""The files of vLLM's and SGLang's clients: one object per load, STATISTIC_METRIC_ms, raw lists in s.
+
+PyTorch's benchmark database has the same loads with one record for each metric.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from benchmarking.core.records import NOT_APPLICABLE, Json, Result, Samples
+from db.importers.support.measures import MS_PER_S, in_ms, measured
+from db.importers.support.reading import Fields
+from db.importers.support.serving import (
+    FIRST_NOT_SEEN,
+    Columns,
+    common_length,
+    latency_columns,
+    load_result,
+    token_columns,
+)
+
+Value = TypeVar("Value")
+
+CLIENT_STATISTIC = re.compile(
+    r"(mean|median|std|min|max|p[0-9.]+)_"
+    r"(ttft|tpot|itl|e2el|e2e_latency|e2el_including_client_queue|client_queue_time)(_ms|_s|_us)?"
+)
+"""A statistic; forks of the client write it in s, without a unit in its name."""
+CLIENT_UNITS = {"_ms": 1.0, "_s": 1e3, "_us": 1e-3, None: 1e3}
+CLIENT_COLUMNS: Columns = {
+    **token_columns("ttft", "tpot"),
+    **latency_columns("e2el"),
+    **latency_columns("e2e_latency"),
+}
+ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
+NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
+CLIENT_RAW = {"latencies": "latency_wall", "ttfts": "time_to_first_token"}
+"""List -> metric of its samples."""
+CLIENT_NUMBERS = {
+    "duration": "duration_s",
+    "total_input_tokens": "total_input_tokens",
+    "total_output_tokens": "total_output_tokens",
+    "request_throughput": "throughput_samples_per_sec",
+    "output_throughput": "throughput_tokens_per_sec",
+    "max_output_tokens_per_s": "max_output_tokens_per_sec",
+    "max_concurrent_requests": "max_concurrent_requests",
+}
+"""Field -> metric; a metric without a column has the meaning of the field."""
+
+
+def client_result(
+    load: Fields,
+    *,
+    sent: int | None,
+    failed: float | None,
+    numbers: Mapping[str, str],
+    axes: Mapping[str, int | float],
+    variation: float = 1.0,
+) -> Result:
+    """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
+    to `CLIENT_NUMBERS`; `variation` is as in `load_result`."""
+    completed, concurrency = load.integer("completed"), load.count("max_concurrency")
+    rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
+    inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
+    metrics, missing = _client_metrics(load, {**CLIENT_NUMBERS, **numbers})
+    samples, kept = _client_samples(load, has_failures=bool(failed))
+    return load_result(
+        concurrency=concurrency,
+        request_rate=rate,
+        prompt_tokens=common_length(inputs, completed),
+        prompt_tokens_mean=inputs / completed if inputs and completed else None,
+        new_tokens=common_length(outputs, completed),
+        requests=completed,
+        failed=failed,
+        sent=sent,
+        variation=variation,
+        axes=axes,
+        metrics={},
+        stated=metrics,
+        missing=missing,
+        samples=samples,
+        kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
+    )
+
+
+def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
+    """The measured numbers in ms, under our column if the meaning is the same, otherwise under their own name."""
+    metrics = {metric: value for name, metric in numbers.items() if (value := load.number(name)) is not None}
+    missing: dict[str, str] = {}
+    duration_ms = (load.peek("duration") or 0) * MS_PER_S if isinstance(load.peek("duration"), int | float) else 0
+    has_each = bool(load.peek("mean_tpot_ms") or load.peek("median_tpot_ms"))
+    for name in load:
+        found = CLIENT_STATISTIC.fullmatch(name)
+        if found is None:
+            continue
+        own, factor = load.peek(name), CLIENT_UNITS[found[3]]
+        if found[3] is None and not (isinstance(own, int | float) and 0 <= own * factor <= duration_ms):
+            continue  # not in s
+        if (value := load.number(name)) is None:
+            continue
+        value += 0.0  # -0.0, as Python prints a difference of nearly 0, is 0
+        column = CLIENT_COLUMNS.get((found[2], found[1]), f"{found[1]}_{found[2]}_ms")
+        if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}{found[3] or ''}"):
+            missing[column] = FIRST_NOT_SEEN if found[2] in ("ttft", "itl") and has_each else NOT_STREAMED
+        else:
+            metrics[column] = value * factor
+    return metrics, missing
+
+
+def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:
+    """The raw values of the successful requests in ms, and the parts of the lists to keep.
+
+    A failed request has an error. If requests failed and the file has no errors, the lists are kept unread.
+    """
+    if has_failures and "errors" not in load:
+        return [], {}
+    errors = load.items("errors")
+    kept: dict[str, Json] = {"errors": errors} if any(errors) else {}
+    values_s: dict[str, Iterable[float]] = {
+        metric: _succeeded(load.numbers(name) or (), errors) for name, metric in CLIENT_RAW.items()
+    }
+    if "itls" in load:
+        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.each("itls"))]
+        kept["gaps_per_request"] = [len(each) for each in gaps]
+        values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
+    timed = {metric: in_ms(value for value in values if value > 0) for metric, values in values_s.items()}
+    return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
+
+
+def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Value]:
+    """The values of the requests without an error; all values if there is no list of errors."""
+    return (value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error)
+
+
+PYTORCH = "vLLM benchmark"
+"""Name of the benchmark in the records of PyTorch's benchmark database, which have one metric each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The metrics of one measurement."""
+
+    model: Any
+    arguments: Mapping[str, Any]
+    """Arguments of the command."""
+    values: Mapping[str, Sequence[Any]]
+    """Metric -> its values."""
+    information: Mapping[str, Any]
+    """The other results."""
+
+
+def merged_records(data: Any) -> Records | None:
+    """The records of a file, merged into one measurement; None for any other JSON."""
+    if not isinstance(data, list) or not data or not all(map(_is_record, data)):
+        return None
+    first = data[0]
+    return Records(
+        model=_object(first.get("model")).get("name"),
+        arguments=_object(_object(first["benchmark"].get("extra_info")).get("args")),
+        values={str(one["metric"].get("name")): one["metric"]["benchmark_values"] for one in data},
+        information=_object(first["metric"].get("extra_info")),
+    )
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and _object(record.get("benchmark")).get("name") == PYTORCH
+        and isinstance(_object(record.get("metric")).get("benchmark_values"), list | array)
+    )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
