@@ -61,6 +61,10 @@ def export_to_onnx() -> int:
     return run("export_to_onnx", "benchmarking.export_to_onnx")
 
 
+def integration_benchmark() -> int:
+    return run("integration_benchmark", "benchmarking.integration_benchmark")
+
+
 def manage_cache() -> int:
     return run("manage_cache", "benchmarking.manage_cache")
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.batch_benchmark import main
+from benchmarking import batch_benchmark
+from benchmarking.core.command_line import typed_as
 
-__all__ = ["main"]
+NAME = "integration_benchmark"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    with typed_as(NAME):
+        return batch_benchmark.main(argv)
+
 
 if __name__ == "__main__":
     sys.exit(main())

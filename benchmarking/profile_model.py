@@ -2,7 +2,7 @@
 
 The model runs under its runtime's profiler in a fresh process, alternating with unprofiled calls, which show the
 profiler's overhead. Profiles have their own files and tables and never mix with latency results. benchhouse compare
---profile finds the layer that got slower between two profiles.
+--profiles finds the layer that got slower between two profiles.
 """
 
 from __future__ import annotations

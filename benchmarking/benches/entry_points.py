@@ -1,6 +1,7 @@
-"""Benchmarks that are functions: `run_<name>` in a file <name>.py, or `run_benchmark`.
+"""Benchmarks that are functions: `run_<name>` in a file <name>.py or <name>_benchmark.py, or `run_benchmark`.
 
-A function with a parameter `output_dir` is a driver that uses a `BenchmarkRunner` itself. It is called once while the
+A function with a parameter `output_dir`, or with `logger` and `**kwargs`, is a driver that uses a `BenchmarkRunner`
+itself; one with another name is found too, if the file has no second one. It is called once while the
 benchmarks are listed, when the runner only records the requested benchmarks; it gets the command's values for the
 parameters that it has, or all of them as `**kwargs`. Any other function is the timed call: its parameters are fields of
 the config, and their defaults form the config.
@@ -59,17 +60,27 @@ class FunctionBenchmark(ModelBenchmark):
 
 
 def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:
-    """The function of a file that is a benchmark; None without one."""
-    for name in (f"run_{path.stem}", "run_benchmark"):
-        function = vars(module).get(name)
-        if inspect.isfunction(function) and function.__module__ == module.__name__:
-            return function
-    return None
+    """The function of a file that is a benchmark; None without one. Raises UsageError for several drivers of which none
+    has the name of the file: measuring the classes without their drivers' configs would measure something else."""
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if name.startswith("run_") and inspect.isfunction(value) and value.__module__ == module.__name__
+    }
+    names = (f"run_{path.stem}", f"run_{path.stem.removesuffix('_benchmark')}", "run_benchmark")
+    if named := next((own[name] for name in names if name in own), None):
+        return named
+    drivers = [name for name, function in own.items() if is_driver(function)]
+    if len(drivers) > 1:
+        raise UsageError(f"{path}: {', '.join(drivers)} could each be the benchmark: call one of them {names[0]}")
+    return own[drivers[0]] if drivers else None
 
 
 def is_driver(function: Callable[..., Any]) -> bool:
     """Whether the function is a driver, which uses a runner itself."""
-    return "output_dir" in inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    return "output_dir" in parameters or ("logger" in parameters and takes_all)
 
 
 def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:

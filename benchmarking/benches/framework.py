@@ -1,7 +1,8 @@
 """The module `framework` of benchmark_v2, for benchmark files that import it: its names, made of ours.
 
 `provide` makes it importable in a process that loads such files, and in no other. It differs from our own names in
-returning lists instead of tuples, and in a GPU monitor that reports the absence of a GPU instead of raising an error.
+returning lists instead of tuples, in the tokens that a config generates by default, and in a GPU monitor that reports
+the absence of a GPU instead of raising an error.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches.config import BenchmarkConfig
-from benchmarking.benches.config import create_config_variants as config_variants
+from benchmarking.benches import config as configs
 from benchmarking.benches.model_benchmark import ModelBenchmark
 from benchmarking.benches.runner import BenchmarkRunner
 from benchmarking.core.command_line import choice
@@ -37,6 +37,7 @@ __all__ = [
     "get_available_sdpa_backends",
 ]
 NAME = "framework"
+TOKENS, DEFAULT_TOKENS = "num_tokens_to_generate", 100
 SDPA_BACKENDS: Mapping[str, str] = {
     "math": "MATH",
     "flash_attention": "FLASH_ATTENTION",
@@ -63,9 +64,17 @@ def withdraw() -> None:
         del sys.modules[NAME]
 
 
+class BenchmarkConfig(configs.BenchmarkConfig):
+    """As ours, with benchmark_v2's number of generated tokens if none is given, since its files count on a number."""
+
+    def __init__(self, *unnamed: Any, **values: Any) -> None:
+        is_given = "new_tokens" in values or len(unnamed) > configs.POSITIONAL.index(TOKENS)
+        super().__init__(*unnamed, **values if is_given else {TOKENS: DEFAULT_TOKENS, **values})
+
+
 def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[Any]]) -> list[BenchmarkConfig]:
     """As ours, as a list."""
-    return list(config_variants(base, values))
+    return list(configs.create_config_variants(base, values))
 
 
 class GPUMonitor:

@@ -69,7 +69,10 @@ def replaced_configs(
                 f"--model-id {planning.model_id}: no config of these benchmarks has a model_id: remove the flag"
             )
         if planning.new_tokens is not None and all(config.new_tokens is None for config in configs):
-            raise UsageError("--new-tokens: no config of these benchmarks has new_tokens: remove the flag")
+            raise UsageError(
+                "--new-tokens (--num-tokens-to-generate): no config of these benchmarks has new_tokens "
+                "(num_tokens_to_generate): remove the flag"
+            )
     updated: list[Bench] = []
     for bench in benches:
         distinct: list[BenchmarkConfig] = []

@@ -86,6 +86,39 @@ def test_a_driver_gets_the_values_of_the_command(folder, theirs):
     assert [one.variant for one in bench.configs] == ["eager", "kernelized"]
 
 
+@pytest.mark.parametrize(
+    ("file", "signature"),
+    [
+        ("theirs_benchmark.py", "run_theirs(logger, output_dir, model_id='m', **kwargs)"),
+        ("theirs_benchmark.py", "run_theirs_benchmark(logger, **kwargs)"),
+        ("other.py", "run_theirs(logger, output_dir='benchmark_results', model_id='m', **kwargs)"),
+    ],
+)
+def test_a_driver_is_found_by_the_name_of_its_file_or_as_the_only_one(folder, write, file, signature):
+    start = BENCH.index("def run_theirs")
+    end = BENCH.index("    from framework import BenchmarkRunner")
+    names = 'model_id, output_dir = kwargs.get("model_id", "m"), "."' if "output_dir" not in signature else "pass"
+    write(file, f"{BENCH[:start]}def {signature}:\n    {names}\n{BENCH[end:]}", head="")
+    (bench,) = discover(folder, enable_mock=True, given={"model_id": "big"}).benches
+    assert {config.model_id for config in bench.configs} == {"big"}
+
+
+def test_several_drivers_without_the_name_of_the_file_are_refused(folder, write):
+    drivers = "def run_a(logger, output_dir): ...\ndef run_b(logger, output_dir): ..."
+    write("theirs.py", drivers, head="")
+    with pytest.raises(UsageError, match=r"run_a, run_b could each be the benchmark: call one of them run_theirs"):
+        discover(folder)
+
+
+def test_a_config_generates_100_tokens_unless_a_number_is_given():
+    assert framework.BenchmarkConfig(name="a").num_tokens_to_generate == 100
+    assert framework.BenchmarkConfig("a", "m", "eager", 1, 2, 7).new_tokens == 7
+    assert framework.BenchmarkConfig(name="a", new_tokens=None).num_tokens_to_generate is None
+    config = framework.BenchmarkConfig(name="a", num_tokens_to_generate=4)
+    assert [one.new_tokens for one in framework.create_config_variants(config, {"batch_size": [1, 2]})] == [4, 4]
+    assert BenchmarkConfig(name="a").new_tokens is None
+
+
 def test_an_unchanged_file_is_measured_in_its_seconds_and_a_replaced_variant_is_invalid(folder, theirs, measure, plan):
     found = discover(folder, enable_mock=True).benches
     assert workload_of(found[0], found[0].configs[0]).config["saved_as"] == "their_model"
