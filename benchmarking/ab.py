@@ -45,6 +45,8 @@ from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
@@ -128,7 +130,7 @@ def check_metric(metric: str | None, *sides: Arm) -> None:
         choice(metric, tuple(JUDGED), "metric")
 
 
-def check_commands(arms: Sequence[Arm]) -> None:
+def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> None:
     """Plan each side in this process, so that a mistake in the second costs no launch of the first. Raises UsageError
     with its message. Sides in other folders or interpreters, which may know other flags, are not checked."""
     for one in arms:
@@ -146,7 +148,7 @@ def check_commands(arms: Sequence[Arm]) -> None:
             code = module.main([*one.words[len(COMMANDS[name]) :], "--dry-run", "--quiet"])
         if code != EXIT_OK:
             *_, message = printed.getvalue().splitlines() or [one.typed]
-            raise UsageError(f"{one.name}: {message.partition(': error: ')[2] or message}")
+            raise UsageError(f"{name_in_errors or one.name}: {message.partition(': error: ')[2] or message}")
 
 
 def looks_of(arguments: argparse.Namespace) -> tuple[int, ...]:
@@ -373,7 +375,14 @@ def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
         metavar="S",
         help="seconds after which no more rounds are started (default: no limit)",
     )
-    group.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
+    add_settings(
+        group,
+        COMMON,
+        "metric",
+        helps={"metric": "metric to compare"},
+        defaults={"metric": None},
+        default_words={"metric": "latency_median_ms"},
+    )
 
 
 COMPARE_TO = "--compare-to"

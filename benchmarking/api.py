@@ -15,6 +15,7 @@ from benchmarking.builds.cleaning import lean_cache as lean
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.cluster.target import open_target, remote_arguments
 from benchmarking.core import plugins
+from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
@@ -30,12 +31,13 @@ from benchmarking.core.records import (
     Precision,
     Preparation,
     Run,
+    Scalar,
 )
 from benchmarking.core.settings import takes_settings
-from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
+from benchmarking.measure.settings import Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Selection, analyse_all
-from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.measuring_settings import GRAPH_INPUTS, MEASURING
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
@@ -49,21 +51,26 @@ if TYPE_CHECKING:
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""
+OF_REQUESTS = (
+    *("device", "runtime", "precision", "task", "weights", "num_threads", "cpu_list", *GRAPH_INPUTS),
+    *("timeout", "skip_unsupported", "rebuild"),
+)
+"""Settings that are None where they are not given, since most do not apply to a module as it is."""
 
 
+@takes_settings(
+    MEASURING,
+    *(*OF_REQUESTS, *AXES, "profile", "iterations", "warmup_iterations", "launches", "cold_cache"),
+    *("tag", "description", "cache_dir", "lean_cache"),
+    lists=(*AXES, "tag"),
+    defaults=dict.fromkeys((*OF_REQUESTS, *AXES)),
+)
 def benchmark_model(
     model: str | torch.nn.Module,
     inputs: Any = None,
     *,
     name: str | None = None,
-    profile: ProfileName = DEFAULT_PROFILE,
-    iterations: int | None = None,
-    warmup_iterations: int | None = None,
-    cold_cache: bool = False,
-    tags: Mapping[str, str] | None = None,
-    description: str | None = None,
-    cache_dir: str | Path | None = None,
-    lean_cache: bool = False,
+    options: Mapping[str, Scalar] | None = None,
     build_only: bool = False,
     sequence: str | Path | None = None,
     backend: str = "local",
@@ -71,7 +78,7 @@ def benchmark_model(
     use_slurm: bool | str | Path = False,
     setup: str | None = None,
     ssh_config: str | Path | None = None,
-    **request: Any,
+    **chosen: Any,
 ) -> Run:
     """Measure a model and return the run; nothing is stored.
 
@@ -81,9 +88,11 @@ def benchmark_model(
     flags of the same names). This is a single launch, so the interval covers its calls, not other launches. `name` is
     the model's name in the run, by default its class.
 
-    A model id (hub name, folder, or catalog name) is measured in fresh processes, like by the command. `request` takes
-    the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes, sequence_lengths,
-    new_tokens, ...), and `launches`.
+    A model id (hub name, folder, or catalog name) is measured in fresh processes, like by the command.
+
+    `chosen` are the settings of `benchhouse run`, by the names of its flags: `device`, `precision`, `batch_sizes`,
+    `sequence_lengths`, `new_tokens`, `iterations`, `launches`, `timeout_s`, `tags`, ...; for a graph file also `dims`,
+    `input_values` and `inputs_file`. `options` are those of the runtime.
 
     `backend="remote"` measures a model id on `host` ("user@machine"), `use_slurm` in a Slurm job (True, or the path of
     its configuration). `setup` (the environment of benchhouse there) and `ssh_config` are as the flags of the same
@@ -97,7 +106,8 @@ def benchmark_model(
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
-    metadata = {"tags": dict(tags or {}), "description": description}
+    metadata = {name: chosen[name] for name in ("tags", "description")}
+    request = _requested(chosen, options)
     is_named = isinstance(model, str)
     if remote.cluster is not None and (not is_named or build_only):
         what = "build_only" if is_named else "a module of this process"
@@ -108,26 +118,28 @@ def benchmark_model(
         raise UsageError("sequence applies to torch modules and scripts only: remove it for a model id")
     if not is_named and inputs is None:
         raise UsageError("a module needs inputs: pass a tensor, a tuple or a mapping")
-    chosen = settings(
-        profile,
-        iterations=iterations,
-        warmup_iterations=warmup_iterations,
-        launches=request.pop("launches", None) if is_named else 1,
-        cold_cache=cold_cache,
+    if not is_named and chosen["launches"] is not None:
+        raise UsageError("launches applies to a model id only: a module is measured in this process, in one launch")
+    measuring = settings(
+        chosen["profile"],
+        iterations=chosen["iterations"],
+        warmup_iterations=chosen["warmup_iterations"],
+        launches=chosen["launches"] if is_named else 1,
+        cold_cache=chosen["cold_cache"],
     )
-    with _cache(cache_dir, is_lean=lean_cache):
+    with _cache(chosen["cache_dir"], is_lean=chosen["lean_cache"]):
         if isinstance(model, str):
-            return _measure_model_id(model, chosen, {**request, **metadata}, remote, build_only=build_only)
+            return _measure_model_id(model, measuring, {**request, **metadata}, remote, build_only=build_only)
         if build_only or sequence is not None or any(name in request for name in ELSEWHERE):
             stages = None if sequence is None else read_sequence(Path(sequence).resolve())
             fields = {**_module_fields(model, request, stages), **metadata}
-            return _measure_copy(model, inputs, name, chosen, fields, stages, build_only=build_only)
+            return _measure_copy(model, inputs, name, measuring, fields, stages, build_only=build_only)
         if request:
             raise UsageError(
                 f"{sorted(request)[0]} applies to a module only with device, runtime or precision: give one of these, "
                 "or remove it"
             )
-        return _measure_module(model, inputs, name, chosen, metadata)
+        return _measure_module(model, inputs, name, measuring, metadata)
 
 
 @takes_settings(
@@ -219,6 +231,15 @@ def benchmark_script(
         )
 
 
+def _requested(chosen: Mapping[str, Any], options: Mapping[str, Scalar] | None) -> dict[str, Any]:
+    """The fields of a request that the call gives."""
+    names = [MEASURING[name].field or name for name in OF_REQUESTS] + [AXES[name].key for name in POINT_FIELDS]
+    given: dict[str, Any] = {name: chosen[name] for name in names}
+    given["axes"] = {name: chosen[axis.key] for name, axis in FURTHER.items() if chosen[axis.key] is not None} or None
+    given["options"] = None if options is None else dict(options)
+    return {name: value for name, value in given.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptReport:
     """The models found in scripts, their runs, and the failures."""
@@ -304,12 +325,9 @@ def _measure_copy(
     calls = recorded_calls(module, [arguments], [1])
     script_module = describe(module, module_hash(module), calls, sequence=stages)
     workload = script_module.workload(name or type(module).__name__)
-    try:
-        request = Request(
-            model_id=workload.model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields
-        )
-    except TypeError as error:
-        raise UsageError(f"benchmark_model: {error}") from error
+    request = Request(
+        model_id=workload.model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields
+    )
     register_module(module, workload, [arguments])
     points = tuple(call.point for call in calls)
     plan = plan_points(request, uuid7(), workload, points, skipped={}, machine=Machine())
@@ -360,10 +378,7 @@ def _measure_model_id(
     from benchmarking.sweep.run.supervisor import finished_run
 
     plugins.check_measuring()
-    try:
-        request = Request(model_id=model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields)
-    except TypeError as error:
-        raise UsageError(f"benchmark_model: {error}") from error
+    request = Request(model_id=model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields)
     with open_target(remote, (request.device,)) as target:
         plan = plan_cell(request, uuid7(), machine=target.machine)
         if build_only:

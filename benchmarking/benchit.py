@@ -68,6 +68,8 @@ TRACEBACK, DEBUG = "MLAGILITY_TRACEBACK", "MLAGILITY_DEBUG"
 """Environment variables of MLAgility: True shows tracebacks, and everything that scripts print."""
 
 
+ACTIONS = {"cache": "cache list", "version": "version", "benchmark": "benchmark SCRIPT"}
+"""What benchit does besides measuring -> an example; their names come before all flags."""
 UNKNOWN_BATCH = "the inputs do not show how many items a call holds: throughput counts calls (--batch-size N says it)"
 
 
@@ -87,6 +89,21 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").lower() in ("1", "true", "yes")
 
 
+def _own_arguments(argv: Sequence[str]) -> list[str]:
+    """The words, with the value of --script-args as one word: it is another program's flags, which look like ours.
+    Raises UsageError for an action after a flag."""
+    words: list[str] = []
+    for word in argv:
+        if words[-1:] == ["--script-args"]:
+            words[-1] = f"--script-args={word}"
+            continue
+        is_value = bool(words) and words[-1].startswith("-")
+        if word in ACTIONS and not is_value and not Path(word).exists():
+            raise UsageError(f"{word} comes first, as in benchit {ACTIONS[word]}")
+        words.append(word)
+    return words
+
+
 def _version(argv: Sequence[str]) -> int:
     Parser(prog=f"{NAME} version", description="Prints the version.").parse_args(argv)
     print(f"benchhouse {__version__}")
@@ -99,7 +116,7 @@ def _run(argv: Sequence[str]) -> int:
     if groq := next((flag for flag in flags_of_groq if flag not in parser._option_string_actions), None):
         # A plugin for its compiler may have added some.
         raise UsageError(f"{groq}: Groq's compiler and chips are not supported: remove the flag")
-    words = lists_joined(in_our_words(argv, WORDS), "--device", ".py")
+    words = lists_joined(in_our_words(_own_arguments(argv), WORDS), "--device", ".py")
     arguments = parser.parse_args(words)
     resolve_target(arguments)
     _check_local_only(arguments)

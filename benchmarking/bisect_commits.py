@@ -80,9 +80,11 @@ def _run(argv: Sequence[str]) -> int:
     command = tuple(words[split + 1 :])
     if not command:
         raise UsageError("no command: put it after --, as in bisect GOOD BAD -- run_hardware_benchmark --model-id M")
-    ab.check_metric(arguments.metric, arm("a", shlex.join(command)))  # raises UsageError for a missing program, too
+    here = arm("a", shlex.join(command))  # raises UsageError for a missing program
+    ab.check_metric(arguments.metric, here)
     _check_log(arguments.log)
     check_measuring("measuring")
+    ab.check_commands([here], "COMMAND")  # planned in this folder, before GOOD is measured
     with temporary_folder("benchhouse-bisect") as folder:
         (folder / "commits").mkdir()
         history = History(Path.cwd(), folder / "commits")

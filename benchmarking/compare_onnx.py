@@ -23,7 +23,7 @@ from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
@@ -123,11 +123,8 @@ def _parser() -> Parser:
     flags.add_builds(parser)
     output = parser.add_argument_group("output")
     add_settings(output, SHARED, "save")
-    output.add_argument(
-        "--output",
-        metavar="FILE",
-        help="JSON file of the comparison and its runs; auto is results/onnx_comparison_*.json (default: none)",
-    )
+    file = "JSON file of the comparison and its runs; auto is results/onnx_comparison_*.json"
+    add_settings(output, COMMON, "output", helps={"output": file})
     flags.add_keeping(output)
     flags.add_output_format(output)
     add_settings(output, SHARED, "dry_run")

@@ -27,8 +27,8 @@ from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedErro
 from benchmarking.core.other_words import in_our_words
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point, Workload
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.settings import add_settings, one_of
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
@@ -124,13 +124,20 @@ def _parser() -> argparse.ArgumentParser:
         help="new or empty folder for the files; with --output-name its parent (default: a folder named after model, "
         "precision and format)",
     )
-    files.add_argument("--output", metavar="FILE.onnx", help="new single file instead of a folder (default: a folder)")
+    add_settings(
+        files,
+        COMMON,
+        *("output", "format"),
+        kinds={"format": one_of(FORMATS, "format")},
+        defaults={"format": "onnx"},
+        default_words={"output": "a folder"},
+        helps={"output": "new single file, FILE.onnx, instead of a folder", "format": "file format"},
+    )
     files.add_argument(
         "--output-name",
         metavar="NAME",
         help="name of the folder, or NAME.onnx for a single file (default: see --output-dir)",
     )
-    files.add_argument("--format", choices=FORMATS, default="onnx", help="file format (default: %(default)s)")
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
     files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
     files.add_argument("--opset", type=positive_int, metavar="N", help=f"ONNX opset version (default: {DEFAULT_OPSET})")

@@ -27,12 +27,12 @@ from typing import Any
 from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
 from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, Leftover, read_contents, select_builds
 from benchmarking.builds.store import Build, BuildStore
-from benchmarking.core.command_line import Parser, file_to_write, non_negative_number, note, run_command
+from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import many_need
 from benchmarking.core.records import Json, to_json
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.settings import NEW_FILE, add_settings
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
@@ -203,7 +203,14 @@ def _parser() -> Parser:
     add_settings(shown, SHARED, "json")
     _add_choice(_action(actions, "delete", _delete, "delete builds"))
     report = _action(actions, "report", _report, "write the list as CSV")
-    report.add_argument("--output", type=file_to_write, metavar="FILE", help="CSV file (default: stdout)")
+    add_settings(
+        report,
+        COMMON,
+        "output",
+        kinds={"output": NEW_FILE},
+        helps={"output": "CSV file"},
+        default_words={"output": "stdout"},
+    )
     return parser
 
 
@@ -236,7 +243,7 @@ def _add_choice(parser: Parser) -> None:
         help="minimum days since the last use (default: any)",
     )
     selection.add_argument("--all", action="store_true", help="all builds; requires --yes")
-    selection.add_argument("--yes", action="store_true", help="confirmation of --all")
+    add_settings(selection, COMMON, "yes", helps={"yes": "confirmation of --all"})
 
 
 HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")

@@ -23,7 +23,7 @@ from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR, SHARED
+from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.settings import settings
@@ -220,12 +220,8 @@ def _add_builds(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     """Add the flags of files, database and output."""
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--output",
-        metavar="FILE",
-        help="JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json "
-        "(default: none)",
-    )
+    file = "JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json"
+    add_settings(group, COMMON, "output", helps={"output": file})
     files = "folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json"
     add_settings(
         group,

@@ -23,7 +23,7 @@ from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -253,7 +253,8 @@ def _parser(name: str = NAME) -> Parser:
     flags.add_keeping(output)
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")
-    output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs in --output-dir")
+    resume = "finish and store the unfinished runs in --output-dir"
+    add_settings(output, COMMON, "resume", helps={"resume": resume})
     benches = output.add_argument(
         "--benches",
         metavar="DIR",
@@ -261,12 +262,7 @@ def _parser(name: str = NAME) -> Parser:
     )
     few_need(benches)
     ab.add_comparison_flags(output)
-    output.add_argument(
-        "--turn",
-        type=Path,
-        metavar="DIR",
-        help=argparse.SUPPRESS,
-    )
+    flags.add_turn(output)
     instead = parser.add_argument_group("instead of measuring a model")
     add_settings(instead, SHARED, "dry_run")
     instead.add_argument(

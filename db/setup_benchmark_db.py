@@ -111,7 +111,7 @@ def _parser() -> Parser:
         "there are copied if they can be read",
     )
     content.add_argument("--overwrite", action="store_true", help="empty the database; asks first on a terminal")
-    content.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
+    add_shared(content, yes="do not ask before --overwrite")
     file = parser.add_argument_group("file")
     file.add_argument(
         "--repair",
@@ -143,17 +143,18 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--rebuild-from keeps the content of the database, --overwrite deletes it: choose one")
     if arguments.backup is not None and arguments.backup.exists():
         raise UsageError(f"--backup: {arguments.backup} already exists: choose another path")
-    if arguments.overwrite and not arguments.yes and database_exists(arguments.db_path):
-        if sys.stdin.isatty():
-            confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
-        else:
-            note(f"{NAME}: --overwrite: deleting everything in {arguments.db_path}")
+    if arguments.overwrite and not arguments.yes and database_exists(arguments.db_path) and sys.stdin.isatty():
+        confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
 
 
 def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
     """The database, created or upgraded; read-only for --verify and --backup."""
     if arguments.overwrite:
-        return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+        existed = database_exists(arguments.db_path)
+        emptied = Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+        if existed and not arguments.yes and not sys.stdin.isatty():  # nobody was asked; a refused file is not emptied
+            note(f"{NAME}: --overwrite: everything in {arguments.db_path} was deleted")
+        return emptied
     if (arguments.verify or arguments.backup is not None) and not (arguments.ingest or arguments.repair):
         return inspected(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
     # A mistyped path must not pass as an empty database.

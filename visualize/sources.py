@@ -50,7 +50,8 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
 
 
 def open_files(patterns: Sequence[str]) -> Source:
-    """Load run files (or folders, or glob patterns) into memory. Raises StorageError if none can be read."""
+    """Load run files (or folders, or glob patterns) into memory. Raises UsageError if there is none, StorageError if
+    none can be read."""
     paths = run_files(_expanded(patterns))
     warehouse = Warehouse.open(MEMORY)
     outcome = ingest_files(warehouse, paths)
@@ -134,7 +135,7 @@ def _expanded(patterns: Sequence[str]) -> list[Path]:
         found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
         if not found:
             kind = "no file matches" if glob.has_magic(pattern) else "no such file:"
-            raise StorageError(f"{kind} {pattern}: run_hardware_benchmark --save writes run files to benchmark_results")
+            raise UsageError(f"{kind} {pattern}: run_hardware_benchmark --save writes run files to benchmark_results")
         paths.update({Path(path): None for path in found})
     return list(paths)
 

@@ -29,7 +29,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.shared_settings import COMMON, SHARED
 from db.commands.arguments import add_selection
 from db.files import make_folder
 from visualize.drawing.figure import Figure, NotDrawn
@@ -163,12 +163,8 @@ def _parser() -> Parser:
         metavar="NAME",
         help="baseline of the hardware speedup chart: a device, device type or name (default: the slowest)",
     )
-    charts.add_argument(
-        "--metric",
-        default=DEFAULT_METRIC,
-        metavar="COLUMN",
-        help="metric of charts over time and of --compare: a column, or a bench's own metric (default: %(default)s)",
-    )
+    what = "metric of charts over time and of --compare: a column, or a bench's own metric"
+    add_settings(charts, COMMON, "metric", helps={"metric": what})
     charts.add_argument(
         "--list",
         "--list-charts",
@@ -227,19 +223,16 @@ def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
 
 def _add_report_flags(group: argparse._ArgumentGroup) -> None:
     """Flags of a report, which replaces charts."""
-    group.add_argument(
-        "--report",
-        metavar="FILE",
-        help="one file with findings, doubts, tables, charts, commands: .html for people, .md for a pull request",
-    )
+    what = "one file with findings, doubts, tables, charts, commands: .html for people, .md for a pull request"
+    add_settings(group, COMMON, "report", helps={"report": what})
     group.add_argument(
         "--compare",
         nargs=2,
         metavar=("A", "B"),
         help="--report: two selections to compare as in benchhouse compare (default: no comparison)",
     )
-    group.add_argument(
-        "--across", type=names, default=(), metavar="FIELD,...", help="--compare: fields that may differ, or all"
+    add_settings(
+        group, COMMON, "across", lists=("across",), helps={"across": "--compare: fields that may differ, or all"}
     )
 
 

@@ -15,7 +15,7 @@ from benchmarking.core.command_line import Parser, add_aliases, names, note
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -80,18 +80,12 @@ def parser(name: str, description: str | None, usage: str = USAGE) -> Parser:
     output = parser.add_argument_group("output")
     flags.add_saved(output)
     flags.add_keeping(output)
-    output.add_argument("--report", metavar="FILE", help="report of the batch to write: FILE.html or FILE.md")
-    output.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the newest unfinished batch in --output-dir, or the one with these models",
-    )
-    output.add_argument(
-        "--turn",
-        type=Path,
-        metavar="DIR",
-        help=argparse.SUPPRESS,
-    )
+    helps = {
+        "report": "report of the batch to write: FILE.html or FILE.md",
+        "resume": "continue the newest unfinished batch in --output-dir, or the one with these models",
+    }
+    add_settings(output, COMMON, *helps, helps=helps)
+    flags.add_turn(output)
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")
     add_settings(output, SHARED, "dry_run")

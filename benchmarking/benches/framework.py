@@ -72,7 +72,9 @@ class BenchmarkConfig(configs.BenchmarkConfig):
         super().__init__(*unnamed, **values if is_given else {TOKENS: DEFAULT_TOKENS, **values})
 
 
-def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[Any]]) -> list[BenchmarkConfig]:
+def create_config_variants(
+    base: configs.BenchmarkConfig, values: Mapping[str, Sequence[Any]]
+) -> list[configs.BenchmarkConfig]:
     """As ours, as a list."""
     return list(configs.create_config_variants(base, values))
 

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarking.core.command_line import (
@@ -24,7 +25,10 @@ from benchmarking.core.command_line import (
     add_aliases,
     choice,
     database_file,
+    dimension,
+    file_to_write,
     folder_to_write,
+    input_value,
     names,
     non_negative_int,
     non_negative_number,
@@ -38,6 +42,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
+from benchmarking.core.suggestions import SIMILAR, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = re.compile(r"\d[\d.]*(,\d[\d.]*)*,?")
@@ -57,6 +62,8 @@ class Kind:
     """Returns one value of a YAML file, given with its text there. Raises UsageError ("takes whole numbers from 1")."""
     parse_list: Callable[[str], tuple[Any, ...]] = names
     """Reads a list of the command line."""
+    is_repeated: bool = False
+    """Whether the flag is repeated for several values, each NAME=VALUE."""
     choices: tuple[str, ...] = ()
     """All values, if there are few."""
     is_sorted: bool = False
@@ -126,6 +133,17 @@ def _check_tags(value: Any, text: str) -> dict[str, str]:
     return {str(key): str(each) for key, each in value.items()}
 
 
+def _check_mapping(what: str, fits: Callable[[Any], bool]) -> Callable[[Any, str], dict[str, Any]]:
+    def check(value: Any, text: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise UsageError(f"takes a mapping of names to {what}: got {text}")
+        if wrong := [key for key, each in value.items() if not fits(each)]:
+            raise UsageError(f"takes a mapping of names to {what}: got {value[wrong[0]]!r} for {wrong[0]}")
+        return dict(value)
+
+    return check
+
+
 WHOLE = Kind(
     metavar="N", python="int", parse=positive_int, parse_list=positive_ints, check=_whole_from(1), is_sorted=True
 )
@@ -151,7 +169,26 @@ DATABASE = Kind(metavar="FILE", python="str", parse=database_file, check=_check_
 WORD = Kind(metavar="NAME", python="str", parse=str, check=_check_word)
 TEXT = Kind(metavar="TEXT", python="str", parse=str, check=_check_text)
 SWITCH = Kind(metavar="", python="bool", parse=bool, check=_check_switch)
-TAGS = Kind(metavar="K=V", python="Mapping[str, str]", parse=tag, check=_check_tags)
+DIMENSIONS = Kind(
+    metavar="NAME=N",
+    python="Mapping[str, int | str]",
+    parse=dimension,
+    check=_check_mapping("sizes from 1, or batch", lambda size: size == "batch" or (_is_number(size) and size >= 1)),
+    is_repeated=True,
+)
+"""Sizes of dimensions by name."""
+INPUT_VALUES = Kind(
+    metavar="NAME=VALUE",
+    python="Mapping[str, float]",
+    parse=input_value,
+    check=_check_mapping("numbers", _is_number),
+    is_repeated=True,
+)
+"""Numbers by name."""
+PATH = Kind(metavar="FILE", python="Path", parse=Path, check=lambda value, text: Path(value))
+NEW_FILE = replace(PATH, parse=file_to_write)
+"""A file that is written, or "-" for stdout."""
+TAGS = Kind(metavar="K=V", python="Mapping[str, str]", parse=tag, check=_check_tags, is_repeated=True)
 
 
 def one_of(values: Iterable[str], what: str, *, read: Callable[[str], str] = str, python: str = "str") -> Kind:
@@ -241,10 +278,11 @@ def add_settings(
     defaults: Mapping[str, Any] | None = None,
     default_words: Mapping[str, str] | None = None,
     helps: Mapping[str, str] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> None:
     """Add the flags of the named settings, in this order: those in `lists` take a list of values.
 
-    `defaults`, `default_words` and `helps` are what differs in this command.
+    `defaults`, `default_words`, `helps` and `kinds` are what differs in this command.
     """
     several, other_defaults, other_words = set(lists), defaults or {}, default_words or {}
     for name in names_of_settings:
@@ -252,7 +290,9 @@ def add_settings(
         if name in other_defaults or name in other_words:
             default = other_defaults.get(name, setting.default)
             setting = replace(setting, default=default, default_words=other_words.get(name))
-        setting = replace(setting, help=(helps or {}).get(name, setting.help))
+        setting = replace(
+            setting, help=(helps or {}).get(name, setting.help), kind=(kinds or {}).get(name, setting.kind)
+        )
         _add(group, setting, is_list=name in several)
 
 
@@ -267,10 +307,10 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
     dest = (setting.plural or setting.name) if is_list else setting.name
     if setting.kind is SWITCH:
         action = group.add_argument(*words, dest=dest, action="store_true", help=text)
-    elif setting.kind is TAGS:
-        metavar = setting.metavar or TAGS.metavar
+    elif setting.kind.is_repeated:
+        metavar = setting.metavar or setting.kind.metavar
         action = group.add_argument(
-            *words, dest=dest, type=tag, action="append", default=[], metavar=metavar, help=text
+            *words, dest=dest, type=setting.kind.parse, action="append", default=[], metavar=metavar, help=text
         )
     else:
         metavar = setting.metavar or setting.kind.metavar
@@ -295,7 +335,7 @@ def _default_in_words(setting: Setting) -> str | None:
     default = setting.default
     if setting.default_words is not None:
         return setting.default_words
-    if default is None or setting.kind in (SWITCH, TAGS):
+    if default is None or setting.kind is SWITCH or setting.kind.is_repeated:
         return None
     if isinstance(default, tuple):
         return ",".join(map(str, default))
@@ -351,7 +391,7 @@ def takes_settings(
         by_key[setting.key if name in several else setting.field or name] = replace(
             setting,
             default=(defaults or {}).get(name, setting.default),
-            takes_list=name in several and setting.kind is not TAGS,  # tags are one mapping
+            takes_list=name in several and not setting.kind.is_repeated,  # which is one mapping
         )
 
     def decorated(function: Function) -> Function:
@@ -363,7 +403,9 @@ def takes_settings(
         def called(*arguments: Any, **given: Any) -> Any:
             known = {*by_key, *(one.name for one in own)}
             if unknown := [name for name in given if name not in known]:
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}")
+                near = nearest(unknown[0], known, number=1, similar=SIMILAR)
+                hint = f": did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}{hint}")
             chosen = {key: _python_value(key, setting, given.pop(key, None)) for key, setting in by_key.items()}
             return function(*arguments, **given, **chosen)
 

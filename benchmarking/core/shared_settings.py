@@ -1,4 +1,4 @@
-"""The settings of all parts: database, labels, files, output."""
+"""The settings of all parts (database, labels, files, output), and those of several commands that measure nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from benchmarking.core.command_line import DEFAULT_DATABASE, default_database
 from benchmarking.core.settings import (
     DATABASE,
     FOLDER,
+    SECONDS,
     SECONDS_FROM_0,
     SWITCH,
     TAGS,
     TEXT,
+    WHOLE,
+    WORD,
     Setting,
     one_of,
     table,
@@ -73,3 +76,42 @@ SHARED: Mapping[str, Setting] = MappingProxyType(
         Setting(name="dry_run", kind=SWITCH, default=False, help="print the plan and measure nothing"),
     )
 )
+
+
+def _default_metric() -> str:
+    from benchmarking.core.metrics import DEFAULT_METRIC  # a large table, which most measuring commands do not need
+
+    return DEFAULT_METRIC
+
+
+COMMON: Mapping[str, Setting] = MappingProxyType(
+    {**SHARED}
+    | table(
+        Setting(name="metric", kind=WORD, metavar="COLUMN", takes_list=True, help="metric", default=_default_metric),
+        Setting(
+            name="across",
+            kind=WORD,
+            metavar="FIELD",
+            takes_list=True,
+            default=(),
+            help="fields that may differ between the sides: hardware, runtime, precision, threads, ...; all for every "
+            "field but the point",
+        ),
+        Setting(
+            name="since", kind=WORD, metavar="DATE", help="earliest date of the change, YYYY-MM-DD", default_words="any"
+        ),
+        Setting(
+            name="until", kind=WORD, metavar="DATE", help="latest date of the change, YYYY-MM-DD", default_words="any"
+        ),
+        Setting(name="timeout", kind=SECONDS, metavar="SECONDS", help="time limit in seconds"),
+        Setting(name="rows", kind=WHOLE, help="maximum number of rows", other_flags=("--limit",)),
+        Setting(name="only_changes", kind=SWITCH, default=False, help="hide rows without a change"),
+        Setting(name="markdown", kind=SWITCH, default=False, help="results as Markdown"),
+        Setting(name="format", kind=WORD, help="format of the answer"),
+        Setting(name="output", kind=TEXT, metavar="FILE", help="file of the results", default_words="none"),
+        Setting(name="report", kind=TEXT, metavar="FILE", help="report to write: FILE.html or FILE.md"),
+        Setting(name="yes", kind=SWITCH, default=False, help="skip the confirmation"),
+        Setting(name="resume", kind=SWITCH, default=False, help="finish and store what is unfinished in --output-dir"),
+    )
+)
+"""The settings of commands that look, judge and exchange, some of which a few measuring commands have too."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from benchmarking.core.command_line import positive_rates
@@ -13,12 +12,12 @@ from benchmarking.core.settings import (
     COUNT,
     NUMBER,
     NUMBER_FROM_0,
+    PATH,
     SECONDS,
     SWITCH,
     TEXT,
     WHOLE,
     WORD,
-    Kind,
     Setting,
     one_of,
     table,
@@ -33,7 +32,6 @@ OWN_SETTINGS = "the server has its own settings"
 
 
 RATES = replace(NUMBER, parse_list=positive_rates)
-FILE = Kind(metavar="FILE", python="Path", parse=Path, check=lambda value, text: Path(value))
 
 
 def _of_model(name: str, **changes: object) -> Setting:
@@ -84,7 +82,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="tokenizer",
-            kind=FILE,
+            kind=PATH,
             metavar="DIR",
             help="local folder of a tokenizer, to count tokens that the server does not report",
             default_words="chunks count",
@@ -283,7 +281,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         Setting(
             name="trace",
             is_rare=True,
-            kind=FILE,
+            kind=PATH,
             help="trace file with arrivals and lengths, in Mooncake's or Azure's format",
             needs=(("request_rate", None),),
             excludes=("scenario", "sharegpt"),
@@ -291,7 +289,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="sharegpt",
-            kind=FILE,
+            kind=PATH,
             help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
             excludes=("scenario",),
             is_rare=True,

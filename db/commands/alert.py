@@ -21,6 +21,8 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, choice, names, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import wrapped
@@ -66,7 +68,7 @@ def _parser() -> Parser:
     raising = commands.add_parser("raise", help="store an alert for each confirmed regression without one")
     for command in (listing, raising):
         add_selection(command)
-    raising.add_argument("--since", metavar="DATE", help="earliest date of the change, YYYY-MM-DD (default: any)")
+    add_settings(raising, COMMON, "since")
     add_metrics(raising, "metrics")
     listing.add_argument(
         "--triage",

@@ -18,12 +18,12 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
     SELECTION,
     add_database,
+    add_labels,
     add_shared,
     command_parser,
     open_to_read,
@@ -68,11 +68,7 @@ def _parser() -> Parser:
     removing.add_argument("id", metavar="ID", help="id of the note or unique prefix")
     labelling = commands.add_parser("label", help="correct what imported runs are labelled with")
     labelling.add_argument("selection", metavar="SELECTION", help=f"imported runs: {SELECTION}")
-    labelling.add_argument("--model-id", metavar="ID", help="model")
-    labelling.add_argument("--runtime", metavar="NAME", help="engine or runtime")
-    labelling.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
-    labelling.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, rocm, ...")
-    labelling.add_argument("--hardware", metavar="NAME", help="device name as the vendor gives it")
+    add_labels(labelling)
     for command in (adding, listing, removing, labelling):
         add_shared(command, json="print the result as JSON")
         add_database(command)

@@ -6,20 +6,20 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import (
     Parser,
-    add_aliases,
     choice,
-    names,
-    positive_int,
 )
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.metrics import JUDGED
+from benchmarking.core.records import PRECISIONS
+from benchmarking.core.settings import TEXT, Setting, add_settings, one_of, table
+from benchmarking.core.shared_settings import COMMON, SHARED
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -44,21 +44,46 @@ def add_selection(parser: argparse._ActionsContainer, what: str = "results") -> 
 
 def add_rows(parser: argparse._ActionsContainer, what: str, default: int) -> None:
     """How many rows are shown."""
-    action = parser.add_argument(
-        "--rows", type=positive_int, default=default, metavar="N", help=f"maximum number of {what} (default: {default})"
-    )
-    add_aliases(parser, action, "--limit")
+    add_settings(parser, COMMON, "rows", defaults={"rows": default}, helps={"rows": f"maximum number of {what}"})
 
 
 def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
     """`--metric` with a list of columns."""
-    help_text = f"{what} (default: {DEFAULT_METRIC})"
-    parser.add_argument("--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=help_text)
+    add_settings(parser, COMMON, "metric", lists=("metric",), helps={"metric": what})
 
 
 def add_shared(parser: argparse._ActionsContainer, **helps: str) -> None:
-    """Settings that all commands share, with what they are in this one: json="the findings as JSON"."""
-    add_settings(parser, SHARED, *helps, helps=helps)
+    """Settings that several commands have, with what they are in this one: json="the findings as JSON"."""
+    add_settings(parser, COMMON, *helps, helps=helps)
+
+
+LABELS: Mapping[str, Setting] = MappingProxyType(
+    table(
+        Setting(name="model_id", kind=TEXT, metavar="ID", help="model", other_flags=("--model",)),
+        Setting(
+            name="device", kind=TEXT, metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ..."
+        ),
+        Setting(
+            name="hardware",
+            kind=TEXT,
+            metavar="NAME",
+            help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"',
+            other_flags=("--device-name",),
+        ),
+        Setting(name="runtime", kind=TEXT, metavar="NAME", help="engine or runtime: vllm, sglang, llama.cpp, ..."),
+        Setting(
+            name="precision",
+            kind=replace(one_of(PRECISIONS, "precision"), metavar="P"),
+            help="precision of the computation",
+        ),
+    )
+)
+"""What imported runs can be labelled with, in place of what their file says or lacks."""
+
+
+def add_labels(group: argparse._ActionsContainer) -> None:
+    """The flags of `LABELS`."""
+    add_settings(group, LABELS, *LABELS)
 
 
 def add_database(parser: argparse.ArgumentParser, what: str = SHARED["db_path"].help) -> None:

@@ -163,8 +163,7 @@ def _parser() -> Parser:
         help="minimum age of the runs, in days or weeks, such as 180d or 26w",
     )
     add_shared(parser, dry_run="report the effect, measured on a copy; change nothing")
-    parser.add_argument("--yes", action="store_true", help="skip the confirmation and the trial on a copy")
-    add_shared(parser, json="print the outcome as JSON")
+    add_shared(parser, yes="skip the confirmation and the trial on a copy", json="print the outcome as JSON")
     add_database(parser)
     return parser
 

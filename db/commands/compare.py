@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
@@ -109,20 +110,11 @@ def _parser() -> Parser:
         help="compare the newest profiles of two selections, by layer, module and operator",
     )
     add_aliases(what, profiles, "--profile")
-    what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
-    what.add_argument(
-        "--across",
-        type=names,
-        default=(),
-        metavar="FIELD,...",
-        help="fields that may differ between the sides: hardware, runtime, precision, threads, ...; "
-        "all for every field but the point",
-    )
+    add_settings(what, COMMON, "metric", "across", lists=("across",))
     output = parser.add_argument_group("output")
-    output.add_argument("--only-changes", action="store_true", help="hide rows without a change")
+    add_settings(output, COMMON, "only_changes")
     form = output.add_mutually_exclusive_group()
-    add_shared(form, json="comparison as JSON")
-    form.add_argument("--markdown", action="store_true", help="comparison as Markdown, for a pull request comment")
+    add_shared(form, json="comparison as JSON", markdown="comparison as Markdown, for a pull request comment")
     add_database(parser)
     return parser
 

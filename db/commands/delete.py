@@ -101,9 +101,12 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=f"runs: {SELECTION}")
-    add_shared(parser, dry_run="show the runs; delete nothing")
-    parser.add_argument("--yes", action="store_true", help="skip the confirmation")
-    add_shared(parser, json="print the outcome as JSON")
+    add_shared(
+        parser,
+        dry_run="show the runs; delete nothing",
+        yes="skip the confirmation",
+        json="print the outcome as JSON",
+    )
     add_database(parser)
     return parser
 

@@ -21,6 +21,8 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.settings import PATH, add_settings
+from benchmarking.core.shared_settings import COMMON
 from db.analysis.selection import FIELDS
 from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, selection_in
 from db.exporters.support.exporting import Exporter, ExportRequest, Tables, exporters
@@ -104,7 +106,14 @@ def _parser(by_name: dict[str, Exporter]) -> Parser:
     )
     output = parser.add_argument_group("output")
     place = output.add_mutually_exclusive_group()
-    place.add_argument("--output", type=Path, metavar="FILE", help="new file (default: stdout)")
+    add_settings(
+        place,
+        COMMON,
+        "output",
+        kinds={"output": PATH},
+        helps={"output": "new file"},
+        default_words={"output": "stdout"},
+    )
     place.add_argument(
         "--output-dir", type=Path, metavar="DIR", help="new folder, for formats of several files (default: none)"
     )

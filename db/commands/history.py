@@ -17,7 +17,6 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
-from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for
 from db.commands.arguments import (
@@ -85,11 +84,10 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
-    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
+    add_shared(parser, metric="metric")
     parser.add_argument("--update", action="store_true", help="first store the change points of all series")
     add_rows(parser, "series", DEFAULT_LIMIT)
-    parser.add_argument("--only-changes", action="store_true", help="hide series without a change")
-    add_shared(parser, json="points and changes as JSON")
+    add_shared(parser, only_changes="hide series without a change", json="points and changes as JSON")
     add_database(parser)
     return parser
 

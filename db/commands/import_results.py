@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command, tag
+from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.output_paths import check_database
-from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
-from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, print_json
+from db.commands.arguments import add_database, add_labels, add_shared, command_parser, open_to_read, print_json
 from db.connection import database_files
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ examples:
   benchhouse import --list-formats
 """
 EXIT_CODES = """
-exit codes: 0 imported; 1 a file was refused (the others are imported); 2 usage
+exit codes: 0 imported; 1 a file was refused (the others are imported), or no file has a known format; 2 usage
 """
 
 MAX_SHOWN = 5
@@ -78,6 +77,12 @@ def _run(argv: Sequence[str]) -> int:
         print_json(_report(outcomes, arguments))
     else:
         _show_total(outcomes, arguments)
+    if all(one.state == "unknown" for one in outcomes):  # a mistyped folder must not pass as one without results
+        note(
+            f"{NAME}: no file has a known format: --list-formats lists them; run files and profiles of benchhouse are "
+            "loaded with benchhouse setup --ingest"
+        )
+        return EXIT_FAILED
     return EXIT_FAILED if any(one.state == "refused" for one in outcomes) else EXIT_OK
 
 
@@ -103,23 +108,11 @@ def _parser() -> Parser:
         help="replace what was stored from the same files, to correct --model-id, --precision and so on",
     )
     values = parser.add_argument_group("values missing from the files, or to override theirs")
-    values.add_argument("--model-id", metavar="ID", help="model")
-    values.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
-    values.add_argument(
-        "--hardware",
-        "--device-name",
-        dest="device_name",
-        metavar="NAME",
-        help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"',
-    )
-    values.add_argument("--runtime", metavar="NAME", help="engine or runtime: vllm, sglang, llama.cpp, ...")
-    values.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
+    add_labels(values)
     values.add_argument(
         "--date", type=_date, metavar="TIME", help="time of measurement, ISO 8601 (in UTC if it has no time zone)"
     )
-    values.add_argument(
-        "--tag", action="append", default=[], type=tag, metavar="K=V", help="label of the runs; repeatable"
-    )
+    add_shared(values, tag="label of the runs; repeatable")
     add_shared(parser, json="print the outcome as JSON")
     add_database(parser)
     return parser
@@ -188,7 +181,7 @@ def _given_values(arguments: argparse.Namespace) -> GivenValues:
     return GivenValues(
         model_id=arguments.model_id,
         device=arguments.device,
-        device_name=arguments.device_name,
+        device_name=arguments.hardware,
         precision=arguments.precision,
         runtime=arguments.runtime,
         started_at=arguments.date,

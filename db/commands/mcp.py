@@ -17,10 +17,12 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.child_process import Finished, run_module_within
-from benchmarking.core.command_line import Parser, positive_seconds, run_command
+from benchmarking.core.command_line import Parser, run_command
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON
 from db.commands.arguments import add_database, command_parser
 from db.connection import check_database_file
 
@@ -82,12 +84,12 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="SECONDS",
-        help="time limit of a tool call, in seconds (default: %(default)g)",
+    add_settings(
+        parser,
+        COMMON,
+        "timeout",
+        helps={"timeout": "time limit of a tool call, in seconds"},
+        defaults={"timeout": DEFAULT_TIMEOUT_S},
     )
     add_database(parser)
     return parser

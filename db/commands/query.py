@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, positive_int, positive_seconds, run_command, tag
+from benchmarking.core.command_line import Parser, add_aliases, run_command, tag
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
+from benchmarking.core.settings import add_settings, one_of
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.redaction import readable
@@ -81,26 +83,23 @@ def _parser() -> Parser:
         metavar="TABLE",
         help="print the data dictionary instead: all tables and views, or the columns of TABLE with unit and meaning",
     )
-    what.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="SECONDS",
-        help="time limit, in seconds (default: %(default)g)",
+    add_settings(
+        what,
+        COMMON,
+        "timeout",
+        helps={"timeout": "time limit, in seconds"},
+        defaults={"timeout": DEFAULT_TIMEOUT_S},
     )
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--format", choices=answers.FORMATS, default="table", help="format of the answer (default: %(default)s)"
+    add_settings(
+        output,
+        COMMON,
+        *("format", "rows"),
+        kinds={"format": one_of(answers.FORMATS, "format")},
+        defaults={"format": "table", "rows": answers.DEFAULT_ROWS},
+        helps={"rows": "maximum rows in the formats table and vertical; the others print all"},
     )
-    rows = output.add_argument(
-        "--rows",
-        dest="rows",
-        type=positive_int,
-        default=answers.DEFAULT_ROWS,
-        metavar="N",
-        help="maximum rows in the formats table and vertical; the others print all (default: %(default)s)",
-    )
-    add_aliases(output, rows, "--limit-rows", "--limit")
+    add_aliases(output, parser._option_string_actions["--rows"], "--limit-rows")
     add_database(parser)
     return parser
 
@@ -109,6 +108,8 @@ def _statement(arguments: argparse.Namespace) -> str:
     """The statement, from the command line, a file or stdin. Raises UsageError and StorageError."""
     if (arguments.sql is None) == (arguments.file is None):
         raise UsageError('expected one statement: "SELECT ...", - for stdin, or --file FILE; or --describe')
+    if arguments.file is not None and not arguments.file.exists():
+        raise UsageError(f"--file {arguments.file} does not exist: check the path")
     try:
         if arguments.file is not None:
             return read_text(arguments.file, MAX_STATEMENT_BYTES)

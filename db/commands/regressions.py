@@ -17,6 +17,8 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
     add_database,
@@ -74,13 +76,11 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
-    parser.add_argument("--since", metavar="DATE", help="earliest date of the change, YYYY-MM-DD (default: any)")
-    parser.add_argument("--until", metavar="DATE", help="latest date of the change, YYYY-MM-DD (default: any)")
+    add_settings(parser, COMMON, "since", "until")
     add_metrics(parser, "metrics")
     parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
     form = parser.add_mutually_exclusive_group()
-    add_shared(form, json="regressions as JSON")
-    form.add_argument("--markdown", action="store_true", help="regressions as Markdown")
+    add_shared(form, json="regressions as JSON", markdown="regressions as Markdown")
     add_database(parser)
     return parser
 

@@ -87,9 +87,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
-    parser.add_argument(
-        "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric of the trend (default: %(default)s)"
-    )
+    add_shared(parser, metric="metric of the trend")
     add_rows(parser, "series", DEFAULT_LIMIT)
     add_shared(parser, json="rows as JSON, with the values of each trend")
     add_database(parser)

@@ -22,8 +22,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, positive_seconds, run_command
+from benchmarking.core.command_line import Parser, run_command
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UsageError
+from benchmarking.core.settings import add_settings, one_of
+from benchmarking.core.shared_settings import COMMON
 from db.commands.arguments import add_database, command_parser, open_to_read
 
 NAME = "benchhouse sql"
@@ -90,12 +92,14 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
-    parser.add_argument("--format", choices=MODES, default="table", help="format of the answers (default: %(default)s)")
-    parser.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        metavar="SECONDS",
-        help="time limit for statements read from stdin, in seconds (default: none)",
+    kinds = {"format": one_of(MODES, "format")}
+    add_settings(parser, COMMON, "format", kinds=kinds, defaults={"format": "table"})
+    add_settings(
+        parser,
+        COMMON,
+        "timeout",
+        helps={"timeout": "time limit for statements read from stdin, in seconds"},
+        default_words={"timeout": "none"},
     )
     parser.add_argument("--examples", action="store_true", help="print example questions with their SQL, and exit")
     add_database(parser)

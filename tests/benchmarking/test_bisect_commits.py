@@ -67,6 +67,7 @@ class Played:
 def played(monkeypatch):
     made = Played()
     monkeypatch.setattr(ab, "measure_and_compare", made)
+    monkeypatch.setattr(ab, "check_commands", lambda arms, name: None)  # planning takes seconds
     return made
 
 
@@ -224,6 +225,16 @@ def test_invalid_searches_are_refused_before_anything_is_measured(repository, pl
     assert bisect_commits.main(words) == 2
     assert message in capsys.readouterr().err
     assert played.pairs == []
+
+
+def test_the_flags_of_the_command_are_checked_before_anything_is_measured(repository, monkeypatch, capsys):
+    commit(repository, "first", 1.0)
+    commit(repository, "second", 2.0)
+    monkeypatch.setattr(ab, "measure_and_compare", None)
+    words = ["run_hardware_benchmark", "tiny-bert", "--device", "null", "--batch-sizs", "1"]
+    assert bisect_commits.main(["main~1", "main", "--", *words]) == 2
+    said = capsys.readouterr().err
+    assert "error: COMMAND: unknown flag --batch-sizs: did you mean --batch-sizes" in said
 
 
 def test_failures_at_good_or_bad_end_the_bisection(repository, played, capsys):

@@ -639,6 +639,10 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
     assert '--script-args "\'open": no closing quotation' in capsys.readouterr().err
     with pytest.raises(UsageError, match="no closing quotation"):
         benchmark_script("net.py", script_args="'open")
+    assert benchit.main(["-d", "cache", "cache", "list"]) == 2
+    assert "cache comes first, as in benchit cache list" in capsys.readouterr().err
+    assert benchit.main(["missing.py", "--script-args", "--width,64"]) == 2
+    assert "missing.py: no such script" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

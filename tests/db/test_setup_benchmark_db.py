@@ -141,8 +141,16 @@ def test_overwrite_without_a_terminal_empties_a_warehouse_with_a_note(spool_run,
     spool_run()
     main(["--ingest", "runs", "--quiet"])
     assert main(["--overwrite"]) == 0
-    assert "--overwrite: deleting everything in benchmark_db.duckdb" in capsys.readouterr().err
+    assert "--overwrite: everything in benchmark_db.duckdb was deleted" in capsys.readouterr().err
     assert run_count() == 0
+
+
+def test_overwrite_says_nothing_was_deleted_in_a_file_that_is_no_warehouse(tmp_path, capsys):
+    Path("other.duckdb").write_text("kept")
+    assert main(["--overwrite", "--db-path", "other.duckdb"]) == 1
+    err = capsys.readouterr().err
+    assert "deleted" not in err
+    assert (len(err.splitlines()), Path("other.duckdb").read_text()) == (1, "kept")
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,14 @@ from typing import Any
 
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
-from benchmarking.core.command_line import add_model_id, dimension, input_value
+from benchmarking.core.command_line import add_model_id
 from benchmarking.core.errors import UsageError
-from benchmarking.core.help_texts import few_need
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
 from benchmarking.core.text import visible
 from benchmarking.measure.settings import Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.measuring_settings import GRAPH_INPUTS, MEASURING
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request
@@ -40,24 +39,7 @@ def add_model(group: argparse._ArgumentGroup) -> None:
 
 def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
     """What only the user knows about the inputs of a graph file."""
-    sizes = group.add_argument(
-        "--dim",
-        type=dimension,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable (default: guessed, printed)",
-    )
-    values = group.add_argument(
-        "--input",
-        type=input_value,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="value of an input of such a file, as in sr=16000; repeatable (default: random)",
-    )
-    file = group.add_argument("--inputs", metavar="FILE", help=".npz file with whole inputs by name (default: none)")
-    few_need(sizes, values, file)
+    add_settings(group, MEASURING, *GRAPH_INPUTS)
 
 
 def graph_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -66,11 +48,8 @@ def graph_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
         names = [name for name, _ in getattr(arguments, flag)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"--{flag} {twice[0]} is given {names.count(twice[0])} times: give it once")
-    return {
-        "dims": dict(arguments.dim),
-        "input_values": dict(arguments.input),
-        "inputs_file": arguments.inputs,
-    }
+    found = {MEASURING[name].field: getattr(arguments, name) for name in GRAPH_INPUTS}
+    return {str(field): dict(value) if isinstance(value, list) else value for field, value in found.items()}
 
 
 def add_device(group: argparse._ArgumentGroup) -> None:
@@ -138,6 +117,11 @@ def add_saved(group: argparse._ArgumentGroup) -> None:
     """Whether runs are saved, in a command that saves by default: `arguments.save`."""
     group.add_argument("--no-save", dest="save", action="store_false", default=True, help=SHARED["no_save"].help)
     group.add_argument("--save", dest="save", action="store_true", help=argparse.SUPPRESS)
+
+
+def add_turn(group: argparse._ArgumentGroup) -> None:
+    """The folder in which a command measures one launch, for the commands that alternate two of them."""
+    group.add_argument("--turn", type=Path, metavar="DIR", help=argparse.SUPPRESS)
 
 
 def add_keeping(group: argparse._ArgumentGroup) -> None:

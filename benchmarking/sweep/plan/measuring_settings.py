@@ -12,7 +12,9 @@ from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
 from benchmarking.core.settings import (
     COUNT,
+    DIMENSIONS,
     FOLDER,
+    INPUT_VALUES,
     NUMBER,
     SECONDS,
     SWITCH,
@@ -34,6 +36,10 @@ MODELS = frozenset({"model"})
 MODELS_AND_BENCHES = frozenset({"model", "bench"})
 BENCH_AXES = ("new_tokens",)
 """Axes that a command may set for user-written benchmarks too."""
+
+
+GRAPH_INPUTS = ("dim", "input", "inputs")
+"""What only the user knows about the inputs of a graph file."""
 
 
 def of_axis(axis: Axis) -> Setting:
@@ -137,6 +143,36 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             is_key=True,
             applies=MODELS,
             in_series=True,
+        ),
+        Setting(
+            name="dim",
+            is_rare=True,
+            kind=DIMENSIONS,
+            help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable",
+            default={},
+            default_words="guessed, printed",
+            field="dims",
+            applies=MODELS,
+        ),
+        Setting(
+            name="input",
+            is_rare=True,
+            kind=INPUT_VALUES,
+            help="value of an input of such a file, as in sr=16000; repeatable",
+            default={},
+            default_words="random",
+            field="input_values",
+            applies=MODELS,
+        ),
+        Setting(
+            name="inputs",
+            is_rare=True,
+            kind=TEXT,
+            metavar="FILE",
+            help=".npz file with whole inputs by name",
+            default_words="none",
+            field="inputs_file",
+            applies=MODELS,
         ),
         *map(of_axis, AXES.values()),
         Setting(

@@ -54,6 +54,18 @@ def test_the_files_of_a_folder_are_imported_and_the_bad_one_is_named(database, f
     assert "hidden" not in said.out
 
 
+def test_a_folder_without_a_known_format_fails_with_what_would_help(database, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run(database, empty) == 1
+    assert "no file has a known format: --list-formats lists them" in capsys.readouterr().err
+    (empty / "notes.txt").write_text("nothing measured")
+    assert run(database, empty) == 1
+    said = capsys.readouterr()
+    assert "unknown format" in said.out
+    assert "setup --ingest" in said.err
+
+
 def test_importing_again_adds_nothing_even_from_a_copy(database, tmp_path, capsys):
     assert run(database, REPORT) == 0
     assert run(database, REPORT, shutil.copyfile(REPORT, tmp_path / "copy.json")) == 0
