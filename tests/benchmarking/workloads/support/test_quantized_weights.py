@@ -30,15 +30,19 @@ def torchao(name: str, **data: Any) -> dict[str, Any]:
     return {"quant_method": "torchao", "quant_type": {"default": {"_type": name, "_data": data}}}
 
 
-def compressed(bits: int = 4, **weights: Any) -> dict[str, Any]:
+def compressed(bits: int = 4, inputs: Any = None, **weights: Any) -> dict[str, Any]:
     kind = {"num_bits": bits, "type": "int", "strategy": "channel", **weights}
     return {
         "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
+        "format": "pack-quantized" if inputs is None else "int-quantized",
         "quantization_status": "compressed",
         "ignore": ["lm_head"],
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": kind, "input_activations": None}},
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": kind, "input_activations": inputs}},
     }
+
+
+TOKEN_WISE = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
+"""Activations of W8A8, quantized during the call with a scale per token."""
 
 
 @pytest.mark.parametrize(
@@ -64,6 +68,7 @@ def compressed(bits: int = 4, **weights: Any) -> dict[str, Any]:
         ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, "torchao:int8:channel", "int8"),
         (compressed(group_size=128, strategy="group"), "compressed-tensors:int4:g128", "int4"),
         (compressed(8, type="float"), "compressed-tensors:float8:channel", "float8_e4m3"),
+        (compressed(8, TOKEN_WISE), "compressed-tensors:int8:channel:a-int8", "int8"),
     ],
 )
 def test_method_bits_and_group_size_are_read_from_the_configuration(
@@ -167,12 +172,30 @@ def by_compressed_tensors(base: Path, folder: Path) -> Path:
     return folder
 
 
+def by_compressed_tensors_w8a8(base: Path, folder: Path) -> Path:
+    """Symmetric int8 with a scale per row, and activations quantized token by token, as llm-compressor writes it."""
+    pytest.importorskip("compressed_tensors")
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    with_config(base, folder, compressed(8, TOKEN_WISE, symmetric=True))
+    tensors: dict[str, Any] = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        tensors[name] = weight
+        if name.endswith("proj.weight"):
+            scale = weight.abs().amax(1, keepdim=True) / 127
+            tensors |= {name: (weight / scale).round().to(torch.int8), f"{name}_scale": scale}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 @pytest.mark.parametrize(
     ("make", "setting", "precision", "bits", "dtype"),
     [
         (by_torchao, "torchao:int8:channel", "int8", 8, None),
         (by_bitsandbytes, "bitsandbytes:nf4:g64", "int4", 4, None),
         (by_compressed_tensors, "compressed-tensors:int4:g32", "int4", 4, "bfloat16"),
+        (by_compressed_tensors_w8a8, "compressed-tensors:int8:channel:a-int8", "int8", 8, "float32"),
     ],
 )
 def test_a_checkpoint_is_loaded_as_it_is_and_its_modules_are_read_back(
