@@ -185,7 +185,9 @@ def kernels_run(call: Callable[[], object]) -> KernelCounts:
     """
     torch: Any = importlib.import_module("torch")
     uses_gpu = is_gpu_in_use()
-    with torch.autograd.profiler.profile(use_device=TORCH_TYPE if uses_gpu else None) as profile:
+    device = TORCH_TYPE if uses_gpu else None
+    # Without `use_kineto`, which is off by default here, torch times operators by events and records no GPU kernel.
+    with torch.autograd.profiler.profile(use_device=device, use_kineto=True) as profile:
         call()
         if uses_gpu:
             torch.cuda.synchronize()

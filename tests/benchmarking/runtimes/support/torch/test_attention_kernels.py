@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -213,3 +215,27 @@ def test_replay_without_visible_attention_kernel_is_not_verified(attention, gpu_
 def test_kernel_seen_on_host_and_gpu_counts_once():
     operator = "aten::_scaled_dot_product_flash_attention"
     assert attention_kernels.kernel_counts([operator] * 3, [ON_GPU["flash"]] * 3).counts == {"flash": 3}
+
+
+def test_a_gpus_kernels_are_recorded_and_not_only_timed_by_events(monkeypatch):
+    """What the installed torch's profiler decides to record on a machine with a GPU."""
+    from torch.autograd import profiler
+    from torch.profiler import ProfilerActivity
+
+    both, made = {ProfilerActivity.CPU, ProfilerActivity.CUDA}, []
+
+    class Profile(profiler.profile):
+        def __enter__(self):
+            made.append(self)
+            return self
+
+        def __exit__(self, *error):
+            self.kineto_results = SimpleNamespace(events=list)
+
+    monkeypatch.setattr(profiler, "profile", Profile)
+    monkeypatch.setattr(profiler, "_supported_activities", lambda: both)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(attention_kernels, "is_gpu_in_use", lambda: True)
+    attention_kernels.kernels_run(lambda: None)
+    assert made[0].kineto_activities == both
