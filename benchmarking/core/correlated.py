@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 BATCHES = 10
 FEWEST = 30.0
 """Independent values that must lie above the percentile, and below it: n min(q, 1 - q) / tau."""
+FEWEST_BY_LOAD = 30.0
+"""The same by the load of the queue, whichever is stricter."""
 WIDER = 60.0
 """The standard error is larger by this number over that of the independent values: a series that barely has enough may
 be shown only because its correlation happens to look short."""
 
 
-def percentile_intervals(values: Sequence[float], shares: Sequence[float]) -> dict[float, tuple[float, float] | None]:
+def percentile_intervals(
+    values: Sequence[float], shares: Sequence[float], correlation: float | None = None
+) -> dict[float, tuple[float, float] | None]:
     """By share (0.5 is the median), the 95 % interval of that percentile of values in the order of time; None where the
-    series is too short for one."""
+    series is too short for one. `correlation` is the number of values that the load of their queue makes worth one
+    independent value: a series whose queue happened to stay short does not show it."""
     import numpy as np
 
     x = np.asarray(values, dtype=np.float64)
@@ -37,7 +42,11 @@ def percentile_intervals(values: Sequence[float], shares: Sequence[float]) -> di
         return dict.fromkeys(shares)
     ordered = np.sort(x)
     tau = autocorrelation_time(values)
-    return {share: _interval(x, ordered, share, tau) for share in shares}
+    least = 0.0 if correlation is None else FEWEST_BY_LOAD * correlation
+    return {
+        share: _interval(x, ordered, share, tau) if len(x) * min(share, 1 - share) >= least else None
+        for share in shares
+    }
 
 
 def _interval(x: NDArray[float64], ordered: NDArray[float64], share: float, tau: float) -> tuple[float, float] | None:

@@ -66,6 +66,11 @@ def over_saturation(requests: Requests, rate_per_s: float | None = None) -> dict
     return _evidence(queue) if queue.growth == "growing" else None
 
 
+def correlation(requests: Requests, rate_per_s: float | None = None) -> float | None:
+    """The number of successive requests that are worth one independent request; None if no queue is seen."""
+    return _queue(requests, rate_per_s).correlation
+
+
 def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
     return queue_of(requests.intended_ms, [end for end in requests.end_ms if end is not None], rate_per_s)
 

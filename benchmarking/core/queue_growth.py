@@ -42,6 +42,8 @@ LIKELIHOOD_UNITS = 2.0
 """Difference of the log-likelihood, in units of the dispersion, within which numbers of slots are equally plausible."""
 SLOTS_SEEN = 0.75
 """The queue is visible only if the plausible numbers of slots are below this share of the most requests in flight."""
+TOO_LOW = 1.1
+"""The load of a server with regular service times is estimated up to 10 % too low: they look like more slots."""
 FLAT_GROWTH = 0.05
 """Requests that stay in flight, as a share of those that arrive, below which a queue is bounded."""
 
@@ -57,6 +59,9 @@ class Queue:
     """Standard error of the logarithm of the load."""
     needed_s: float
     """Duration that would be long enough to tell, in s; at least 0."""
+    correlation: float | None = None
+    """Number of successive requests that are worth one independent request: in heavy traffic (c_a^2 + c_s^2) /
+    (1 - load)^2, from the variation of arrivals and services; infinite if the load could be 1 or more."""
 
 
 def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: float | None = None) -> Queue:
@@ -108,13 +113,23 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
         growth = "bounded"
     else:
         growth = "unknown"
+    gaps = np.diff(starts)
+    variation = dispersion + float(gaps.var() / gaps.mean() ** 2)
+    free = 1 - TOO_LOW * math.exp(load)
+    correlation = variation / free**2 if free > 0 else math.inf
     far = max(abs(load), 0.05)
     needed_s = 0.0 if growth != "unknown" else max(2.0, (2 * BOUNDED_ERRORS * error / far) ** 2) * offered_s
-    return Queue(growth=growth, load=math.exp(load), load_error=error, needed_s=needed_s)
+    return Queue(
+        growth=growth,
+        load=math.exp(load),
+        load_error=error,
+        needed_s=needed_s,
+        correlation=correlation,
+    )
 
 
 def _errors(completed: int) -> float:
-    return LOAD_ERRORS + 5 / completed
+    return LOAD_ERRORS + 15 / completed
 
 
 def _needed(offered_s: float, completions: int) -> float:

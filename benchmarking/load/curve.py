@@ -27,8 +27,8 @@ limits, which shows the slope."""
 FARTHEST = 1.5
 """Greatest factor between such a level and the median."""
 MOST_ABOVE = 1.05
-PRECISE = 0.025
-"""Standard deviation of the answer's logarithm."""
+PRECISE = 0.032
+"""Standard deviation of the answer's logarithm, including the model's error."""
 CERTAIN = 0.99
 MOST_INVALID = 8
 COUNTED = frozenset({"failed_requests"})

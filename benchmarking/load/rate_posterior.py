@@ -42,6 +42,8 @@ CLUSTER, PRIOR = 20.0, 10.0
 MOST_OUTSIDE = 0.1
 """Share of the requests outside the limits above which a look shows only that it is above."""
 MOST_DEVIANCE = 15.0
+MODEL_ERROR = 0.02
+"""Standard deviation of the answer's logarithm that no look removes, since the logit is only nearly linear."""
 PASSES = 5
 """The weights depend on the answer, which is found by this many repetitions."""
 
@@ -110,10 +112,20 @@ class Posterior:
             evidence = -each.sum(axis=-1) + prior[:, None]
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
-            self._below = np.cumsum(mass.sum(axis=0))
+            self._below = np.cumsum(np.convolve(mass.sum(axis=0), self._model_error(), "same"))
             self.slope = math.exp(float((mass.sum(axis=1) * np.log(slopes)).sum()))
             far = np.abs(rates / self.quantile(0.5) - 1)
             weight = 1 / (1 + np.minimum(far * self.slope / NEAR, far / NEAR_RATE) ** 2)
+
+    def _model_error(self) -> NDArray[float64]:
+        """The weights of the model's error on the grid of answers."""
+        import numpy as np
+
+        step = self._logs[1] - self._logs[0]
+        reach = math.ceil(3 * MODEL_ERROR / step)
+        weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)
+        shares: NDArray[float64] = weights / weights.sum()
+        return shares
 
     def quantile(self, share: float) -> float:
         """The rate below which the answer lies with this probability."""

@@ -18,6 +18,7 @@ from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.load_doubts import (
     MS_PER_S,
     achieved_share,
+    correlation,
     late_generator,
     lateness,
     over_saturated,
@@ -319,22 +320,25 @@ def _metrics(
         missing |= dict.fromkeys(("time_to_first_token", "service_time"), f"{NOT_APPLICABLE}: {why}")
     if all(one is None for one in requests.first_token_ms):
         missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")
+    of_queue = correlation(requests, level.rate) if level.rate is not None and not level.is_at_once else None
     for name in Series.__dataclass_fields__:
-        percentiles, too_few = tails(name, getattr(series, name))
+        percentiles, too_few = tails(name, getattr(series, name), of_queue)
         found |= percentiles
         missing |= too_few if getattr(series, name) else {}
     return found, missing
 
 
-def tails(name: str, values: Sequence[float]) -> tuple[dict[str, float], dict[str, str]]:
+def tails(
+    name: str, values: Sequence[float], correlation: float | None = None
+) -> tuple[dict[str, float], dict[str, str]]:
     """Percentiles of a time with 95 % intervals (`NAME_p99_ms`, `NAME_p99_ci_low_ms`), and why some are missing.
 
     `values` are in the order of time. Requests share a queue, so an interval needs many more of them than independent
-    values would: see `core.correlated`.
+    values would: see `core.correlated`, also for `correlation`.
     """
     ordered, found, missing = sorted(values), dict[str, float](), dict[str, str]()
     enough = {word: q for word, q in TAILS.items() if len(ordered) >= LEAST[q]}
-    intervals = percentile_intervals(values, tuple(enough.values()))
+    intervals = percentile_intervals(values, tuple(enough.values()), correlation)
     for word, q in TAILS.items():
         column = f"{name}_{word}_ms"
         if word not in enough:

@@ -300,8 +300,12 @@ def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
     by_node, node = verified.get("memory_bytes_by_numa_node"), verified.get("numa_node")
     if not isinstance(by_node, dict) or node is None:
         return ()
-    total = sum(_count(held) or 0 for held in by_node.values())
-    away = total - (_count(by_node.get(str(node))) or 0)
+    held = {name: _count(value) for name, value in by_node.items()}
+    known = {name: count for name, count in held.items() if count is not None}
+    if len(known) < len(held):
+        return ()
+    total = sum(known.values())
+    away = total - known.get(str(node), 0)  # a node without memory is not listed
     return _present(_above("remote_memory", REMOTE_MEMORY, remote_share=away / total) if total else None)
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarking.core.load_doubts import over_saturated
+from benchmarking.core.queue_growth import queue_of
 from benchmarking.core.records import Point, Result
 from benchmarking.core.tables import Table, table_text
 from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
@@ -169,7 +170,9 @@ def intervals(trials: int) -> Table:
                 seen = {word: [0, 0] for word in SHARES}
                 for _ in range(trials):
                     starts = poisson(chance, rate, number + 1500)
-                    found, _ = tails("latency", _latency(serve, chance, starts)[1500:].tolist())
+                    latency_ms = _latency(serve, chance, starts)
+                    queue = queue_of(starts[1500:] * 1e3, (starts * 1e3 + latency_ms)[1500:], rate)
+                    found, _ = tails("latency", latency_ms[1500:].tolist(), queue.correlation)
                     for word, count in seen.items():
                         ends = [found.get(f"latency_{word}_ci_{end}_ms") for end in ("low", "high")]
                         if None not in ends:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.load_doubts import (
+    correlation,
     drawn_shortfall,
     late_generator,
     lateness,
@@ -162,7 +163,7 @@ def _from_schedule(result: Result, requests: Requests) -> Result:
     latencies = [end - at for at, _, end in done]
     values = latency_metrics([latencies]).values
     metrics = {column: values[name] for column, name in LATENCY.items() if name in values}
-    interval = percentile_intervals(latencies, (0.5,))[0.5]
+    interval = percentile_intervals(latencies, (0.5,), correlation(requests))[0.5]
     metrics |= dict(zip(INTERVAL, interval or (), strict=False))
     firsts = [first - at for at, first, _ in done if first is not None]
     for name, share in FIRST_TOKEN.items():

@@ -10,6 +10,7 @@ import pytest
 from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt
 from benchmarking.core.load_doubts import over_saturated
+from benchmarking.core.queue_growth import queue_of
 from benchmarking.core.records import Point, Result
 from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
 from benchmarking.load.generator import Level
@@ -177,3 +178,18 @@ def test_levels_of_one_rate_have_fresh_arrivals_at_exactly_that_rate():
     assert first != second
     assert max(first) < 10
     assert first == replace(TRAFFIC, look=1).starts(4.0, 40)
+
+
+def test_a_queue_of_high_load_that_happened_to_stay_short_shows_no_interval():
+    values = np.random.default_rng(4).exponential(1, 3000).tolist()
+    assert percentile_intervals(values, (0.5,), correlation=10.0)[0.5] is not None
+    assert percentile_intervals(values, (0.5,), correlation=100.0)[0.5] is None
+    chance = np.random.default_rng(5)
+    correlations = {}
+    for load in (0.5, 0.9, 1.2):
+        starts = poisson(chance, load * CAPACITY_PER_S, 3000)
+        ends = QUEUES["M/M/1"](chance, starts)
+        correlations[load] = queue_of(starts * 1e3, ends * 1e3, load * CAPACITY_PER_S).correlation
+    assert correlations[0.5] < 20
+    assert correlations[0.9] > 100
+    assert correlations[1.2] == np.inf
