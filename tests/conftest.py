@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import signal
+import subprocess
+import sys
 import threading
+import types
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from benchmarking.core import child_process
 from db import warehouse
-from db.files import make_folder, publish, temporary_sibling
 from db.warehouse import Warehouse
 from tests.helpers import records
+from tests.helpers.child_server import Popen
+from tests.helpers.databases import copying
 
 # Shells ignore SIGINT in what they run in the background, and nohup ignores SIGHUP: the programs under test would
 # inherit that and go on.
@@ -89,13 +93,16 @@ def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path)
     """A warehouse that a test makes in this process is a copy: applying all migrations takes a second of a processor.
     Tests of creating override this."""
 
-    def create(path: Path) -> None:
-        make_folder(path.parent)
-        with temporary_sibling(path) as part:
-            shutil.copyfile(empty_database, part)
-            publish(part, path)
+    monkeypatch.setattr(warehouse, "_create", copying(empty_database))
+    monkeypatch.setattr(Popen, "empty_database", empty_database)
 
-    monkeypatch.setattr(warehouse, "_create", create)
+
+@pytest.fixture(autouse=True)
+def forked_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test has that mark, workers start by a fork (tests/helpers/child_server.py)."""
+    if sys.platform == "linux" and request.node.get_closest_marker("forked_children") is not None:
+        served = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
+        monkeypatch.setattr(child_process, "subprocess", served)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from db.warehouse import Warehouse
 NULL = ["--model-id", "tiny-bert", "--device", "null", "--quiet"]
 
 
-pytestmark = pytest.mark.usefixtures("empty_working_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
 
 
 def run_json(capsys, *arguments):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
@@ -16,6 +17,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.records import Run
 from db import latest_results, migrate
 from db.connection import WRITER
+from db.files import make_folder, publish, temporary_sibling
 from db.rows import arrow_table, run_rows
 from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 from tests.helpers.records import make_run
@@ -43,6 +45,18 @@ SELECT benchmark_results.* REPLACE (
 )
 FROM benchmark_results, (SELECT unnest($places, recursive := true)) place WHERE benchmark_results.run_id = $template
 """
+
+
+def copying(empty_database: Path) -> Callable[[Path], None]:
+    """A function that creates a warehouse as a copy of an empty one."""
+
+    def create(path: Path) -> None:
+        make_folder(path.parent)
+        with temporary_sibling(path) as part:
+            shutil.copyfile(empty_database, part)
+            publish(part, path)
+
+    return create
 
 
 @contextmanager

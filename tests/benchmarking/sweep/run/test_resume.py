@@ -41,7 +41,7 @@ class Mine(ModelBenchmark):
 """
 
 
-pytestmark = pytest.mark.usefixtures("empty_working_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
 
 
 @pytest.fixture
