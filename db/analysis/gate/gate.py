@@ -10,7 +10,7 @@ blame for it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -20,6 +20,7 @@ from benchmarking.core.verdicts.words import MIN_CHANGE
 
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "3"
+NEARLY_NONE = 0.01
 Outcome = Literal["fine", "worse", "better", "trend", "not_enough_data"]
 
 
@@ -95,7 +96,11 @@ def judge_all(
     reasons = [_why_not(case, past, parameters) for case, past in zip(cases, used, strict=True)]
     members = [index for index, reason in enumerate(reasons) if reason is None]
     series = [
-        Series(past=used[index], newest=cases[index].newest, rise_is_worse=cases[index].metric.is_worse(1.0))
+        Series(
+            past=used[index],
+            newest=_newest(cases[index], used[index]),
+            rise_is_worse=cases[index].metric.is_worse(1.0),
+        )
         for index in members
     ]
     found = outlooks(
@@ -109,6 +114,13 @@ def judge_all(
         None if case.newest is None else _judgement(case, used[index], by_index.get(index), reasons[index], parameters)
         for index, case in enumerate(cases)
     ]
+
+
+def _newest(case: Case, past: Sequence[Night]) -> Night | None:
+    """The newest run; a rate of 0 as one far below all others, since the prediction takes logarithms."""
+    if case.newest is None or not _is_none_left(case):
+        return case.newest
+    return replace(case.newest, value=min(night.value for night in past) * NEARLY_NONE)
 
 
 def judge(
@@ -165,9 +177,14 @@ def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str |
     own = len(case.segments[-1])
     if len(past) < parameters.min_points:
         return f"{own} earlier run{'s' * (own != 1)}, at least {parameters.min_points} required"
-    if (case.newest is not None and case.newest.value <= 0) or any(night.value <= 0 for night in case.segments[-1]):
-        return "a value is not positive, so it has no logarithm"
+    if case.newest is not None and case.newest.value <= 0 and not _is_none_left(case):
+        return "the value is not positive, so it has no logarithm"
     return None
+
+
+def _is_none_left(case: Case) -> bool:
+    """Whether a rate of which more is better has become 0."""
+    return case.newest is not None and case.newest.value == 0 and case.metric.better == "higher"
 
 
 def _judgement(

@@ -95,11 +95,19 @@ def test_after_a_change_the_runs_before_it_give_the_variation():
     assert judge([20.0], 25.0, LATENCY, earlier=[TWO_LEVELS]).why == "1 earlier run, at least 10 required"
 
 
-@pytest.mark.parametrize(("before", "value"), [([0.0] + [1.0] * 10, 1.0), ([1.0] * 10, 0.0)])
-def test_a_value_of_zero_has_no_verdict(before, value):
-    judgement = judge(before, value, LATENCY)
-    assert judgement.outcome == "not_enough_data"
-    assert "logarithm" in judgement.why
+def test_a_time_of_zero_has_no_verdict_and_one_in_the_history_takes_no_other_with_it():
+    judgement = judge([1.0] * 10, 0.0, LATENCY)
+    assert (judgement.outcome, judgement.why) == (
+        "not_enough_data",
+        "the value is not positive, so it has no logarithm",
+    )
+    assert judge([0.0] + [1.0] * 10, 1.5, LATENCY).outcome == "worse"
+
+
+def test_a_rate_of_zero_is_worse_than_any_other():
+    judgement = judge(TWO_LEVELS, 0.0, JUDGED["throughput_samples_per_sec"])
+    assert (judgement.outcome, judgement.value, judgement.relative_change) == ("worse", 0.0, -1.0)
+    assert judge([0.0] * 12, 0.0, JUDGED["throughput_samples_per_sec"]).outcome == "not_enough_data"
 
 
 def test_only_the_newest_runs_count():
