@@ -97,7 +97,10 @@ def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) ->
         *(Column[Finding](heading=heading(name), text=partial(_subject, name), is_key=True) for name in several),
         number_column(heading=f"A {unit}", text=lambda one: optional_number(one.judgement.before)),
         number_column(heading=f"B {unit}", text=lambda one: optional_number(one.judgement.after)),
-        number_column(heading="change", text=lambda one: _percent(one.judgement.change)),
+        number_column(
+            heading="change",
+            text=lambda one: None if one.judgement.change is None else percent_change(one.judgement.change),
+        ),
         number_column(heading=f"{100 * CONFIDENCE:.0f} % interval", text=_interval),
         number_column(heading="detectable", text=_detectable, spare=1),
         Column[Finding](heading="verdict", text=lambda one: one.judgement.verdict, is_state=True),
@@ -115,10 +118,6 @@ def _listed_findings(comparison: Comparison, *, only_changes: bool) -> list[Find
 
 def _subject(name: str, finding: Finding) -> str:
     return _pair_text(*finding.subject[name])
-
-
-def _percent(change: float | None) -> str | None:
-    return None if change is None else percent_change(change)
 
 
 def _interval(finding: Finding) -> str | None:
@@ -139,16 +138,6 @@ def _doubts(finding: Finding) -> str:
     if before == after:
         return before
     return ", ".join(f"{name} {word}" for name, word in (("A", before), ("B", after)) if word)
-
-
-def _doubt_notes(findings: Iterable[Finding]) -> list[str]:
-    return doubt_notes(
-        (kind, f"{name} {one.point}")
-        for one in findings
-        if one.judgement.change is not None
-        for name, side in (("A", one.before), ("B", one.after))
-        for kind in side.doubts
-    )
 
 
 def _summary(comparison: Comparison) -> str:
@@ -172,7 +161,13 @@ def _notes(comparison: Comparison) -> list[str]:
         )
     lines += _reasons(findings)
     lines += _launch_notes(findings, comparison.unit)
-    lines += _doubt_notes(findings)
+    lines += doubt_notes(
+        (kind, f"{name} {one.point}")
+        for one in findings
+        if one.judgement.change is not None
+        for name, side in (("A", one.before), ("B", one.after))
+        for kind in side.doubts
+    )
     lines += _result_counts("A", [one.before for one in findings]) + _result_counts(
         "B", [one.after for one in findings]
     )
@@ -228,14 +223,10 @@ def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
     """Points that only one side has, by subject."""
     points_by_subject: dict[str, list[str]] = {}
     for one in singles:
-        subject = ", ".join(_named_value(name, value) for name, value in one.subject.items() if value is not None)
+        named = {name: value for name, value in one.subject.items() if value is not None}
+        subject = ", ".join(f"{heading(name)} {value}" if value.isdigit() else value for name, value in named.items())
         points_by_subject.setdefault(subject, []).append(one.point)
     return [f"only in {name}: {subject}: {listed(points, MAX_NAMES)}" for subject, points in points_by_subject.items()]
-
-
-def _named_value(name: str, value: str) -> str:
-    """A value, prefixed with its name if it is a number: "cpu", "threads 2"."""
-    return f"{heading(name)} {value}" if value.isdigit() else value
 
 
 def _label(finding: Finding) -> str:

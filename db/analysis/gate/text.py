@@ -121,26 +121,28 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
             heading="remeasured", text=lambda one: optional_number(one.confirmation.value if one.confirmation else None)
         ),
         Column(heading="unit", text=lambda one: one.candidate.metric.unit, spare=2),  # the metric's name ends with it
-        number_column(heading="change", text=_change),
+        number_column(
+            heading="change",
+            text=lambda one: (
+                None
+                if one.judgement is None or one.judgement.relative_change is None
+                else percent_change(one.judgement.relative_change)
+            ),
+        ),
         Column(heading="expected", text=_expected),
-        number_column(heading="runs", text=_runs, spare=1),
+        number_column(
+            heading="runs",
+            text=lambda one: str(len(one.candidate.segment) if one.judgement is None else one.judgement.n),
+            spare=1,
+        ),
         Column(heading="verdict", text=lambda one: one.verdict, is_state=True),
-        Column(heading="doubts", text=_doubts, is_state=True),
+        Column(heading="doubts", text=lambda one: doubt_word(one.candidate.doubts) or None, is_state=True),
     ]
     return table_of(columns, shown, page)
 
 
 def _subject_word(finding: Finding, name: str) -> str:
     return str(getattr(finding.candidate, name) or NOTHING)
-
-
-def _change(finding: Finding) -> str | None:
-    change = finding.judgement.relative_change if finding.judgement else None
-    return None if change is None else percent_change(change)
-
-
-def _runs(finding: Finding) -> str:
-    return str(len(finding.candidate.segment) if finding.judgement is None else finding.judgement.n)
 
 
 def _expected(finding: Finding) -> str | None:
@@ -151,13 +153,10 @@ def _expected(finding: Finding) -> str | None:
     return f"up to {number(judgement.high)}" if is_lower_better else f"from {number(judgement.low)}"
 
 
-def _doubts(finding: Finding) -> str | None:
-    return doubt_word(finding.candidate.doubts) or None
-
-
 def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     """What the verdicts are based on, why some are missing, and what to do."""
-    lines = [f"environment, not code: {text}" for text in sorted(_common_shifts(findings))]
+    shifts = {one.common_shift.text for one in findings if one.common_shift is not None and one.verdict in BAD}
+    lines = [f"environment, not code: {text}" for text in sorted(shifts)]
     if lines:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in JUDGED for finding in findings):
@@ -168,7 +167,8 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     lines += _reasons(findings)
     judged = [finding for finding in findings if finding.verdict in JUDGED]
     several = _differing_subjects(findings)
-    doubts = ((kind, _label(one, several)) for one in judged for kind in one.candidate.doubts)
+    labels = [" ".join([*(_subject_word(one, name) for name in several), one.candidate.point.label]) for one in judged]
+    doubts = ((kind, label) for one, label in zip(judged, labels, strict=True) for kind in one.candidate.doubts)
     lines += doubt_notes(dict.fromkeys(doubts))  # once for all metrics
     return lines
 
@@ -177,10 +177,6 @@ def _repeat_commands(findings: Iterable[Finding]) -> list[str]:
     """The commands that measure regressions again, each once."""
     commands = (one.repeat_command for one in findings if one.repeat_command is not None and one.verdict == "regressed")
     return list(dict.fromkeys(commands))
-
-
-def _common_shifts(findings: Iterable[Finding]) -> set[str]:
-    return {one.common_shift.text for one in findings if one.common_shift is not None and one.verdict in BAD}
 
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:
@@ -198,11 +194,6 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
 def _differing_subjects(findings: Sequence[Finding]) -> list[str]:
     """The subjects in which findings differ; shared ones are in the head."""
     return [name for name in SUBJECTS if len(_values(findings, name)) > 1]
-
-
-def _label(finding: Finding, several: Sequence[str]) -> str:
-    """ "eager b1 s128" """
-    return " ".join([*(_subject_word(finding, name) for name in several), finding.candidate.point.label])
 
 
 def _values(findings: Iterable[Finding], name: str) -> set[str]:

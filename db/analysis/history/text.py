@@ -51,19 +51,18 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
         numbers=(keys, keys + 2),
         keys=keys,
     )
-    texts = (_head(histories, several, metric), "\n".join(_notes(histories)))
+    first = histories[0].subject
+    shared = [f"{heading(name)} {first[name]}" for name in SHOWN if name not in several and first[name]]
+    texts = ("\n".join([metric.column, *([", ".join(shared)] if shared else [])]), "\n".join(_notes(histories)))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
 
-def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) -> str:
-    first = histories[0].subject
-    shared = [f"{heading(name)} {first[name]}" for name in SHOWN if name not in several and first[name]]
-    return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
-
-
 def _row(history: History, several: Sequence[str], bars: str, width: int) -> tuple[str, ...]:
-    values = [point.value for point in history.points]
+    values, changes, trend = [point.value for point in history.points], history.change_points, history.trend
+    texts = [] if trend is None else [f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"]
+    texts += map(change_text, reversed(changes[-MAX_CHANGES:]))
+    more = f"; {len(changes) - MAX_CHANGES} earlier" if len(changes) > MAX_CHANGES else ""
     return (
         history.series_id[:SERIES_LETTERS],
         *(history.subject[name] or NOTHING for name in several),
@@ -71,21 +70,8 @@ def _row(history: History, several: Sequence[str], bars: str, width: int) -> tup
         str(len(values)),
         sparkline(values, width, bars),
         number(values[-1]) if values else NOTHING,
-        _changes(history),
+        "; ".join(texts) + more,
     )
-
-
-def _changes(history: History) -> str:
-    changes = history.change_points
-    more = f"; {len(changes) - MAX_CHANGES} earlier" if len(changes) > MAX_CHANGES else ""
-    texts = [*_trend(history), *map(change_text, reversed(changes[-MAX_CHANGES:]))]
-    return "; ".join(texts) + more
-
-
-def _trend(history: History) -> list[str]:
-    """ "trend +0.20% a run over 60 runs" """
-    trend = history.trend
-    return [] if trend is None else [f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"]
 
 
 def change_text(change_point: ChangePoint) -> str:
@@ -173,14 +159,14 @@ def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
         Column(heading="point", text=lambda one: one.point.label),
         Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
         Column(heading="between", text=_commit_range),
-        Column(heading="state", text=_state, is_state=True),
+        Column(
+            heading="state",
+            text=lambda one: one.state if one.common_shift is None else f"{one.state}, {ENVIRONMENT}",
+            is_state=True,
+        ),
         Column(heading="now", text=_change_now),
     ]
     return table_of(columns, regressions, page)
-
-
-def _state(one: Regression) -> str:
-    return one.state if one.common_shift is None else f"{one.state}, {ENVIRONMENT}"
 
 
 def _commit_range(one: Regression) -> str:
