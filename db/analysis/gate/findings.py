@@ -133,17 +133,14 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     if judgement is None:
         reason = f"no {candidate.metric.column}: {candidate.missing or 'not measured'}"
         return Finding(candidate=candidate, verdict="not enough data", reason=reason)
-    why = judgement.why or _how(judgement)
-    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=why, judgement=judgement)
-
-
-def _how(judgement: Judgement) -> str | None:
-    """What a verdict is based on, if not on the newest run alone."""
-    if judgement.outcome == "trend":
+    why = judgement.why
+    if why is None and judgement.outcome == "trend":
         per_run = "" if judgement.trend_per_run is None else f" by {judgement.trend_per_run:+.2%} a run"
         runs = "" if judgement.trend_runs is None else f" over {judgement.trend_runs} runs"
-        return f"moves slowly{per_run}{runs}, so no single commit is to blame"
-    return f"the newest {judgement.together} runs together" if judgement.together > 1 else None
+        why = f"moves slowly{per_run}{runs}, so no single commit is to blame"
+    elif why is None and judgement.together > 1:
+        why = f"the newest {judgement.together} runs together"
+    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=why, judgement=judgement)
 
 
 def _unmeasured(candidate: Candidate) -> Finding:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import canonical_hash
 from db.analysis.gate.candidates import FIT
-from db.analysis.history.detector import DEFAULT, NAME, VERSION, Change, Parameters, detect
+from db.analysis.history.detector import DEFAULT, NAME, VERSION, Parameters, detect
 from db.analysis.selection import judged_value
 from db.warehouse import OutdatedError, Warehouse
 
@@ -119,7 +120,8 @@ def update_changes(
     stale = warehouse.repeated(lambda: stale_series(warehouse, metric, parameters)) if series is None else series
     total = SearchCounts()
     for start in range(0, len(stale), BATCH):
-        total += _search(warehouse, stale[start : start + BATCH], metric, parameters)
+        search = partial(_search_and_store, warehouse, stale[start : start + BATCH], metric, parameters)
+        total += warehouse.change(search)
     return total
 
 
@@ -128,12 +130,8 @@ def change_point_id(metric: str, result_id: str) -> str:
     return canonical_hash({"metric": metric, "result_id": result_id})[:32]
 
 
-def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters) -> SearchCounts:
-    return warehouse.change(lambda connection: _search_and_store(warehouse, connection, series, metric, parameters))
-
-
 def _search_and_store(
-    warehouse: Warehouse, connection: Connection, series: Sequence[str], metric: Metric, parameters: Parameters
+    warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, connection: Connection
 ) -> SearchCounts:
     """Search and store in one transaction, so that no other machine changes a lake's results in between."""
     now = datetime.now(UTC).replace(tzinfo=None)
@@ -176,18 +174,10 @@ def _change_rows(
     }
     for start, end in _spans(points.column("series_id").to_numpy(zero_copy_only=False)):
         for change in detect(values[start:end], parameters):
-            row = {**common, **_numbers(change), **_neighbours(points, start + change.index)}
+            names = ("value_before", "value_after", "relative_change", "p_value", "state")
+            numbers = {name: getattr(change, name) for name in names}
+            row = {**common, **numbers, **_neighbours(points, start + change.index)}
             yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}
-
-
-def _numbers(change: Change) -> Row:
-    return {
-        "value_before": change.value_before,
-        "value_after": change.value_after,
-        "relative_change": change.relative_change,
-        "p_value": change.p_value,
-        "state": change.state,
-    }
 
 
 def _neighbours(points: Any, index: int) -> Row:

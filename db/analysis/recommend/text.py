@@ -81,13 +81,23 @@ def recommendation_words(
 ) -> RecommendationWords:
     """The recommended option for a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    notes = [f"front: no other option is at least as good in {_joined(recommendation.axes)} and better in one"]
+    fitting, total = sum(one.fits for one in recommendation.rated), len(recommendation.rated)
+    required = ", ".join(  # "latency <= 20 ms"
+        f"{WORDS[quantity]} >= {number(limit)} {unit}"
+        if quantity == "throughput"
+        else f"{WORDS[quantity]} <= {number(limit)} {UNITS[quantity]}".rstrip()
+        for quantity, limit in limits.items()
+    )
+    met = f"{fitting} of {total} meet {required}" if limits else f"{total} option{'s' * (total != 1)}, no limits"
+    *axes, last = recommendation.axes
+    joined = f"{', '.join(axes)} and {last}" if axes else last
+    notes = [f"front: no other option is at least as good in {joined} and better in one"]
     notes += [EQUAL_NOTE] if recommendation.equal else []
     notes += [LIMITS_NOTE] if limits else []
     doubted = [one for one in recommendation.rated if _doubts(one) is not None]
     notes += doubt_notes((kind, _name(one, recommendation)) for one in doubted for kind in one.option.doubts)
     return RecommendationWords(
-        title=_title(workload, recommendation, limits, unit),
+        title=f"{workload.text}: {met}",
         advice=_advice(recommendation, unit, currency, limits),
         table=table_of(_columns(recommendation, unit, currency, limits), recommendation.rated, page),
         notes=tuple(notes),
@@ -101,20 +111,6 @@ def recommendation_text(words: RecommendationWords, page: Page = PLAIN) -> str:
     below += [f"not shown: {', '.join(words.table.left_out)} (--json prints all)"] if words.table.left_out else []
     head, notes = (wrapped("\n".join(lines), page.text_width) for lines in (above, below))
     return "\n\n".join((head, table_text(words.table, page), notes))
-
-
-def _title(workload: Workload, recommendation: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
-    fitting = sum(one.fits for one in recommendation.rated)
-    total = len(recommendation.rated)
-    required = ", ".join(_limit(quantity, limit, unit) for quantity, limit in limits.items())
-    met = f"{fitting} of {total} meet {required}" if limits else f"{total} option{'s' * (total != 1)}, no limits"
-    return f"{workload.text}: {met}"
-
-
-def _limit(quantity: Quantity, limit: float, unit: str) -> str:
-    """ "latency <= 20 ms" """
-    sign, shown = (">=", unit) if quantity == "throughput" else ("<=", UNITS[quantity])
-    return f"{WORDS[quantity]} {sign} {number(limit)} {shown}".rstrip()
 
 
 def _advice(recommendation: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]) -> str:
@@ -204,7 +200,11 @@ def _columns(
         numbers(heading="J/item", text=lambda one: optional_number(one.option.energy_j)),
         words(heading="energy of", text=lambda one: one.option.energy_of, spare=spare(6, "energy")),
         numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: optional_number(one.option.cost)),
-        numbers(heading=METRICS["output_error"].heading, text=lambda one: _error(one.option.output_error), spare=4),
+        numbers(
+            heading=METRICS["output_error"].heading,
+            text=lambda one: None if one.option.output_error is None else relative_error(one.option.output_error),
+            spare=4,
+        ),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
         words(heading="doubts", text=_doubts, is_state=True),
@@ -252,14 +252,6 @@ def _runtime(option: Option, recommendation: Recommendation) -> str:
 def _doubts(one: Rated) -> str | None:
     """One word; the kinds of doubt are explained below the table."""
     return None if one.option.validity == "valid" else str(one.option.validity)
-
-
-def _error(value: float | None) -> str | None:
-    return None if value is None else relative_error(value)
-
-
-def _joined(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 LIMIT_WORDS: Mapping[Limit, str] = {
@@ -335,6 +327,10 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
     def best(attribute: str, one: Server) -> float | None:
         return None if one.best is None else getattr(one.best, attribute)
 
+    def doubts(one: Server) -> str | None:
+        level = one.best or one.levels[0]
+        return None if level.validity == "valid" else level.validity
+
     def shown(one: Server) -> str | None:
         level = one.best or one.levels[0]
         return None if level.share is None else f"{level.share:.1%}"
@@ -343,8 +339,13 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
         words(heading="device", text=lambda one: device_words(one, servers), is_key=True),
         words(heading="engine", text=lambda one: runtime_words(one, servers), is_key=True),
         words(heading="precision", text=lambda one: one.precision, is_key=True),
-        numbers(heading="up to /s", text=_highest),
-        numbers(heading="fails at /s", text=lambda one: _first_failing(one), spare=2),
+        numbers(
+            heading="up to /s",
+            text=lambda one: (
+                "unknown" if one.is_unknown else "none" if one.best is None else number(one.best.request_rate)
+            ),
+        ),
+        numbers(heading="fails at /s", text=_first_failing, spare=2),
         numbers(heading="machines", text=lambda one: None if one.best is None else str(one.machines(rate))),
         numbers(heading="in limits", text=shown),
         numbers(heading="TTFT p99 ms", text=lambda one: optional_number(best("ttft_p99_ms", one)), spare=3),
@@ -354,12 +355,8 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
         numbers(
             heading=f"{currency}/M requests", text=lambda one: optional_number(one.cost_per_million(rate)), spare=1
         ),
-        words(heading="doubts", text=_server_validity, is_state=True),
+        words(heading="doubts", text=doubts, is_state=True),
     ]
-
-
-def _highest(one: Server) -> str:
-    return "unknown" if one.is_unknown else "none" if one.best is None else number(one.best.request_rate)
 
 
 def _first_failing(one: Server) -> str | None:
@@ -367,8 +364,3 @@ def _first_failing(one: Server) -> str | None:
     if failing is None:
         return None
     return number(failing.request_rate) + ("" if failing.holds is False else " (unknown)")
-
-
-def _server_validity(one: Server) -> str | None:
-    level = one.best or one.levels[0]
-    return None if level.validity == "valid" else level.validity
