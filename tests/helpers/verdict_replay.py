@@ -244,8 +244,10 @@ def replay_history(
     history: int = HISTORY,
     apart: int = 1,
     launch_sd: float | None = None,
+    is_of_side: bool = False,
 ) -> Rates:
-    """The rates of two sessions `apart` sessions from each other, judged by `history` others."""
+    """The rates of two sessions `apart` sessions from each other, judged by `history` others, or with `is_of_side` of
+    the newest session against all others."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -261,6 +263,10 @@ def replay_history(
         scatter = session_scatter([others])
         known = None if scatter is None else (scatter, scatter)
         pair = Pair(before=(sessions[before],), after=(sessions[after],), scatter=known)
+        if is_of_side:
+            scatter = session_scatter([[one.value for one in sessions[:-1]]])
+            known = None if scatter is None else (scatter, scatter)
+            pair = Pair(before=tuple(sessions[:-1]), after=(sessions[after],), scatter=known)
         judgements.append(judge([pair], JUDGED[DEFAULT_METRIC])[0])
     return _rates(judgements, change)
 

@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show("one session each, 20 others of the series, 5 launches", (), _with_history(HISTORY_CASES, pairs))
     _show("the same where whole sessions are far off: not promised", (), _with_history(UNPROMISED_CASES, pairs))
     _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
+    _show("one session against the other 12 and 30 of its series", (), _against_all(pairs))
     _show("sessions 25 apart, 30 others of the series", (), _far_apart(pairs))
     return 0
 
@@ -100,6 +101,16 @@ def _timed(pairs: int) -> Iterator[tuple[str, ...]]:
 def _by_history(pairs: int) -> Iterator[tuple[str, ...]]:
     for sessions in HISTORIES:
         yield _of_case(f"{sessions} others", HISTORY_CASES["sessions 1 %"], pairs, history=sessions)
+
+
+def _against_all(pairs: int) -> Iterator[tuple[str, ...]]:
+    cases = {**HISTORY_CASES, **UNPROMISED_CASES}
+    for sessions in (12, 30):
+        for name in ("sessions 1 %", "sessions 2 %", *UNPROMISED_CASES):
+            case = {"history": sessions - 1, "is_of_side": True}
+            equal = replay_history(cases[name], pairs=pairs, seed=5, **case)
+            found = [replay_history(cases[name], pairs=pairs // 4, seed=6, change=change, **case) for change in CHANGES]
+            yield _row(f"{name}, {sessions} others", equal, found, pairs)
 
 
 def _far_apart(pairs: int) -> Iterator[tuple[str, ...]]:
