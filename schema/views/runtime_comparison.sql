@@ -131,8 +131,8 @@ ORDER BY model_id, batch_size, sequence_length, new_tokens, image_size, audio_se
 
 COMMENT ON VIEW runtime_comparison IS 'Each model and point on each device: one row per runtime, settings and precision, compared with eager at float32; fastest first, invalid and simulated results last.';
 COMMENT ON COLUMN runtime_comparison.speedup IS 'Median latency of eager at float32 divided by that of this row, for the same model, point, device, threads and processors: 2 is twice as fast. NULL without such a result, and for rows that are not ranked.';
-COMMENT ON COLUMN runtime_comparison.speedup_ci_low IS 'Lower end of the 95 % confidence interval of speedup; NULL for the baseline itself. See ci_scope.';
-COMMENT ON COLUMN runtime_comparison.speedup_ci_high IS 'Upper end of the 95 % confidence interval of speedup; NULL for the baseline itself. See ci_scope.';
+COMMENT ON COLUMN runtime_comparison.speedup_ci_low IS 'Lower end of the 95 % confidence interval of speedup, from the intervals of the two medians; NULL for the baseline itself. See ci_scope. It describes and is no verdict: benchhouse compare judges.';
+COMMENT ON COLUMN runtime_comparison.speedup_ci_high IS 'Upper end of that interval; NULL for the baseline itself.';
 COMMENT ON COLUMN runtime_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
 COMMENT ON COLUMN runtime_comparison.is_ranked IS 'Whether the row can be ranked: valid, noisy or throttled, and not simulated.';
 COMMENT ON COLUMN runtime_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';
