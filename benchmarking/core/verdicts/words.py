@@ -12,7 +12,7 @@ nights before it):
 from __future__ import annotations
 
 import math
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -136,28 +136,12 @@ def _range(members: Sequence[Judgement], metric: Metric) -> str:
 
 def _reasons(members: Sequence[Judgement]) -> str:
     """The most frequent reason, and how many points have another."""
-    reasons = alike_reasons([one.reason for one in members if one.reason])
+    reasons = Counter(one.reason for one in members if one.reason)
     if members[0].verdict != "not judged" or not reasons:
         return ""
-    reason, places = max(reasons.items(), key=lambda item: len(item[1]))
-    others = sum(map(len, reasons.values())) - len(places)
+    ((reason, count),) = reasons.most_common(1)
+    others = reasons.total() - count
     return f": {reason}" + (f" (and {others} for other reasons)" if others else "")
-
-
-def alike_reasons(reasons: Sequence[str]) -> dict[str, list[int]]:
-    """Each reason with the places of the points that have it. Reasons that differ only in the change that they begin
-    with are one, which is then left out."""
-    places: dict[str, list[int]] = {}
-    for place, reason in enumerate(reasons):
-        places.setdefault(OWN_CHANGE.sub("differs ", reason), []).append(place)
-    return {
-        reasons[members[0]] if len({reasons[place] for place in members}) == 1 else common: members
-        for common, members in places.items()
-    }
-
-
-OWN_CHANGE = re.compile(r"^differs by \S+ ")
-"""What a reason says of its own point."""
 
 
 def _figure(ratio: float) -> str:

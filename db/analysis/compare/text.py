@@ -13,7 +13,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
-from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope, alike_reasons
+from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.differing import INSTEAD, in_words
 from db.values import doubt_word, heading, optional_number, percent_change
@@ -159,7 +159,11 @@ def _notes(comparison: Comparison) -> list[str]:
             f"a change has q <= {MAX_Q:g} (Benjamini-Hochberg, over this comparison) and is at least {MIN_CHANGE:.0%}; "
             "detectable: the smallest change that would be found with a probability of 80%"
         )
-    lines += _reasons(findings)
+    points: dict[tuple[str, str], list[str]] = {}
+    for one in findings:
+        if one.judgement.reason is not None:
+            points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_label(one))
+    lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
     lines += _launch_notes(findings, comparison.unit)
     lines += doubt_notes(
         (kind, f"{name} {one.point}")
@@ -189,19 +193,6 @@ def _launch_notes(findings: Iterable[Finding], unit: str) -> list[str]:
     ends = [f"{label} {text}" for label, values in launches.items() if (text := next_launch_text(values))]
     what = f"{NEXT} ({unit}, with 95 % probability)" if unit else f"{NEXT} (with 95 % probability)"
     return [*level_notes(launches), *([f"{what}: {listed(ends, MAX_NAMES, '; ')}"] if ends else [])]
-
-
-def _reasons(findings: Iterable[Finding]) -> list[str]:
-    """Each reason for a missing verdict, with its points."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for one in findings:
-        if one.judgement.reason is not None:
-            found.setdefault(one.judgement.verdict, []).append((one.judgement.reason, _label(one)))
-    return [
-        f"{verdict}: {reason} ({listed([members[place][1] for place in places], MAX_NAMES)})"
-        for verdict, members in found.items()
-        for reason, places in alike_reasons([reason for reason, _ in members]).items()
-    ]
 
 
 def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:

@@ -65,12 +65,6 @@ def test_nothing_but_unjudged_points_gives_the_reason_and_no_figure():
     assert said(unjudged(), unjudged(), unjudged("other hours")).endswith("too wide (and 1 for other reasons)")
 
 
-def test_reasons_that_differ_only_in_their_own_change_are_one():
-    own = [unjudged(f"differs by {change} between these sessions: no turns") for change in ("-98.3%", "+1.0%")]
-    assert said(*own).endswith("at 2 of 2 points: differs between these sessions: no turns")
-    assert said(own[0]).endswith("at 1 of 1 point: differs by -98.3% between these sessions: no turns")
-
-
 def test_nothing_but_trends_and_nothing_but_equivalence():
     assert said(*[Judgement(verdict="trend", change=0.06)] * 2) == (
         "onnxruntime differs from eager by a slow trend, not by one change, at 2 of 2 points"
