@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 from benchmarking.core.untrusted.secret_formats import without_formats
 
@@ -70,7 +70,7 @@ NO_SECRET_KEYS = (
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]
 """The last words of the names of keys in a kubeconfig."""
-NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count")
+NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count", "name")
 """Words after "password" and others, of properties of a secret."""
 WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
 """Names with other meanings, whose values are secrets unless they are a word."""
@@ -94,14 +94,19 @@ MAX_VALUE = 500
 REST = re.compile(r"""[^\s,;&"']*""")
 QUOTED = r"""\\"(?:(?!\\").){0,4000}\\" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.|\'\')*' """
 LIST = rf"""\[\s*(?:{QUOTED})(?:\s*,\s*(?:{QUOTED}))*\s*\]"""
-VALUE = re.compile(rf"""(?xs) b?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """)
+BLOCK = r"""[|>][+-]?[ \t]*\n[ \t]+[^\n]+"""
+"""The first line of a block in YAML."""
+TRIPLE = r"""\"{3}.{0,4000}?\"{3} | \'{3}.{0,4000}?\'{3}"""
+JOINED = rf"""b?(?:{QUOTED})(?:\\'(?=')|{QUOTED})*"""
+"""Text in quotes, which a shell joins with what follows."""
+VALUE = re.compile(rf"""(?xs) {TRIPLE} | {JOINED} | {LIST} | {BLOCK} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """)
 VALUES = re.compile(rf"""(?xs) b?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
 SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
 AUTHORIZATION = re.compile(
     rf"""(?xs) (?:{QUOTED}) (?:\s?\+\s?(?:{QUOTED}))*
     | [A-Za-z][\w-]{{1,40}}[\ \t][\w-]+="?[^\s"',]*"?(?:,\s?[\w-]+="?[^\s"',]*"?)*  # Digest username="ann", realm=...
-    | (?i:{SCHEMES})[\ \t]+[^\s,;"']+
+    | (?i:{SCHEMES})(?:[\ \t]+|\r?\n[\ \t]+)[^\s,;"']+
     | [A-Z][\w-]{{1,40}}[\ \t](?=[^\s,;"']*\d|[^\s,;"']{{16}})[^\s,;"']+
     | [^\s,;"']+ """
 )
@@ -113,14 +118,21 @@ COOKIES = re.compile(rf"""(?xs) {QUOTED} | \{{[^{{}}]*\}} | {COOKIE}(?:;\s?{COOK
 HINT = re.compile("secret|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
 """A part of every name of a secret."""
 BEFORE_HINT = re.compile(r"[\w.-]{0,100}\Z")
-AFTER_HINT = re.compile(r"""(?P<name>[\w.-]{1,200})(?P<close>\\?["'])?(?P<sign>\s?(?:=>?|:|%3[ADad])\s?)?""")
+AFTER_HINT = re.compile(r"""(?P<name>[\w.-]{1,200})(?P<close>\\?["'])?(?P<sign>\s?(?:=>?|:=?|%3[ADad])\s?)?""")
 FLAG = re.compile(rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | [^\s"']+)""")
 PAIR = re.compile(rf"""(?xs)\((?P<sign>\s?["'](?P<name>[\w-]{{1,60}})["']\s?,\s?)(?P<value>{QUOTED})""")
 ELEMENT = re.compile(r"(?P<sign><(?P<name>[\w:-]{1,60})>)(?P<value>[^<]{1,4000})(?=</)")
 CALL = re.compile(rf"""(?xs)\b(?P<name>[A-Za-z]\w{{2,60}})(?P<sign>\()(?P<value>{QUOTED})(?=\s?[,)])""")
 ATTRIBUTE = re.compile(
-    r"""(?P<sign>\b(?:key|name)=["'](?P<name>[\w.:-]{1,60})["']\s+value=)(?P<value>"[^"]*"|'[^']*')"""
+    r"""(?P<sign>\b(?:key|name)(?:=|["']\s?:\s?)["'](?P<name>[\w.:-]{1,60})["'],?\s{1,9}["']?value(?:=|["']\s?:\s?))
+    (?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""",
+    re.VERBOSE,
 )
+"""An element of XML, or an object of JSON, with a name and its value."""
+SET = re.compile(
+    rf"""(?xs)\b(?P<sign>(?:setx|setenv|ENV)\s+(?P<name>[A-Za-z]\w{{1,60}})\s+)(?P<value>{QUOTED} | [^\s"']+)"""
+)
+"""A variable that a shell or a Dockerfile sets."""
 SQL = re.compile(
     rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|IDENTIFIED\ BY)\s{{1,4}})
     (?P<value>{QUOTED})"""
@@ -135,12 +147,13 @@ LOGINS = re.compile(
         | \s-pass(?:in|out)?\s+pass:                      # openssl
         | \baws_(?:secret_access_key|session_token)\s+     # aws configure set
         | \b(?:requirepass|masterauth)\s+                 # redis.conf
+        | \bwandb\s+login\s+(?=[0-9a-f]{40})
         | \bthin:[^\s/:"']{1,100}/                         # jdbc:oracle
     )(?P<value>[^\s"']+)"""
 )
 LOGIN_WORDS = ("-u", "-U", "user", "login", "sshpass", " -p", " -a", "aws_", "requirepass", "masterauth", "thin:")
 URL_LOGIN = re.compile(
-    r"""(?x)(?<=://)(?:
+    r"""(?x)(?:(?<=://)|(?<=:\\/\\/))(?:  # "/" may be escaped in JSON
         (?:[^/@\s'"<>?\#]{0,300}@)+
         | [^/@:\s'"<>?\#]{0,100}:(?!\d{1,5}(?:[/?\#]|$))[^\s'"<>]{0,300}@(?!sha256:)(?=[\w.\[/-])
     )"""
@@ -269,7 +282,7 @@ def without_formatted_secrets(text: str, known: Known | None = None) -> str:
     if pattern is not None:
         text = pattern.sub(LEFT_OUT, text)
     text = without_formats(text)
-    if "://" in text:
+    if "://" in text or r":\/\/" in text:
         text = URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text))
     return BARE_LOGIN.sub(_without_login, text) if "@" in text else text
 
@@ -283,8 +296,11 @@ def _without_secrets(text: str, known: Known) -> str:
     if "'" in text or '"' in text:
         text = SQL.sub(_without_value, PAIR.sub(_without_named_value, text))
         text = CALL.sub(_without_called_value, text) if "(" in text else text
-    if "<" in text:
+    if "value" in text:
         text = ATTRIBUTE.sub(_without_named_value, text)
+    if "set" in text or "ENV" in text:
+        text = SET.sub(_without_named_value, text)
+    if "<" in text:
         text = ELEMENT.sub(_without_named_value, text)
     return LOGINS.sub(_without_value, text) if any(word in text for word in LOGIN_WORDS) else text
 
@@ -336,14 +352,18 @@ def _passwords(text: str) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(values: frozenset[str]) -> re.Pattern[str] | None:
-    """Finds the values as they are, in JSON, in URLs, in hex and in Base64, also as a part of something longer, but not
-    inside other words."""
+    """Finds the values as they are or in another case, in JSON, XML and URLs (encoded once or twice, in parts or
+    whole), in hex and in Base64, also as a part of something longer, but not inside other words."""
     forms, inside = set[str](), set[str]()
     for value in values:
         content = value.encode("utf-8", "surrogateescape")
         forms |= {content.hex(), content.hex().upper(), re.sub("[&<>'+]", _json_escape, json.dumps(value)[1:-1])}
         inside |= {part for shift in range(3) if len(part := _base64_inside(content, shift)) >= MIN_BASE64}
-        forms |= {value, quote(value), quote(value, safe=""), html.escape(value)}
+        forms |= {value, value.lower(), value.upper(), html.escape(value)}
+        forms |= {re.sub("[&<>'\"]", reference, value) for reference in (_decimal_reference, _hexadecimal_reference)}
+        escaped = quote(value, safe="")
+        forms |= {escaped, quote(value), quote_plus(value), quote(escaped), _lower_escapes(escaped)}
+        forms |= {re.sub("..", r"%\g<0>", digits) for digits in (content.hex(), content.hex().upper())}
         forms |= {json.dumps(value)[1:-1], repr(value)[1:-1]}
         forms.add(base64.b64encode(content).decode().rstrip("="))
     if not forms:
@@ -352,6 +372,18 @@ def _known(values: frozenset[str]) -> re.Pattern[str] | None:
     whole = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
     parts = "|".join(map(re.escape, sorted(inside, key=len, reverse=True)))
     return re.compile(rf"{whole}|(?:{parts})[A-Za-z0-9+/]*" if parts else whole)
+
+
+def _lower_escapes(text: str) -> str:
+    return re.sub("%..", lambda found: found[0].lower(), text)
+
+
+def _decimal_reference(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
+
+
+def _hexadecimal_reference(found: re.Match[str]) -> str:
+    return f"&#x{ord(found[0]):x};"
 
 
 def _json_escape(found: re.Match[str]) -> str:
