@@ -63,16 +63,12 @@ def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[
     for result in run.results:
         series_id = rows.series_id(rows.series_keys(run, result.point))
         entry = latest.setdefault(series_id, {"series_id": series_id, "model_id": row["model_id"]})
-        _update_latest(entry, result, row)
+        key = (row["started_at"], result.result_id)
+        if "latest_result_id" not in entry or key > (entry["latest_started_at"], entry["latest_result_id"]):
+            entry["latest_started_at"], entry["latest_result_id"] = key
         if result.status == "ok" and result.validity != "invalid":
             _update_accepted(entry, result, row)
     return list(latest.values())
-
-
-def _update_latest(entry: Row, result: Result, row: Row) -> None:
-    key = (row["started_at"], result.result_id)
-    if "latest_result_id" not in entry or key > (entry["latest_started_at"], entry["latest_result_id"]):
-        entry["latest_started_at"], entry["latest_result_id"] = key
 
 
 def _update_accepted(entry: Row, result: Result, row: Row) -> None:

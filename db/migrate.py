@@ -109,7 +109,7 @@ def version_of(connection: Connection, name: str, database: str | None = None) -
     Raises FormatError for a version of a newer program. `name` is the database's name in messages, `database` the name
     of an attached one in SQL. `db.catalog` has checked the file's objects before.
     """
-    if database is None and not _has_schema(connection):
+    if database is None and BOOKKEEPING not in table_list(connection):
         return 0
     relation = BOOKKEEPING if database is None else f"{quoted(database)}.main.{BOOKKEEPING}"
     version = int(connection.execute(f"SELECT coalesce(max(version), 0) FROM {relation}").fetchall()[0][0])
@@ -190,19 +190,19 @@ def _apply(connection: Connection, step: Migration, later: Sequence[Migration] =
         _note(connection, step)
 
 
+def _replace_views(connection: Connection) -> None:
+    """Create the views; stored ones are dropped first, so that no new view is bound to an old one."""
+    with transaction(connection):
+        create_views(connection)
+        _note(connection, views())
+
+
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
     """The SQL without comments on tables that later steps recreate, and without those that `comments` replaces: they
     took a third of the time of a new database."""
     recreated = {table for step in later for table in RECREATED_TABLE.findall(step.sql)}
     replaced = {target for target, _, _ in COMMENT.findall(comments())}
     return COMMENT.sub(lambda found: "" if found[2] in recreated or found[1] in replaced else found[0], sql)
-
-
-def _replace_views(connection: Connection) -> None:
-    """Create the views; stored ones are dropped first, so that no new view is bound to an old one."""
-    with transaction(connection):
-        create_views(connection)
-        _note(connection, views())
 
 
 def create_views(connection: Connection) -> None:
@@ -243,11 +243,6 @@ def _inherit_comments(connection: Connection) -> None:
 def table_list(connection: Connection) -> list[str]:
     sql = "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = system.main.current_database()"
     return sorted(row[0] for row in connection.execute(sql).fetchall())
-
-
-def _has_schema(connection: Connection) -> bool:
-    """Whether the schema exists, at any version; False for an empty database."""
-    return BOOKKEEPING in table_list(connection)
 
 
 def _views_digest(connection: Connection) -> str | None:

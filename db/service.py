@@ -94,7 +94,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _peaks(arguments: argparse.Namespace) -> int:
     """Print the peak rates; empty for a device that was never calibrated, and without a database."""
-    from db.profiles import measured_peaks
+    from db.stored_profiles import measured_peaks
 
     peaks = {}
     if database_exists(arguments.database):

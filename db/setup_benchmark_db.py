@@ -22,7 +22,7 @@ from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.large_samples import MAX_RAW
 from benchmarking.core.metrics import bytes_to_mb
-from db import spool
+from db import loading
 from db.commands.arguments import add_database, add_shared, command_parser, confirm, print_json
 from db.file_copy import copy_as_it_is, old_copies
 from db.migrate import latest_version
@@ -67,7 +67,7 @@ def _run(argv: Sequence[str]) -> int:
         from db.upkeep.rebuild import rebuild
 
         places = arguments.rebuild_from
-        rebuilt = rebuild(Path(arguments.db_path), spool.run_files(places), lock_timeout_s=arguments.lock_timeout)
+        rebuilt = rebuild(Path(arguments.db_path), loading.run_files(places), lock_timeout_s=arguments.lock_timeout)
         report |= {
             **_files(rebuilt.loaded, places),
             "kept": None if rebuilt.kept is None else str(rebuilt.kept),
@@ -166,7 +166,7 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     """Load, verify, back up, in this order."""
     report: Report = {}
     if arguments.ingest:
-        report |= _files(spool.ingest_files(warehouse, spool.run_files(arguments.ingest)), arguments.ingest)
+        report |= _files(loading.ingest_files(warehouse, loading.run_files(arguments.ingest)), arguments.ingest)
     if arguments.repair:
         report["repaired"] = repair(warehouse)
     if arguments.verify:
@@ -188,14 +188,14 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     return report | counts | ({} if warehouse.file_version is None else {"schema_version": warehouse.file_version})
 
 
-def _files(outcome: spool.Loaded, places: Sequence[Path]) -> Report:
+def _files(outcome: loading.Loaded, places: Sequence[Path]) -> Report:
     """The run files by outcome."""
     return {
         "loaded": [str(path) for path in outcome.loaded],
         "present": [str(path) for path in outcome.present],
         "refused": [{"file": str(path), "reason": reason} for path, reason in outcome.refused],
         **({"compacted_files": [str(path) for path in outcome.compacted]} if outcome.compacted else {}),
-        "unfinished": [str(path) for path in spool.unfinished_files(places)],
+        "unfinished": [str(path) for path in loading.unfinished_files(places)],
     }
 
 

@@ -34,7 +34,11 @@ def plain(value: Any, kind: str = "") -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else NOT_FINITE.get(value, "NaN")
     if isinstance(value, Decimal):
-        return _decimal(value)
+        if not value.is_finite():
+            return str(value)
+        if value == value.to_integral_value():
+            return int(value)
+        return float(value) if Decimal(repr(float(value))) == value else str(value)
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -68,14 +72,6 @@ def readable(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
     return visible(exact(value))
-
-
-def _decimal(value: Decimal) -> Any:
-    if not value.is_finite():
-        return str(value)
-    if value == value.to_integral_value():
-        return int(value)
-    return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
 def heading(column: str) -> str:

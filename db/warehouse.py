@@ -22,7 +22,7 @@ from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from db import catalog, lake, latest_results, migrate, profiles, removal
+from db import catalog, lake, latest_results, migrate, removal, stored_profiles
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -45,9 +45,9 @@ from db.contents import conflicts, conflicts_text
 from db.file_copy import copy_unlocked, errors_naming, keep_old
 from db.files import make_folder, publish, temporary_sibling
 from db.latest_results import latest_rows
+from db.loading import store
 from db.removal import FileRuns
 from db.rows import Row, arrow_table, run_rows
-from db.spool import store
 from db.turns import turn
 
 if TYPE_CHECKING:
@@ -437,10 +437,10 @@ class Warehouse:
 
     def _ingest_profile(self, profile: Profile, source: str | None, source_sha256: str | None) -> bool:
         with self.transaction() as connection:
-            if profiles.is_stored(connection, profile, source_sha256):
+            if stored_profiles.is_stored(connection, profile, source_sha256):
                 return False
             now = datetime.now(UTC).replace(tzinfo=None)
-            rows = profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
+            rows = stored_profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
             self._insert_profiles(rows)
         return True
 
@@ -451,7 +451,7 @@ class Warehouse:
     def _insert_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
         for table, key in SHARED_TABLES.items():
             self._insert(table, self._new(table, key, rows[table]))
-        for table in profiles.TABLES:
+        for table in stored_profiles.TABLES:
             self._insert(table, rows[table])
 
     def ingest_file(self, path: Path) -> bool:

@@ -47,9 +47,9 @@ OWN_NAMES = {
         "options": "constants and `literal`, or columns with `quoted` names",
     },
     "migrate.py": {"relation": "`quoted`"},
-    "profiles.py": {"table": "of TABLES"},
+    "stored_profiles.py": {"table": "of TABLES"},
     "query/questions.py": {"kind": "DuckDB's name for the kind of a statement, in a message"},
-    "upkeep/merge.py": {
+    "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
         **dict.fromkeys(("assigned", "mine", "theirs"), "made of `quoted` columns"),
         "sign": "> or <",

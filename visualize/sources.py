@@ -14,8 +14,8 @@ from benchmarking.core.errors import BenchhouseError, FormatError, StorageError,
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import MEMORY, quoted
-from db.profiles import selected_profiles
-from db.spool import ingest_files, run_files
+from db.loading import ingest_files, run_files
+from db.stored_profiles import selected_profiles
 from db.warehouse import Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
 
@@ -85,7 +85,9 @@ def check(source: Source, selection: Selection) -> None:
             raise UsageError(_unknown(column, wanted, known, source.name))
     if selection.baseline is not None:
         known = _values(source.warehouse, "device")
-        known = sorted({*known, *(device.split(":")[0] for device in known), *_device_names(source.warehouse)})
+        sql = "SELECT DISTINCT device_name FROM hardware_info JOIN benchmark_runs USING (hardware_id) ORDER BY 1"
+        names = [str(row["device_name"]) for row in source.warehouse.query(sql).dicts() if row["device_name"]]
+        known = sorted({*known, *(device.split(":")[0] for device in known), *names})
         if selection.baseline not in known:
             raise UsageError(_unknown("device", selection.baseline, known, source.name))
 
@@ -157,11 +159,6 @@ def _axis_values(warehouse: Warehouse, name: str, selection: Selection) -> str:
     """  # noqa: S608 - quoted
     values = [f"{row['value']:g}" for row in warehouse.query(sql, {"model": selection.model_id}).dicts()]
     return f"{AXES[name].noun} {', '.join(values[:MOST_NAMED])}" if values else f"no {AXES[name].noun}"
-
-
-def _device_names(warehouse: Warehouse) -> list[str]:
-    sql = "SELECT DISTINCT device_name FROM hardware_info JOIN benchmark_runs USING (hardware_id) ORDER BY 1"
-    return [str(row["device_name"]) for row in warehouse.query(sql).dicts() if row["device_name"]]
 
 
 def _unknown(column: str, wanted: str, known: Sequence[str], where: str) -> str:

@@ -47,7 +47,6 @@ from visualize.drawing.style import (
 
 if TYPE_CHECKING:
     from db.analysis.selection import Selection as Words
-    from visualize.sources import Source
 
 NAME = "visualize_benchmarks"
 LONGEST_STEM = 180
@@ -332,29 +331,25 @@ def _gather(options: argparse.Namespace, request: Request) -> Gathered:
     with source.warehouse:
         sources.check(source, request.selection)
         selection = sources.chosen(source, request.selection, request.words)
-        rows = _rows(source, request, selection)
+        every_model = replace(selection, model_id=None)
+        rows = {
+            name: chart.rows(source.warehouse, selection if chart.scope == "model" else every_model)
+            for name in request.charts
+            for chart in [charts()[name]]
+        }
         if not any(rows.values()) and not sources.has_results(source, selection):
             raise sources.nothing_selected(source, selection, request.words)
     empty = [name for name, found in rows.items() if not found]
-    lacking = [_lacking(name) for name in empty if name in request.demanded]
+    lacking = [
+        f"chart {name}: no selected result has the required data: {charts()[name].needs}"
+        for name in empty
+        if name in request.demanded
+    ]
     return Gathered(
         rows={name: found for name, found in rows.items() if found},
         without_data=tuple(name for name in empty if name not in request.demanded),
         troubles=(*source.refused, *lacking),
     )
-
-
-def _lacking(name: str) -> str:
-    return f"chart {name}: no selected result has the required data: {charts()[name].needs}"
-
-
-def _rows(source: Source, request: Request, selection: Selection) -> dict[str, list[Row]]:
-    every_model = replace(selection, model_id=None)
-    return {
-        name: chart.rows(source.warehouse, selection if chart.scope == "model" else every_model)
-        for name in request.charts
-        for chart in [charts()[name]]
-    }
 
 
 def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:

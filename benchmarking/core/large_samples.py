@@ -281,7 +281,7 @@ def _numbers(values: array[float]) -> Any:
 
 def _quantile(ordered: Any, q: float) -> float:
     """The quantile of sorted values by linear interpolation; never beyond its two neighbours by rounding, so that
-    quantiles are in order."""
+    quantiles are in order. Its last bit may differ from `quantile_of_sorted`: stored quantiles are compared exactly."""
     position = q * (len(ordered) - 1)
     low = int(position)
     high = min(low + 1, len(ordered) - 1)

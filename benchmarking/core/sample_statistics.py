@@ -141,8 +141,10 @@ def describe(values: Sequence[float]) -> Statistics:
     x = np.asarray(values, dtype=np.float64)
     mean, sd = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None
     ordered = np.sort(x)
-    p25, median, p75 = (_quantile(ordered, q) for q in (0.25, 0.5, 0.75))
-    p90, p95, p99 = (_quantile(ordered, q) if len(x) >= least else None for q, least in TAIL_MIN_SAMPLES.items())
+    p25, median, p75 = (quantile_of_sorted(ordered, q) for q in (0.25, 0.5, 0.75))
+    p90, p95, p99 = (
+        quantile_of_sorted(ordered, q) if len(x) >= least else None for q, least in TAIL_MIN_SAMPLES.items()
+    )
     mad = _median_deviation(ordered, median)
     tau = _autocorrelation_time(x, ordered)
     interval = _median_interval(ordered, tau)
@@ -169,12 +171,13 @@ def describe(values: Sequence[float]) -> Statistics:
 
 def quantile(values: Sequence[float], q: float) -> float:
     """The quantile of unsorted values by linear interpolation, whatever their number."""
-    return _quantile(sorted(values), q)
+    return quantile_of_sorted(sorted(values), q)
 
 
-def _quantile(ordered: Floats | Sequence[float], q: float) -> float:
+def quantile_of_sorted(ordered: Floats | Sequence[float], q: float) -> float:
     """The quantile of sorted values by linear interpolation, bit-identical to numpy.quantile, which copies its
-    input."""
+    input. All quantiles of samples are these, except those of compacted samples, which are stored and compared exactly
+    (`large_samples`)."""
     position = (len(ordered) - 1) * q
     low = math.floor(position)
     below, above = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
@@ -213,7 +216,7 @@ def _outliers(ordered: Floats) -> Outliers:
     """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values many MADs from the median."""
     import numpy as np
 
-    p25, median, p75 = (_quantile(ordered, q) for q in (0.25, 0.5, 0.75))
+    p25, median, p75 = (quantile_of_sorted(ordered, q) for q in (0.25, 0.5, 0.75))
     mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
     mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
     mild_high, severe_high = (

@@ -12,13 +12,13 @@ fields for launches, validity and doubts; they are in the metadata, under "bench
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, pstdev
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
 from benchmarking.core.records import Result, Run
+from benchmarking.core.sample_statistics import quantile_of_sorted
 
 MS_PER_S = 1000
 QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -92,17 +92,9 @@ def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]
         "std": pstdev(values),
         "min": ordered[0],
         "max": ordered[-1],
-        **{name: _quantile(ordered, share) for name, share in QUANTILES.items()},
+        **{name: quantile_of_sorted(ordered, share) for name, share in QUANTILES.items()},
         "unit": unit,
     }
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """With linear interpolation between the two nearest values, as numpy does by default."""
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def gpu_metrics(result: Result) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Result
-from benchmarking.core.sample_statistics import Statistics, describe, tail_min_samples
+from benchmarking.core.sample_statistics import Statistics, describe, quantile, tail_min_samples
 from benchmarking.measure.timing import LATENCY_WALL
 
 PERCENT = 100
@@ -90,7 +90,7 @@ class TimingResult:
     @property
     def median_s(self) -> float:
         """The median in seconds."""
-        return self._quantile(0.5)
+        return quantile(self.values_s, 0.5)
 
     def percentile_s(self, percent: float) -> float | None:
         """A percentile in seconds, by linear interpolation; None for p90 and above (or p10 and below) if there are too
@@ -100,9 +100,4 @@ class TimingResult:
             raise UsageError(f"percentile_s takes a number between 0 and 100: got {percent!r}")
         if max(share, 1 - share) >= TAIL and len(self.values_s) < tail_min_samples(share):
             return None
-        return self._quantile(share)
-
-    def _quantile(self, share: float) -> float:
-        import numpy as np
-
-        return float(np.quantile(self.values_s, share))
+        return quantile(self.values_s, share)

@@ -81,7 +81,9 @@ def _run(argv: Sequence[str]) -> int:
     from db.analysis.gate.findings import exit_code
 
     if not arguments.no_alerts:
-        _find_changes(arguments, metrics)
+        from db.analysis.history.changes import refresh_changes
+
+        refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     findings, flagged = _findings(arguments, selection, metrics)
     if not findings:
         return _no_findings(arguments)
@@ -129,13 +131,6 @@ def _parser() -> Parser:
     return parser
 
 
-def _find_changes(arguments: argparse.Namespace, metrics: Sequence[Metric]) -> None:
-    """Update the stored change points, where segments begin."""
-    from db.analysis.history.changes import refresh_changes
-
-    refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-
-
 def _findings(
     arguments: argparse.Namespace, selection: Selection, metrics: Sequence[Metric]
 ) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
@@ -163,18 +158,14 @@ def _no_findings(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{selected!r} selects no result of {arguments.db_path}: see benchhouse history")
     note(f"{NAME}: not enough data: {arguments.db_path} has no results")
     if arguments.github is not None:
-        _write_empty_comment(arguments.github)
+        from db.analysis.gate.text import github_note
+
+        body = github_note("benchhouse check: not enough data: the warehouse has no results")
+        if arguments.github == STDOUT:
+            print(body, end="")
+        else:
+            _write("--github", arguments.github, body)
     return EXIT_NOT_ENOUGH_DATA
-
-
-def _write_empty_comment(path: Path) -> None:
-    from db.analysis.gate.text import github_note
-
-    body = github_note("benchhouse check: not enough data: the warehouse has no results")
-    if path == STDOUT:
-        print(body, end="")
-    else:
-        _write("--github", path, body)
 
 
 def _confirmed(

@@ -193,16 +193,13 @@ def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime)
             "least": MIN_SAMPLES,
         }
         if not expected.is_nothing and not (arguments.yes and not arguments.dry_run):
-            _check_terminal(arguments)
+            if not arguments.dry_run and not sys.stdin.isatty():
+                raise UsageError(
+                    f"compacting {arguments.db_path} cannot be undone: check with --dry-run, then add --yes"
+                )
             measured_sizes = dataclasses.asdict(sizes(warehouse, results))
             report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured_sizes.items()}
     return results, report
-
-
-def _check_terminal(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if confirmation is needed but stdin is not a terminal."""
-    if not arguments.dry_run and not sys.stdin.isatty():
-        raise UsageError(f"compacting {arguments.db_path} cannot be undone: check with --dry-run, then add --yes")
 
 
 def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:

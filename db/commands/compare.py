@@ -39,9 +39,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from benchmarking.core.metrics import Metric
     from db.analysis.compare.comparison import Comparison
-    from db.warehouse import Warehouse
 
 NAME = "benchhouse compare"
 EXAMPLES = """
@@ -72,8 +70,25 @@ def _run(argv: Sequence[str]) -> int:
     selections = [selection_in(arguments, text) for text in arguments.selections]
 
     with open_to_read(arguments) as warehouse:
-        comparison = _comparison(warehouse, selections, metric, across, arguments)
-    _print(comparison, arguments)
+        from db.analysis.compare.comparison import compare, compare_within
+
+        if arguments.by is None:
+            before, after = selections
+            comparison = compare(warehouse, before, after, metric, across)
+        else:
+            selection = selections[0] if selections else EVERYTHING
+            comparison = compare_within(
+                warehouse, selection, FIELDS[arguments.by], metric, baseline=arguments.baseline, across=across
+            )
+    from benchmarking.core.records import to_json
+    from db.analysis.compare.text import comparison_markdown, comparison_text
+
+    if arguments.json:
+        print_json(to_json(comparison))
+    elif arguments.markdown:
+        print(comparison_markdown(comparison, only_changes=arguments.only_changes))
+    else:
+        print(comparison_text(comparison, only_changes=arguments.only_changes, page=stdout_page()))
     if comparison.is_empty:
         note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}")
         return EXIT_NOT_ENOUGH_DATA
@@ -134,36 +149,6 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.baseline is not None and arguments.by is None:
         raise UsageError("--baseline is a value of --by: add --by FIELD")
-
-
-def _comparison(
-    warehouse: Warehouse,
-    selections: Sequence[Selection],
-    metric: Metric,
-    across: Sequence[str],
-    arguments: argparse.Namespace,
-) -> Comparison:
-    from db.analysis.compare.comparison import compare, compare_within
-
-    if arguments.by is None:
-        before, after = selections
-        return compare(warehouse, before, after, metric, across)
-    selection = selections[0] if selections else EVERYTHING
-    return compare_within(
-        warehouse, selection, FIELDS[arguments.by], metric, baseline=arguments.baseline, across=across
-    )
-
-
-def _print(comparison: Comparison, arguments: argparse.Namespace) -> None:
-    from benchmarking.core.records import to_json
-    from db.analysis.compare.text import comparison_markdown, comparison_text
-
-    if arguments.json:
-        print_json(to_json(comparison))
-    elif arguments.markdown:
-        print(comparison_markdown(comparison, only_changes=arguments.only_changes))
-    else:
-        print(comparison_text(comparison, only_changes=arguments.only_changes, page=stdout_page()))
 
 
 def _why_empty(comparison: Comparison) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from benchmarking.core.settings import PATH, add_settings
 from benchmarking.core.shared_settings import COMMON
 from db.analysis.selection import FIELDS
 from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, selection_in
-from db.exporters.support.exporting import Exporter, ExportRequest, Tables, exporters
+from db.exporters.support.exporting import Exporter, ExportRequest, exporters
 
 NAME = "benchhouse export"
 EXAMPLES = """
@@ -69,12 +70,15 @@ def _run(argv: Sequence[str]) -> int:
     exporter = by_name[arguments.format]
     if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
         raise UsageError(f"--anonymous: the format {exporter.name} contains host names: use --format json")
+    tables = exporter.tables[0] if arguments.tables is None else arguments.tables
+    if tables not in exporter.tables:
+        raise UsageError(f"--tables {tables}: the format {exporter.name} supports only {' and '.join(exporter.tables)}")
     request = ExportRequest(
         anonymous=arguments.anonymous,
         selection=selection_in(arguments, arguments.selection),
         output=arguments.output_dir or arguments.output,
         is_folder=arguments.output_dir is not None,
-        tables=_tables(exporter, arguments.tables),
+        tables=tables,
         notify=note,
     )
     with open_to_read(arguments) as warehouse:
@@ -87,7 +91,9 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser(by_name: dict[str, Exporter]) -> Parser:
     formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in by_name.items())
-    sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,..., where FIELD is one of\n  {_fields()}")
+    words = ", ".join((*FIELDS, "tag.NAME", "since", "until"))
+    fields = textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 110, subsequent_indent="  ")
+    sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,..., where FIELD is one of\n  {fields}")
     parser = command_parser(NAME, __doc__, *sections, EXAMPLES, EXIT_CODES)
     content = parser.add_argument_group("content")
     content.add_argument(
@@ -120,22 +126,6 @@ def _parser(by_name: dict[str, Exporter]) -> Parser:
     add_shared(output, json="print the paths as JSON")
     add_database(parser)
     return parser
-
-
-def _fields() -> str:
-    import textwrap
-
-    words = ", ".join((*FIELDS, "tag.NAME", "since", "until"))
-    return textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 110, subsequent_indent="  ")
-
-
-def _tables(exporter: Exporter, chosen: Tables | None) -> Tables:
-    """The tables to export. Raises UsageError if the format does not support the choice."""
-    if chosen is None:
-        return exporter.tables[0]
-    if chosen not in exporter.tables:
-        raise UsageError(f"--tables {chosen}: the format {exporter.name} supports only {' and '.join(exporter.tables)}")
-    return chosen
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ each call; --update stores them for benchhouse regressions, benchhouse check and
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +67,16 @@ def _run(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         series, count = histories(warehouse, selection, metric, limit=arguments.rows)
         without_history = results_without_history(warehouse, selection, metric)
-    _show(series, metric, arguments)
+    listed = [history for history in series if history.change_points or not arguments.only_changes]
+    if arguments.json:
+        print_json([_json(history, metric) for history in listed])
+    elif listed:
+        from db.analysis.history.text import histories_text
+
+        bars = bars_for(sys.stdout.encoding)
+        print(histories_text(listed, metric, bars=bars, page=stdout_page()))
+    elif series:
+        print(f"no changes in {len(series)} series")
     if without_history:
         from db.analysis.history.text import excluded_results_text
 
@@ -90,19 +98,6 @@ def _parser() -> Parser:
     add_shared(parser, only_changes="hide series without a change", json="points and changes as JSON")
     add_database(parser)
     return parser
-
-
-def _show(series: Sequence[History], metric: Metric, arguments: argparse.Namespace) -> None:
-    listed = [history for history in series if history.change_points or not arguments.only_changes]
-    if arguments.json:
-        print_json([_json(history, metric) for history in listed])
-    elif listed:
-        from db.analysis.history.text import histories_text
-
-        bars = bars_for(sys.stdout.encoding)
-        print(histories_text(listed, metric, bars=bars, page=stdout_page()))
-    elif series:
-        print(f"no changes in {len(series)} series")
 
 
 def _json(history: History, metric: Metric) -> dict[str, Any]:

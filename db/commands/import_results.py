@@ -30,7 +30,6 @@ from db.commands.arguments import add_database, add_labels, add_shared, command_
 from db.connection import database_files
 
 if TYPE_CHECKING:
-    from db.importers.support.given_values import GivenValues
     from db.importers.support.importing import Imported, Store
     from db.removal import FileRuns
     from db.warehouse import Warehouse
@@ -67,14 +66,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.list_formats:
-        _list_formats(as_json=arguments.json)
+        from db.importers.support.files import importers
+
+        formats = {importer.name: importer.summary for importer in importers()}
+        table = Table(headings=("format", "reads"), rows=tuple(formats.items()))
+        print(json.dumps(formats, indent=2, ensure_ascii=False) if arguments.json else table_text(table, stdout_page()))
         return EXIT_OK
     _check(arguments)
     if arguments.dry_run:
         check_database(arguments.db_path)
     outcomes = _import(arguments)
     if arguments.json:
-        print_json(_report(outcomes, arguments))
+        report = {
+            "database": arguments.db_path,
+            "dry_run": arguments.dry_run,
+            "files": [dataclasses.asdict(one) | {"path": str(one.path)} for one in outcomes],
+            "counts": {state: sum(one.state == state for one in outcomes) for state in STATE_WORDS},
+        }
+        print_json(report)
     else:
         _show_total(outcomes, arguments)
     if all(one.state == "unknown" for one in outcomes):  # a mistyped folder must not pass as one without results
@@ -127,14 +136,6 @@ def _date(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"expected a date or time in ISO 8601: got {text!r}") from None
 
 
-def _list_formats(*, as_json: bool) -> None:
-    from db.importers.support.files import importers
-
-    formats = {importer.name: importer.summary for importer in importers()}
-    table = Table(headings=("format", "reads"), rows=tuple(formats.items()))
-    print(json.dumps(formats, indent=2, ensure_ascii=False) if as_json else table_text(table, stdout_page()))
-
-
 def _check(arguments: argparse.Namespace) -> None:
     """Check the arguments before reading anything. Raises UsageError."""
     from benchmarking.core import plugins
@@ -150,16 +151,26 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _import(arguments: argparse.Namespace) -> list[Imported]:
     """Import the files and print a line for each as it is done."""
+    from db.importers.support.given_values import GivenValues
     from db.importers.support.importing import files_in, import_files
 
     display = Display() if not arguments.json else NoDisplay()
     is_many = len(arguments.files) > 1 or any(path.is_dir() for path in arguments.files)
     files = [one for one in files_in(arguments.files) if not _is_database(one[0], arguments.db_path)]
+    given = GivenValues(
+        model_id=arguments.model_id,
+        device=arguments.device,
+        device_name=arguments.hardware,
+        precision=arguments.precision,
+        runtime=arguments.runtime,
+        started_at=arguments.date,
+        tags=dict(arguments.tag),
+    )
     outcomes: list[Imported] = []
     display_of = _with_progress(files, display) if is_many else files
     try:
         with _store_function(arguments) as store:
-            for one in import_files(display_of, arguments.format, _given_values(arguments), store):
+            for one in import_files(display_of, arguments.format, given, store):
                 outcomes.append(one)
                 if not arguments.json:
                     display.close()
@@ -173,20 +184,6 @@ def _with_progress(files: Sequence[tuple[Path, bool]], display: Display) -> Iter
     for done, file in enumerate(files):
         display.show(State(done=done, total=len(files), unit="files", text=str(file[0])), immediate=False)
         yield file
-
-
-def _given_values(arguments: argparse.Namespace) -> GivenValues:
-    from db.importers.support.given_values import GivenValues
-
-    return GivenValues(
-        model_id=arguments.model_id,
-        device=arguments.device,
-        device_name=arguments.hardware,
-        precision=arguments.precision,
-        runtime=arguments.runtime,
-        started_at=arguments.date,
-        tags=dict(arguments.tag),
-    )
 
 
 def _is_database(path: Path, database: str) -> bool:
@@ -210,7 +207,17 @@ def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
             path = ":memory:" if arguments.dry_run else arguments.db_path
             opened.append(Warehouse.open(path, lock_timeout_s=arguments.lock_timeout))
         if arguments.dry_run:
-            return _new_runs(arguments, files, opened[0].ingest_files(files))
+            counts = opened[0].ingest_files(files)
+            if arguments.replace or not database_exists(arguments.db_path):
+                return counts
+            sql = "SELECT run_id FROM benchmark_runs WHERE run_id IN (SELECT unnest($ids))"
+            ids = {"ids": [run.run_id for file in files for run in file.runs]}
+            with open_to_read(arguments) as warehouse:
+                stored = {row["run_id"] for row in warehouse.query(sql, ids).dicts()}
+            return [
+                min(count, sum(run.run_id not in stored for run in file.runs))
+                for file, count in zip(files, counts, strict=True)
+            ]
         return _replace(opened[0], files) if arguments.replace else opened[0].ingest_files(files)
 
     try:
@@ -226,29 +233,6 @@ def _replace(warehouse: Warehouse, files: Sequence[FileRuns]) -> Sequence[int]:
     return warehouse.replace_runs(known, files)
 
 
-def _new_runs(arguments: argparse.Namespace, files: Sequence[FileRuns], counts: Sequence[int]) -> Sequence[int]:
-    """How many runs of each file the database does not have yet."""
-    if arguments.replace or not database_exists(arguments.db_path):
-        return counts
-    sql = "SELECT run_id FROM benchmark_runs WHERE run_id IN (SELECT unnest($ids))"
-    ids = {"ids": [run.run_id for file in files for run in file.runs]}
-    with open_to_read(arguments) as warehouse:
-        stored = {row["run_id"] for row in warehouse.query(sql, ids).dicts()}
-    return [
-        min(count, sum(run.run_id not in stored for run in file.runs))
-        for file, count in zip(files, counts, strict=True)
-    ]
-
-
-def _report(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> dict[str, object]:
-    return {
-        "database": arguments.db_path,
-        "dry_run": arguments.dry_run,
-        "files": [dataclasses.asdict(one) | {"path": str(one.path)} for one in outcomes],
-        "counts": {state: sum(one.state == state for one in outcomes) for state in STATE_WORDS},
-    }
-
-
 def _show_file(one: Imported, arguments: argparse.Namespace) -> None:
     """Print an imported file on stdout; a refused one, and what was left out of a file, on stderr."""
     from benchmarking.core.large_samples import MAX_RAW
@@ -261,7 +245,9 @@ def _show_file(one: Imported, arguments: argparse.Namespace) -> None:
     if len(one.left_out) > MAX_SHOWN:
         note(f"{NAME}: {one.path}: left out {len(one.left_out) - MAX_SHOWN} more (--json lists all)")
     if one.state == "refused":
-        note(f"{NAME}: refused {_reason(one)}")
+        text = one.reason or ""
+        reason = text if text.startswith(str(one.path)) else f"{one.path}: {text}"
+        note(f"{NAME}: refused {reason}")
     else:
         print(_line(one, "would import" if arguments.dry_run else "imported"), flush=True)
 
@@ -284,10 +270,6 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
             f"{NAME}: {_counted(unstated, 'load')} of a server whose engine the file does not name, all counted as "
             "one: name it with --runtime"
         )
-    print(_total(outcomes) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
-
-
-def _total(outcomes: Sequence[Imported]) -> str:
     counts = Counter[str](one.state for one in outcomes)
     words = ", ".join(
         f"{counts[state]} {STATE_WORDS[state]}" for state in STATE_WORDS if counts[state] or state == "imported"
@@ -295,7 +277,10 @@ def _total(outcomes: Sequence[Imported]) -> str:
     new_runs = sum(one.new_runs for one in outcomes)
     left_out = sum(len(one.left_out) for one in outcomes)
     lost = f"; left out: {left_out} (values, rows, lines)" if left_out else ""
-    return f"files: {words}; new: {_counted(new_runs, 'run')}{lost}"
+    print(
+        f"files: {words}; new: {_counted(new_runs, 'run')}{lost}"
+        + (" (dry run: nothing was stored)" if arguments.dry_run else "")
+    )
 
 
 def _line(one: Imported, imported: str) -> str:
@@ -314,12 +299,6 @@ def _line(one: Imported, imported: str) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _reason(one: Imported) -> str:
-    """The reason, prefixed with the file name."""
-    reason = one.reason or ""
-    return reason if reason.startswith(str(one.path)) else f"{one.path}: {reason}"
 
 
 def _reason_without_path(one: Imported) -> str:

@@ -66,7 +66,14 @@ def _run(argv: Sequence[str]) -> int:
             raise UsageError(f"{path} does not exist: give a warehouse to merge")
     with _open(arguments) as warehouse:
         report = _merge(warehouse, arguments)
-    _show(report, arguments)
+    for refused in report["refused"]:
+        note(f"{NAME}: refused {refused['reason']}")
+    if arguments.json:
+        print_json(report)
+    else:
+        verb = "would add" if arguments.dry_run else "added"
+        for merged in report["merged"]:
+            print(f"{merged['file']} {verb} {_line(merged)}")
     return EXIT_FAILED if report["refused"] else EXIT_OK
 
 
@@ -94,7 +101,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
 
 def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     """Merge one warehouse after the other; a refused one does not stop the rest."""
-    from db.upkeep.merge import ConflictError, merge
+    from db.upkeep.merging import ConflictError, merge
 
     report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
     for path in arguments.others:
@@ -107,17 +114,6 @@ def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         else:
             report["merged"].append({"file": path, **dataclasses.asdict(merged)})
     return report
-
-
-def _show(report: Report, arguments: argparse.Namespace) -> None:
-    for refused in report["refused"]:
-        note(f"{NAME}: refused {refused['reason']}")
-    if arguments.json:
-        print_json(report)
-        return
-    verb = "would add" if arguments.dry_run else "added"
-    for merged in report["merged"]:
-        print(f"{merged['file']} {verb} {_line(merged)}")
 
 
 def _line(merged: Report) -> str:

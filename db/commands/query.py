@@ -10,7 +10,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -25,9 +24,6 @@ from benchmarking.core.untrusted.redaction import readable
 from db.commands.arguments import add_database, command_parser, open_to_read
 from db.query import answers, dictionary
 from db.query.questions import answering
-
-if TYPE_CHECKING:
-    from db.warehouse import Warehouse
 
 NAME = "benchhouse query"
 EXAMPLES = """
@@ -55,7 +51,13 @@ def _run(argv: Sequence[str]) -> int:
     sql = None if arguments.describe is not None else _statement(arguments)
     if sql is None:
         with open_to_read(arguments, for_questions=True) as warehouse:
-            _describe(warehouse, arguments)
+            if arguments.sql is not None or arguments.file is not None:
+                raise UsageError("--describe takes no statement: run the statement without it")
+            name = None if arguments.describe == EVERYTHING else arguments.describe
+            if arguments.format == "table":
+                print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
+            else:
+                answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
         return EXIT_OK
     limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
     with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
@@ -121,17 +123,6 @@ def _statement(arguments: argparse.Namespace) -> str:
     if len(sql) > MAX_STATEMENT_BYTES:
         raise UsageError(f"the statement is larger than {MAX_STATEMENT_BYTES / 1e6:g} MB")
     return sql
-
-
-def _describe(warehouse: Warehouse, arguments: argparse.Namespace) -> None:
-    """Print the dictionary. Raises UsageError for an unknown table, and if a statement is given."""
-    if arguments.sql is not None or arguments.file is not None:
-        raise UsageError("--describe takes no statement: run the statement without it")
-    name = None if arguments.describe == EVERYTHING else arguments.describe
-    if arguments.format == "table":
-        print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
-    else:
-        answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from db.commands.arguments import (
 if TYPE_CHECKING:
     from db.analysis.recommend.options import Workload
     from db.analysis.recommend.recommendation import Option, Prices, Quantity, Recommendation
-    from db.analysis.recommend.serving import Demand, Limit, Server, Traffic
+    from db.analysis.recommend.serving import Limit
 
 NAME = "benchhouse recommend"
 EXAMPLES = """
@@ -104,7 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
-    selection = selection_in(arguments, _selected(arguments))
+    words = [
+        f"{field}={_flag_value(arguments, flag)}"
+        for flag, (field, _) in POINT_FLAGS.items()
+        if _flag_value(arguments, flag)
+    ]
+    selection = selection_in(arguments, ",".join([*words, *([arguments.among] if arguments.among else [])]))
     if arguments.request_rate is not None:
         return _servers(arguments, selection)
     limits = _limits(arguments, LIMITS)
@@ -200,16 +205,6 @@ def _flag_value(arguments: argparse.Namespace, flag: str) -> Any:
     return getattr(arguments, flag.removeprefix("--").replace("-", "_"))
 
 
-def _selected(arguments: argparse.Namespace) -> str:
-    """The flags and --among as one selection; SQL comes last."""
-    words = [
-        f"{field}={_flag_value(arguments, flag)}"
-        for flag, (field, _) in POINT_FLAGS.items()
-        if _flag_value(arguments, flag)
-    ]
-    return ",".join([*words, *([arguments.among] if arguments.among else [])])
-
-
 def _prices(arguments: argparse.Namespace) -> Prices | None:
     if arguments.price is None:
         return None
@@ -255,7 +250,33 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
             return EXIT_NOT_ENOUGH_DATA
     currency = None if prices is None else prices.currency
     if arguments.json:
-        print_json(_servers_document(arguments.model_id, by_traffic, demand, currency))
+        from benchmarking.core.records import to_json
+
+        rate = demand.request_rate
+        document = {
+            "model_id": arguments.model_id,
+            "request_rate": rate,
+            "limits_ms": dict(demand.limits),
+            "share": demand.share,
+            "currency": currency,
+            "traffic": [
+                {
+                    "traffic": {**to_json(traffic), "axes": dict(traffic.axes)},
+                    "servers": [
+                        {
+                            **to_json(one),
+                            "holds_up_to": None if one.best is None else one.best.request_rate,
+                            "machines": one.machines(rate),
+                            "cost_per_hour": one.cost_per_hour(rate),
+                            "cost_per_million_requests": one.cost_per_million(rate),
+                        }
+                        for one in servers
+                    ],
+                }
+                for traffic, servers in by_traffic.items()
+            ],
+        }
+        print_json(document)
     else:
         from db.analysis.recommend.text import recommendation_text, servers_words
 
@@ -272,38 +293,6 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     if any(one.best is not None for one in found):
         return EXIT_OK
     return EXIT_NOT_ENOUGH_DATA if any(one.is_unknown for one in found) else EXIT_FAILED
-
-
-def _servers_document(
-    model_id: str, by_traffic: Mapping[Traffic, Sequence[Server]], demand: Demand, currency: str | None
-) -> dict[str, Any]:
-    """The recommendation as JSON."""
-    from benchmarking.core.records import to_json
-
-    rate = demand.request_rate
-    return {
-        "model_id": model_id,
-        "request_rate": rate,
-        "limits_ms": dict(demand.limits),
-        "share": demand.share,
-        "currency": currency,
-        "traffic": [
-            {
-                "traffic": {**to_json(traffic), "axes": dict(traffic.axes)},
-                "servers": [
-                    {
-                        **to_json(one),
-                        "holds_up_to": None if one.best is None else one.best.request_rate,
-                        "machines": one.machines(rate),
-                        "cost_per_hour": one.cost_per_hour(rate),
-                        "cost_per_million_requests": one.cost_per_million(rate),
-                    }
-                    for one in servers
-                ],
-            }
-            for traffic, servers in by_traffic.items()
-        ],
-    }
 
 
 def _print(

@@ -6,7 +6,6 @@ search (unless --no-update is given).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     metrics = chosen_metrics(arguments, arguments.metric)
-    dates, selection = selection_in(arguments, _dates(arguments)), selection_in(arguments, arguments.selection)
+    given = {word: getattr(arguments, word) for word in ("since", "until") if getattr(arguments, word) is not None}
+    dates = selection_in(arguments, ",".join(f"{word}={date}" for word, date in given.items()))
+    selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import worse_trends
@@ -69,7 +70,18 @@ def _run(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
         trends = worse_trends(warehouse, metrics, selection, dates)
-    _show(found, trends, arguments)
+    when = "".join(f" {word} {date}" for word, date in given.items())
+    if arguments.json:
+        print_json([*map(_json, found), *map(_trend_json, trends)])
+    elif not found and not trends:
+        print(f"no regressions of {', '.join(arguments.metric)}{when}")
+    else:
+        from db.analysis.history.text import regressions_markdown, regressions_text
+
+        if arguments.markdown:
+            print(regressions_markdown(found, f"Regressions of {', '.join(arguments.metric)}{when}", trends))
+        else:
+            print(regressions_text(found, trends, stdout_page()))
     return EXIT_OK
 
 
@@ -83,31 +95,6 @@ def _parser() -> Parser:
     add_shared(form, json="regressions as JSON", markdown="regressions as Markdown")
     add_database(parser)
     return parser
-
-
-def _dates(arguments: argparse.Namespace) -> str:
-    """The range of dates as a selection."""
-    return ",".join(f"{word}={date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None)
-
-
-def _show(found: Sequence[Regression], trends: Sequence[WorseTrend], arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print_json([*map(_json, found), *map(_trend_json, trends)])
-    elif not found and not trends:
-        print(f"no regressions of {', '.join(arguments.metric)}{_when(arguments)}")
-    else:
-        from db.analysis.history.text import regressions_markdown, regressions_text
-
-        title = f"Regressions of {', '.join(arguments.metric)}{_when(arguments)}"
-        print(
-            regressions_markdown(found, title, trends)
-            if arguments.markdown
-            else regressions_text(found, trends, stdout_page())
-        )
-
-
-def _when(arguments: argparse.Namespace) -> str:
-    return "".join(f" {word} {date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None)
 
 
 def _json(one: Regression) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -33,9 +32,6 @@ from db.commands.arguments import (
     print_json,
     selection_in,
 )
-
-if TYPE_CHECKING:
-    from db.analysis.history.histories import SeriesAlias
 
 NAME = "benchhouse series"
 EXAMPLES = """
@@ -87,31 +83,29 @@ def _list(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json([plain_values(row, lambda name: "JSON" if name in JSON_COLUMNS else "") for row in rows])
     elif rows:
-        print(table_text(_table(rows), stdout_page()))
+        from benchmarking.core.records import Point
+
+        subject = ("series", "model", "hardware", "runtime", "precision", "point")
+        headings = (*subject, "runs", "first", "newest", "alias of")
+        cells = tuple(
+            (
+                row["series_id"],
+                row["model_id"],
+                row["device_name"] or row["device_type"] or "-",
+                row["runtime"],
+                row["precision"],
+                Point.from_columns(row).label,
+                str(row["runs"]),
+                f"{row['first_at']:%Y-%m-%d}",
+                f"{row['newest_at']:%Y-%m-%d}",
+                f"{row['read_as']}: {row['reason']}" if row["read_as"] else "",
+            )
+            for row in rows
+        )
+        table = Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
+        print(table_text(table, stdout_page()))
     else:
         note(f"{NAME}: no series in {arguments.selection or 'this database'}")
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    from benchmarking.core.records import Point
-
-    headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "alias of")
-    cells = tuple(
-        (
-            row["series_id"],
-            row["model_id"],
-            row["device_name"] or row["device_type"] or "-",
-            row["runtime"],
-            row["precision"],
-            Point.from_columns(row).label,
-            str(row["runs"]),
-            f"{row['first_at']:%Y-%m-%d}",
-            f"{row['newest_at']:%Y-%m-%d}",
-            f"{row['read_as']}: {row['reason']}" if row["read_as"] else "",
-        )
-        for row in rows
-    )
-    return Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
 
 
 def _change(arguments: argparse.Namespace) -> None:
@@ -126,11 +120,7 @@ def _change(arguments: argparse.Namespace) -> None:
         else:
             alias = unalias_series(warehouse, arguments.old)
             words = f"{alias.series_id} is no longer an alias of {alias.read_as}"
-    _print(alias, words, as_json=arguments.json)
-
-
-def _print(alias: SeriesAlias, words: str, *, as_json: bool) -> None:
-    if as_json:
+    if arguments.json:
         from dataclasses import asdict
 
         print_json(asdict(alias))

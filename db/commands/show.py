@@ -100,19 +100,15 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
     table = table_of(_columns(rows, metric), rows, page)
     failures = [f"{_label(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
     doubts = doubt_notes((kind, _label(row)) for row in rows for kind in _kinds(row))
-    texts = (", ".join(table.shared), "\n".join([*_number_notes(rows), *failures, *doubts]))
-    head, below = (wrapped(text, page.text_width) for text in texts)
-    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
-
-
-def _number_notes(rows: Sequence[Row]) -> list[str]:
-    """What the launches say about the next one, and where the throughput does not follow from the median latency."""
     rates = [
         throughput_note(_label(row), row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
         for row in rows
     ]
     launches = launch_notes({_label(row): row["launch_values"] for row in rows})
-    return [*launches, *(note for note in rates if note is not None)]
+    notes = [*launches, *(note for note in rates if note is not None), *failures, *doubts]
+    texts = (", ".join(table.shared), "\n".join(notes))
+    head, below = (wrapped(text, page.text_width) for text in texts)
+    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:

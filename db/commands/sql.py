@@ -75,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
 
     arguments = _parser().parse_args(argv)
     if arguments.examples:
-        print(_examples())
+        print("\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLE_QUERIES))
         return EXIT_OK
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and arguments.timeout is not None:
@@ -130,11 +130,6 @@ def _opened(arguments: argparse.Namespace, *, is_terminal: bool) -> Iterator[tup
         if warehouse.file == arguments.db_path:
             stack.close()  # the shell opens it
         yield greeting, views, warehouse.file
-
-
-def _examples() -> str:
-    """Questions and their SQL, as a script for the shell."""
-    return "\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLE_QUERIES)
 
 
 class ShellMissingError(BenchhouseError):

@@ -351,7 +351,17 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
     sql, most_rows = question["sql"], question["most_rows"]
     try:
         with warehouse.cursor() as cursor:
-            _check(cursor, sql)
+            # Raise UsageError unless it is one read-only statement.
+            statements = cursor.extract_statements(sql)
+            if not statements:
+                raise UsageError("expected a statement, such as SELECT * FROM hardware_comparison: got none")
+            # DuckDB 1.5 splits a PIVOT into several statements; only the last one has a text.
+            count = sum(bool(statement.query.strip()) for statement in statements)
+            if count > 1:
+                raise UsageError(f"expected one statement: got {count}")
+            kind = statements[-1].type.name
+            if kind not in READ_STATEMENTS:
+                raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
             cursor.execute(sql, question["params"] or None)
             yield "columns", [(name, str(kind)) for name, kind, *_ in cursor.description or ()]
             if question["form"] == "parquet":
@@ -452,20 +462,6 @@ def limit_memory() -> None:
         limit = MEMORY_BYTES + own_bytes
         _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard_limit < 0 else min(limit, hard_limit), hard_limit))
-
-
-def _check(cursor: DuckDB, sql: str) -> None:
-    """Raise UsageError unless it is one read-only statement."""
-    statements = cursor.extract_statements(sql)
-    if not statements:
-        raise UsageError("expected a statement, such as SELECT * FROM hardware_comparison: got none")
-    # DuckDB 1.5 splits a PIVOT into several statements; only the last one has a text.
-    count = sum(bool(statement.query.strip()) for statement in statements)
-    if count > 1:
-        raise UsageError(f"expected one statement: got {count}")
-    kind = statements[-1].type.name
-    if kind not in READ_STATEMENTS:
-        raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
 
 
 def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:

@@ -18,8 +18,8 @@ from benchmarking.core.temporary import temporary_folder
 from db.connection import FILE_FORMAT, LOG_ENDINGS, connect, file_id, problem_of, quoted
 from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.files import make_folder, publish, temporary_sibling
-from db.spool import Loaded, ingest_files
-from db.upkeep.merge import Merged, merge, upgraded
+from db.loading import Loaded, ingest_files
+from db.upkeep.merging import Merged, merge, upgraded
 from db.upkeep.verify import damage
 from db.warehouse import RUN_TABLES, Warehouse
 

@@ -18,7 +18,7 @@ import pytest
 from benchmarking.core.errors import FormatError, StorageError
 from db import file_copy
 from db.connection import FILE_FORMAT, MAGIC, MAGIC_OFFSET, WRITER, connect
-from db.upkeep.merge import merge
+from db.upkeep.merging import merge
 from db.upkeep.verify import verify
 from db.warehouse import READER_WAIT_S, OutdatedError, Warehouse
 from tests.helpers.databases import file_of_version, holding

@@ -31,7 +31,7 @@ sys.exit(main(sys.argv[3:]))
 MERGE = """
 import os, sys
 from db.commands.merge import main
-from db.upkeep.merge import OtherWarehouse
+from db.upkeep.merging import OtherWarehouse
 
 take = OtherWarehouse.take
 def watched(other, aliases):

@@ -24,7 +24,7 @@ KILLED_AT = """
 import os, shutil, signal, sys
 from pathlib import Path
 from db.upkeep import merge
-from db.upkeep.merge import OtherWarehouse
+from db.upkeep.merging import OtherWarehouse
 from db.warehouse import Warehouse
 
 left = int(sys.argv[1])

@@ -28,7 +28,7 @@ from db.analysis.gate.alerts import raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import alias_series
 from db.commands import merge, query
-from db.upkeep.merge import merge as merge_in
+from db.upkeep.merging import merge as merge_in
 from db.upkeep.verify import CHECKS
 from db.warehouse import Warehouse
 from tests.helpers import postgres

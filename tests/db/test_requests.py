@@ -11,7 +11,7 @@ from benchmarking.core.metrics import METRICS
 from benchmarking.core.run_file import faults
 from db.analysis.compare.stored_results import launch_values
 from db.run_records import stored_runs
-from db.upkeep.merge import merge
+from db.upkeep.merging import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load, make_requests

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarking.core.records import dumps, to_json
+from db.loading import ingest_files
 from db.setup_benchmark_db import main
-from db.spool import ingest_files
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 

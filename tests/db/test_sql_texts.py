@@ -29,7 +29,7 @@ def sql_texts():
 
 ONE_TRY = {
     "db/warehouse.py",  # its own `change`, and what it repeats as a whole
-    "db/upkeep/merge.py",  # repeated with what is attached
+    "db/upkeep/merging.py",  # repeated with what is attached
     "db/upkeep/rebuild.py",  # of files only
     "visualize/pages/public_copy.py",  # of a file that is made anew
 }

@@ -36,8 +36,8 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.records import Run, dumps
 from db.analysis.compare.comparison import compare
 from db.analysis.selection import Selection
+from db.loading import ingest_files
 from db.run_records import stored_runs
-from db.spool import ingest_files
 from db.warehouse import Warehouse
 
 ROUNDS = 9

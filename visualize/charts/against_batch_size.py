@@ -39,11 +39,16 @@ def _weights(drawn: Sequence[Row]) -> tuple[str, float] | None:
 
 def _with_energy(members: Sequence[Row]) -> list[Row]:
     column = next(name for name in ENERGY if any(row[name] is not None for row in members))
-    return [{**row, "value": _per_input(row, column), "low": None, "high": None, "column": column} for row in members]
-
-
-def _per_input(row: Row, column: str) -> float | None:
-    return row[column] / row["batch_size"] if is_ok(row) and row[column] is not None else None
+    return [
+        {
+            **row,
+            "value": row[column] / row["batch_size"] if is_ok(row) and row[column] is not None else None,
+            "low": None,
+            "high": None,
+            "column": column,
+        }
+        for row in members
+    ]
 
 
 PLUGINS = (

@@ -189,8 +189,11 @@ def _panel(block: Block, column: str, x: Axis, styles: dict[str, int], row_in: f
                 )
             )  # fmt: skip
     title = _heading(block) if column == "value" else ""
+    # Settings distinguish models of the same name.
+    facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in block.rows]
+    names = distinct_names([_name(row) for row in block.rows], facts, ", ")
     return Panel(
-        x=x, y=name_axis(_names(block.rows), edge=0.6), elements=tuple(lines), title=title,
+        x=x, y=name_axis(names, edge=0.6), elements=tuple(lines), title=title,
         height_in=BLOCK_IN + len(block.rows) * row_in,
     )  # fmt: skip
 
@@ -200,12 +203,6 @@ def _heading(block: Block) -> str:
     families = {words.family(row) for row in block.rows}
     task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
     return words.unbroken(f"{task}: {words.point(block.point)}")
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    """Each model with its size, and with the settings that distinguish models of the same name."""
-    facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
-    return distinct_names([_name(row) for row in rows], facts, ", ")
 
 
 def _name(row: Row) -> str:

@@ -9,7 +9,7 @@ from benchmarking.core.axes import AXES
 from visualize.drawing import words
 from visualize.drawing.batch_charts import BATCH_LABEL
 from visualize.drawing.figure import Figure, NotDrawn
-from visualize.drawing.heat_maps import Cell, heat_key, heat_panel
+from visualize.drawing.panels import Cell, heat_key, heat_panel
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,

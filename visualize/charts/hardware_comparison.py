@@ -37,8 +37,13 @@ class HardwareComparison(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):
-            measured = [row for row in members if is_ok(row) and _is_comparable(row)]
-            drawn = _at_shared_points(measured)
+            measured = [
+                row for row in members if is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
+            ]
+            drawn = measured
+            if len(grouped(measured, CONFIGURATION)) > 1:  # only points that two configurations share
+                points = Counter(point for point, _ in {(_at(row, POINT), _at(row, CONFIGURATION)) for row in measured})
+                drawn = [row for row in measured if points[_at(row, POINT)] > 1]
             if drawn:
                 yield _figure(key, members, drawn)
             elif measured:
@@ -47,18 +52,6 @@ class HardwareComparison(ChartPlugin):
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=words.nothing_to_draw(members))
-
-
-def _is_comparable(row: Row) -> bool:
-    return row["validity"] != "invalid" and row["value"] is not None
-
-
-def _at_shared_points(measured: Sequence[Row]) -> list[Row]:
-    """Rows at points that at least two configurations share; all rows if there is only one configuration."""
-    if len(grouped(measured, CONFIGURATION)) <= 1:
-        return list(measured)
-    points = Counter(point for point, _ in {(_at(row, POINT), _at(row, CONFIGURATION)) for row in measured})
-    return [row for row in measured if points[_at(row, POINT)] > 1]
 
 
 def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:

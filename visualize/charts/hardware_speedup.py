@@ -9,7 +9,6 @@ from visualize.drawing import words
 from visualize.drawing.configurations import (
     CONFIGURATION,
     LABEL_IN,
-    Finding,
     Ratio,
     configurations,
     cut_note,
@@ -109,7 +108,9 @@ def _latency(row: Row) -> float:
 
 def _figure(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Baseline) -> Figure:
     series, left_out = fastest(configurations(compared))
-    batches = _batches(sorted(baseline.at))
+    batches = sorted(baseline.at)
+    if len(batches) > MOST_PANELS:
+        batches = [batches[0], batches[len(batches) // 2], batches[-1]]
     shown = [row for one in series for row in one.rows if row["batch_size"] in batches]
     ratios = {id(row): speedup(baseline.at[row["batch_size"]], row) for row in shown}
     x = _axis(list(ratios.values()))
@@ -120,7 +121,15 @@ def _figure(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline:
         )
         for batch in batches
     )  # fmt: skip
-    result = _finding(shown, baseline, batches[0])
+    # The fastest device against the baseline's, each with its best configuration.
+    base = baseline.at[batches[0]]
+    ranked = [
+        row for row in shown if row["batch_size"] == batches[0] and trust(row) != "invalid" and not row["simulated"]
+    ]
+    others = [row for row in ranked if row["hardware_id"] != base["hardware_id"]]
+    rivals = [base, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
+    best = min(rivals, key=_latency)
+    result = None if best is base else finding((words.device(best), best), (words.device(base), base), rivals)
     skipped = [size for size in sorted(baseline.at) if size not in batches]
     reading = (
         f"Baseline: {baseline.line.label}, the best configuration of its device.",
@@ -169,28 +178,11 @@ def _axis(ratios: Sequence[Ratio]) -> Axis:
     return Axis(title=title, low=0.0, high=high, ticks=ticks(0.0, high, 5), is_value=True)
 
 
-def _batches(sizes: Sequence[int]) -> list[int]:
-    """The batch sizes with a panel: the first, the middle and the last."""
-    if len(sizes) <= MOST_PANELS:
-        return list(sizes)
-    return [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
-
-
 def _remark(row: Row, ratio: Ratio) -> str:
     times = f"{ratio.value:.3g}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
     if row["simulated"]:
         return "simulated, not ranked"
     return "invalid, not ranked" if trust(row) == "invalid" else times
-
-
-def _finding(shown: Sequence[Row], baseline: Baseline, batch: int) -> Finding | None:
-    """The fastest device against the baseline's, each with its best configuration."""
-    own = baseline.at[batch]
-    ranked = [row for row in shown if row["batch_size"] == batch and trust(row) != "invalid" and not row["simulated"]]
-    others = [row for row in ranked if row["hardware_id"] != own["hardware_id"]]
-    rivals = [own, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
-    best = min(rivals, key=_latency)
-    return None if best is own else finding((words.device(best), best), (words.device(own), own), rivals)
 
 
 PLUGIN = HardwareSpeedup()

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from visualize.drawing import words
 from visualize.drawing.figure import Figure, NotDrawn, pareto
-from visualize.drawing.fronts import front_panel
 from visualize.drawing.loads import LEVELS, by_kind, level, level_lines, level_words, request_words
 from visualize.drawing.marks import legend, mark
+from visualize.drawing.panels import front_panel
 from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Row, details, is_ok, trust
 from visualize.drawing.scales import number
 
@@ -62,7 +62,14 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     ]  # fmt: skip
     named = [(row["per_user"], row["throughput"], level_words(row)) for row in best]
     titles = ("Median output tokens/s per user\nhigher is better", "Total output tokens/s\nhigher is better")
-    title = _title(key, best)
+    # The values at both ends of the front if both are valid.
+    if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
+        title = f"{LoadFrontier.title}: {key['model_id']}"
+    else:
+        ends = [
+            f"{number(row['throughput'])} tokens/s at {number(row['per_user'])} per user" for row in (best[0], best[-1])
+        ]
+        title = f"{key['model_id']}: from {ends[0]} to {ends[1]}"
     return Figure(
         title=title,
         subtitle=words.subtitle(title, LoadFrontier.title, *request_words(key)),
@@ -80,16 +87,6 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
         name_parts=(str(key["model_id"]), str(key["loop"])),
         details=(*details(key, MODEL_COLUMNS), *request_words(key)),
     )
-
-
-def _title(key: Row, best: Sequence[Row]) -> str:
-    """The values at both ends of the front if both are valid."""
-    if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
-        return f"{LoadFrontier.title}: {key['model_id']}"
-    ends = [
-        f"{number(row['throughput'])} tokens/s at {number(row['per_user'])} per user" for row in (best[0], best[-1])
-    ]
-    return f"{key['model_id']}: from {ends[0]} to {ends[1]}"
 
 
 PLUGIN = LoadFrontier()

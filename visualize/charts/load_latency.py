@@ -96,8 +96,15 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
     panels = [_panel(one, series, limits, x, shown, has_dotted=has_dotted) for one in (*times, RATES)]
     if len(series) == 1:
-        panels[0] = _with_notes(panels[0], [(level(row), "knee") for row in series[0].rows if row["is_knee"]])
-    title = _title(key, series)
+        at_knees = [level(row) for row in series[0].rows if row["is_knee"]]
+        notes = (Note(x=x, y=0.04, text="knee", dx=3, in_share=True) for x in at_knees)
+        panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
+    # The knee, if a single server is drawn and its knee is valid.
+    knees = [row for line in series for row in line.rows if row["is_knee"] and trust(row) == "valid"]
+    if len(series) != 1 or len(knees) != 1:
+        title = f"{LoadLatency.title}: {key['model_id']}"
+    else:
+        title = f"{key['model_id']}: latency knee at {level_words(knees[0])}"
     return Figure(
         title=title,
         subtitle=words.subtitle(title, LoadLatency.title, *request_words(key)),
@@ -169,25 +176,12 @@ def _panel(
     return Panel(x=x, y=y, elements=tuple(elements), height_in=PANEL_IN)
 
 
-def _with_notes(panel: Panel, places: Sequence[tuple[float, str]]) -> Panel:
-    notes = (Note(x=x, y=0.04, text=text, dx=3, in_share=True) for x, text in places)
-    return replace(panel, elements=(*panel.elements, *notes))
-
-
 def _note(rows: Sequence[Row]) -> str:
     """The meaning of the solid and dotted lines."""
     has_tails = any(row[panel.thin] is not None for panel in TIMES for row in rows)
     has_goodput = any(row[RATES.thin] is not None for row in rows)
     dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
     return f"{SOLID}; dotted: {dotted}." if dotted else f"{SOLID}."
-
-
-def _title(key: Row, lines: Sequence[Series]) -> str:
-    """The knee, if a single server is drawn and its knee is valid."""
-    knees = [row for line in lines for row in line.rows if row["is_knee"] and trust(row) == "valid"]
-    if len(lines) != 1 or len(knees) != 1:
-        return f"{LoadLatency.title}: {key['model_id']}"
-    return f"{key['model_id']}: latency knee at {level_words(knees[0])}"
 
 
 PLUGIN = LoadLatency()

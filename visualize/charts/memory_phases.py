@@ -87,7 +87,14 @@ def _figure(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]
     series = [Series(label=words.point(row), rows=(row,), style=style) for style, row in enumerate(rows)]
     rest = len(groups) - len(shown)
     left_out = f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
-    title = _title(key, rows)
+    # The highest peak memory of a valid result during inference.
+    column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
+    sound = [row for row in rows if trust(row) == "valid" and column and row[column] is not None]
+    if column is None or not sound or key["simulated"]:
+        title = f"{MemoryPhases.title}: {key['model_id']}"
+    else:
+        most = max(sound, key=lambda row: float(row[column]))
+        title = f"{key['model_id']}: memory peaks at {number(most[column])} MB at {words.point(most)}"
     return Figure(
         title=title,
         subtitle=words.subtitle(title, MemoryPhases.title, words.cell(key), str(key["task"])),
@@ -109,16 +116,6 @@ def _panel(title: str, columns: Sequence[str], series: Sequence[Series]) -> Pane
     x = name_axis([PANELS[title][column] for column in columns], edge=0.3)
     y = value_axis(title, values, may_be_log=False)
     return Panel(x=x, y=y, elements=lines, height_in=HEIGHT_IN)
-
-
-def _title(key: Row, rows: Sequence[Row]) -> str:
-    """The highest peak memory of a valid result during inference."""
-    column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
-    sound = [row for row in rows if trust(row) == "valid" and column and row[column] is not None]
-    if column is None or not sound or key["simulated"]:
-        return f"{MemoryPhases.title}: {key['model_id']}"
-    most = max(sound, key=lambda row: float(row[column]))
-    return f"{key['model_id']}: memory peaks at {number(most[column])} MB at {words.point(most)}"
 
 
 def _phases(row: Row, columns: Sequence[str]) -> tuple[Row, ...]:

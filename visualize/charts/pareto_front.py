@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
 from visualize.drawing.figure import Figure, NotDrawn, pareto
-from visualize.drawing.fronts import front_panel
 from visualize.drawing.marks import legend, marks_of
+from visualize.drawing.panels import front_panel
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
@@ -70,13 +70,25 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
         )
         for one in series
     ]
-    named = [(row["value"], row["throughput"], _name(row)) for row in best]
+    named = [
+        (
+            row["value"],
+            row["throughput"],
+            f"batch {row['batch_size']}" + (f", {row['concurrency']} in flight" if row["concurrency"] > 1 else ""),
+        )
+        for row in best
+    ]
     panel = front_panel(
         lines, named, words.value_title("latency_median_ms"), f"Throughput ({_unit(key)})\n{words.better('higher')}",
         is_cost=True,
     )  # fmt: skip
     held = words.unbroken(words.point({**key, "batch_size": 1, "concurrency": 1}, with_batch=False))
-    title = _title(key, best)
+    # The values at both ends of the front if both are valid.
+    if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
+        title = f"{ParetoFront.title}: {key['model_id']}"
+    else:
+        ends = [f"{number(row['throughput'])} {_unit(key)} at {number(row['value'])} ms" for row in (best[0], best[-1])]
+        title = f"{key['model_id']}: from {ends[0]} to {ends[1]} per call"
     return Figure(
         title=title,
         subtitle=words.subtitle(title, ParetoFront.title, str(key["task"]), held),
@@ -94,18 +106,6 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
         name_parts=(str(key["model_id"]), *words.point_names(key["new_tokens"], 1, axis_values(key))),
         details=details(key, MODEL_COLUMNS),
     )
-
-
-def _name(row: Row) -> str:
-    return f"batch {row['batch_size']}" + (f", {row['concurrency']} in flight" if row["concurrency"] > 1 else "")
-
-
-def _title(key: Row, best: Sequence[Row]) -> str:
-    """The values at both ends of the front if both are valid."""
-    if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
-        return f"{ParetoFront.title}: {key['model_id']}"
-    ends = [f"{number(row['throughput'])} {_unit(key)} at {number(row['value'])} ms" for row in (best[0], best[-1])]
-    return f"{key['model_id']}: from {ends[0]} to {ends[1]} per call"
 
 
 def _unit(key: Row) -> str:

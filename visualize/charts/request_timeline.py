@@ -72,12 +72,19 @@ def _figure(key: Row, launches: Sequence[Row]) -> Figure:
         f"Left out: {more} of {total} requests, after the first {len(shown)}." if more else None,
         f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
     )
+    steps = in_flight(requests) or [(0.0, 0)]
+    marks = tuple(Mark(x=time, y=count) for time, count in steps if time <= x.high)
+    line = Line(
+        label="", role="in flight", marks=marks, colour="ink", shape=None, step="after", width=1.0, in_table=False
+    )
+    y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
+    whole = tuple(tick for tick in y.ticks if tick[0].is_integer())
     return Figure(
         title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",
         subtitle=words.SEPARATOR.join(part for part in (words.cell(key), *request_words(key)) if part),
         source=words.provenance(launches[:1]),
         notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
-        panels=(_bars(shown, x), _flight(requests, x)),
+        panels=(_bars(shown, x), Panel(x=x, y=replace(y, ticks=whole), elements=(line,), height_in=FLIGHT_IN)),
         width_in=WIDTH_IN,
         legend=(*entries, *states_legend(launches[:1])),
         columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
@@ -112,17 +119,6 @@ def _bars(shown: Sequence[Request], x: Axis) -> Panel:
     failed = Line(label="failed", role="failed", marks=crosses, colour="ink", shape=0, dashes=None, size=3.5)
     y = count_axis("Request, by\nintended start", len(shown), from_top=True)
     return Panel(x=x, y=y, elements=(*blocks, *((failed,) if crosses else ())), height_in=BARS_IN)
-
-
-def _flight(requests: Sequence[Request], x: Axis) -> Panel:
-    steps = in_flight(requests) or [(0.0, 0)]
-    marks = tuple(Mark(x=time, y=count) for time, count in steps if time <= x.high)
-    line = Line(
-        label="", role="in flight", marks=marks, colour="ink", shape=None, step="after", width=1.0, in_table=False
-    )
-    y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
-    whole = tuple(tick for tick in y.ticks if tick[0].is_integer())
-    return Panel(x=x, y=replace(y, ticks=whole), elements=(line,), height_in=FLIGHT_IN)
 
 
 PLUGIN = RequestTimeline()

@@ -66,13 +66,18 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     lines = [one.line(marks_of(one.rows, "arithmetic_intensity", "speed"), dashes=None) for one in series]
     rest = len(groups) - len(shown_groups)
     left_out = f"Left out: {rest} of {len(groups)} series; narrow the selection to see them." if rest else None
-    title = _title(max((row for row in shown if trust(row) != "invalid"), key=_share, default=None))
+    # The largest share of the measured peak; generic for simulated devices, which are never ranked.
+    best = max((row for row in shown if trust(row) != "invalid"), key=_share, default=None)
+    if best is None or not _share(best) or trust(best) != "valid":
+        title = f"{Roofline.title}: speed against operations per byte"
+    else:
+        title = f"{Roofline.title}: up to {_share(best):.0%} of the measured peak ({best['model_id']})"
     return Figure(
         title=title,
         subtitle=words.subtitle(title, Roofline.title, words.device(key)),
         source=words.provenance(shown),
         notes=words.caption(
-            [row for row in members if not _is_in(row, drawn)] + shown,
+            [row for row in members if not any(row is other for other in drawn)] + shown,
             shown,
             NOTE,
             lacking=[left_out],
@@ -87,19 +92,8 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     )
 
 
-def _is_in(row: Row, rows: Sequence[Row]) -> bool:
-    return any(row is other for other in rows)
-
-
 def _share(row: Row) -> float:
     return float(row["share_of_peak"] or 0)
-
-
-def _title(best: Row | None) -> str:
-    """The largest share of the measured peak; generic for simulated devices, which are never ranked."""
-    if best is None or not _share(best) or trust(best) != "valid":
-        return f"{Roofline.title}: speed against operations per byte"
-    return f"{Roofline.title}: up to {_share(best):.0%} of the measured peak ({best['model_id']})"
 
 
 def _panel(lines: Sequence[Line], shown: Sequence[Row]) -> Panel:

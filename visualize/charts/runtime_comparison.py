@@ -123,7 +123,7 @@ def _baseline(compared: Sequence[Row]) -> str:
 
 def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     bars, drawn, slower = _bars(drawn)
-    height_in = _panel_height_in(bars)
+    height_in = (ROW_IN if len(bars.labels) < NARROW_FROM else NARROW_ROW_IN) * len(bars.labels) + 0.8
     sizes = grouped(drawn, ("batch_size",))
     shown = spread(sizes, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
     drawn = [row for _, rows in shown for row in rows]
@@ -137,7 +137,9 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     heading = f"{RuntimeComparison.title}: {key['model_id']}"
     if result:
         heading = f"{key['model_id']}: {result.text} at batch {min(row['batch_size'] for row in ranked)}"
-    held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
+    # A CPU driven by two libraries has two names.
+    devices = " and ".join(dict.fromkeys(words.device({**row, "simulated": False}) for row in drawn))
+    held = (devices, str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
     return Figure(
         title=heading,
         subtitle=words.subtitle(heading, RuntimeComparison.title, *held),
@@ -168,10 +170,6 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     )  # fmt: skip
 
 
-def _panel_height_in(bars: Bars) -> float:
-    return (ROW_IN if len(bars.labels) < NARROW_FROM else NARROW_ROW_IN) * len(bars.labels) + 0.8
-
-
 def _bars(drawn: Sequence[Row]) -> tuple[Bars, list[Row], str | None]:
     """The bars, the rows they show, and a note about slower configurations that are left out."""
     configurations = sorted(grouped(drawn, BAR), key=lambda group: _rank_key(group[1]))
@@ -182,10 +180,6 @@ def _bars(drawn: Sequence[Row]) -> tuple[Bars, list[Row], str | None]:
     ]
     rest = len(configurations) - len(groups)
     note = f"Left out: the {rest} slowest of {len(configurations)} configurations; narrow the selection to see them."
-    return _named(groups), [row for _, rows in groups for row in rows], note if rest else None
-
-
-def _named(groups: Sequence[tuple[Row, list[Row]]]) -> Bars:
     names = [words.SEPARATOR.join((key["runtime"], key["precision"])) for key, _ in groups]
     keys = [key for key, _ in groups]
     facts = [
@@ -193,7 +187,11 @@ def _named(groups: Sequence[tuple[Row, list[Row]]]) -> Bars:
         for modes, key in zip(_modes(keys), keys, strict=True)
     ]
     labels = distinct_names(names, facts, ", ")
-    return Bars(labels=tuple(labels), keys=tuple(keys))
+    return (
+        Bars(labels=tuple(labels), keys=tuple(keys)),
+        [row for _, rows in groups for row in rows],
+        note if rest else None,
+    )
 
 
 def _modes(keys: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -294,11 +292,6 @@ def _finding(ranked: Sequence[Row]) -> Finding | None:
     if name == base["runtime"]:
         name = f"{name} with {settings(best['runtime_mode'])}"
     return finding((name, best), (_baseline(ranked), base), rivals)
-
-
-def _devices(drawn: Sequence[Row]) -> str:
-    """Device names; a CPU driven by two libraries has two."""
-    return " and ".join(dict.fromkeys(words.device({**row, "simulated": False}) for row in drawn))
 
 
 PLUGIN = RuntimeComparison()

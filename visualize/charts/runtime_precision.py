@@ -8,7 +8,7 @@ from typing import get_args
 from benchmarking.core.records import Precision
 from visualize.drawing import words
 from visualize.drawing.figure import Figure
-from visualize.drawing.heat_maps import Cell, heat_key, heat_panel
+from visualize.drawing.panels import Cell, heat_key, heat_panel
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
@@ -88,7 +88,12 @@ def _figure(key: Row, drawn: Sequence[Row]) -> Figure:
         f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
         f"Left out: the {rest} slowest runtimes." if rest else None,
     )
-    title = _title(key, rows, batches[0])
+    batch = batches[0]
+    best = clear_winner([row for row in rows if row["is_ranked"] and row["batch_size"] == batch], "lower")
+    if best is None:
+        title = f"{RuntimePrecision.title}: {key['model_id']}"
+    else:
+        title = f"{key['model_id']}: {best['runtime']} at {best['precision']} is the fastest at batch {batch}"
     held = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
     ranked = [row["value"] for row in rows if row["is_ranked"]] if len(batches) == 1 else []
     return Figure(
@@ -121,14 +126,6 @@ def _cell(row: Row, *, is_best: bool) -> Cell:
     value = row["value"] if row["is_ranked"] or trust(row) == "invalid" else None
     about = f"{row['runtime']}, {row['precision']}, {words.point(row)}: {number(row['value'])} ms"
     return Cell(value=value, text=text, is_invalid=trust(row) == "invalid", words=about)
-
-
-def _title(key: Row, shown: Sequence[Row], batch: int) -> str:
-    """The finding, if one runtime and precision is the fastest at the smallest batch size."""
-    best = clear_winner([row for row in shown if row["is_ranked"] and row["batch_size"] == batch], "lower")
-    if best is None:
-        return f"{RuntimePrecision.title}: {key['model_id']}"
-    return f"{key['model_id']}: {best['runtime']} at {best['precision']} is the fastest at batch {batch}"
 
 
 PLUGIN = RuntimePrecision()

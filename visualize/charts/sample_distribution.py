@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
+from benchmarking.core.sample_statistics import quantile
 from visualize.drawing import words
 from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, entries
 from visualize.drawing.rows import (
@@ -46,15 +47,15 @@ class SampleDistribution(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
-            points = [(point, launches) for point, launches in _points(members) if any(map(values, launches))]
+            points = [
+                (point, launches)
+                for point, launches in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))
+                if any(map(values, launches))
+            ]
             if points:
                 yield _figure(key, points)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']} on {words.cell(key)}", why="no raw samples")
-
-
-def _points(members: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-    return grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))
 
 
 def values(row: Row) -> list[float]:
@@ -97,7 +98,12 @@ def _figure(key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Figure:
         legend=entries(_strip_line(of_launch[launch], 0) for launch in sorted(of_launch)),
         columns_of_table=("point", "launch", "samples", "min", "p25", "median", "p75", "p95", "max"),
         rows=tuple(
-            (words.point(row), row["launch"] + 1, len(values(row)), *(_quantile(values(row), one) for one in QUANTILES))
+            (
+                words.point(row),
+                row["launch"] + 1,
+                len(values(row)),
+                *(quantile(values(row), share) for share in QUANTILES),
+            )
             for row in every
             if values(row)
         ),
@@ -107,12 +113,6 @@ def _figure(key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Figure:
 
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-
-def _quantile(samples: Sequence[float], share: float) -> float:
-    """The value at or above this share of the samples."""
-    ordered = sorted(samples)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Panel]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
-from visualize.drawing.configurations import Finding, cut_note, finding, reach, speedup
+from visualize.drawing.configurations import cut_note, finding, reach, speedup
 from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel, end_notes
 from visualize.drawing.marks import Series, legend, marks_of, spread, states_legend
 from visualize.drawing.rows import (
@@ -107,7 +107,11 @@ def _with_mode(row: Row) -> Row:
 def _figures(resource: Resource, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
     for key, members in grouped(rows, resource.subject):
         drawn = [row for row in members if is_ok(row) and row["value"]]
-        groups = [group for group in _groups(resource, drawn) if _has_two(resource, group[1])]
+        groups = [
+            group
+            for group in _groups(resource, drawn)
+            if len({resource.count(row) for row in group[1] if trust(row) != "invalid"}) > 1
+        ]
         if groups:
             yield _figure(resource, key, members, groups)
         else:
@@ -129,10 +133,6 @@ def _groups(resource: Resource, drawn: Sequence[Row]) -> list[tuple[Row, list[Ro
             named = next((row for row in of_line if row.get(PLACEMENT)), of_line[0])
             lines.append(({**own, "runtime_mode": named["runtime_mode"]}, of_line))
     return lines
-
-
-def _has_two(resource: Resource, rows: Sequence[Row]) -> bool:
-    return len({resource.count(row) for row in rows if trust(row) != "invalid"}) > 1
 
 
 def _first(resource: Resource, rows: Sequence[Row]) -> Row:
@@ -174,7 +174,12 @@ def _figure(resource: Resource, key: Row, members: Sequence[Row], groups: Sequen
     )
     lines = [one.line(marks_of(one.rows, resource.column)) for one in series]
     named = end_notes(y, [(ideal[-1].x, ideal[-1].y, "perfect scaling")], HEIGHT_IN)
-    result = _finding(resource, shown)
+    # For a single line, the most against the fewest.
+    result = None
+    if len(shown) == 1:
+        first, most = _first(resource, shown[0][1]), max(shown[0][1], key=resource.count)
+        names = [resource.counted(resource.count(row)) for row in (most, first)]
+        result = finding((names[0], most), (names[1], first), [first, most], verb="are")
     cut, rest = cut_note(highs, y.high), len(groups) - len(shown)
     alone = f"Points with a single {resource.one} count are not drawn." if len(drawn) < len(members) else None
     reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, result.note if result else None)
@@ -193,15 +198,6 @@ def _figure(resource: Resource, key: Row, members: Sequence[Row], groups: Sequen
         name_parts=(str(key["model_id"]), str(key.get("device") or f"{key['device_type']}-gpus")),
         details=details({**members[0], **key}, (*MODEL_COLUMNS, "device_name", "hardware_id")),
     )
-
-
-def _finding(resource: Resource, shown: Sequence[tuple[Row, list[Row]]]) -> Finding | None:
-    """For a single line, the most against the fewest."""
-    if len(shown) > 1:
-        return None
-    first, most = _first(resource, shown[0][1]), max(shown[0][1], key=resource.count)
-    names = [resource.counted(resource.count(row)) for row in (most, first)]
-    return finding((names[0], most), (names[1], first), [first, most], verb="are")
 
 
 PLUGIN = Scaling()

@@ -213,7 +213,10 @@ def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
     )  # fmt: skip
     elements: list[Element] = [*_levels_of(times, rows), runs]
     for (_, before), (time, row) in pairwise(zip(times, rows, strict=True)):
-        changed = _changed_versions(before, row)
+        old, new = before["versions"] or {}, row["versions"] or {}
+        changed = ", ".join(
+            f"{name} {old[name]} to {new[name]}" for name in sorted(new) if old.get(name, new[name]) != new[name]
+        )
         if changed:
             flag = _flag(str(1 + sum(text[0].isdigit() for text in listed)), changed, listed)
             elements.append(Note(x=time, y=0.95, text=flag, align="center", colour="grey", in_share=True))
@@ -258,13 +261,6 @@ def _levels_of(times: Sequence[float], rows: Sequence[Row]) -> list[Element]:
                 ),
             ]  # fmt: skip
     return elements
-
-
-def _changed_versions(before: Row, row: Row) -> str:
-    """Software that changed since the previous run: "torch 2.13 to 2.14"."""
-    old, new = before["versions"] or {}, row["versions"] or {}
-    changed = [f"{name} {old[name]} to {new[name]}" for name in sorted(new) if name in old and old[name] != new[name]]
-    return ", ".join(changed)
 
 
 def _flag(mark: str, text: str, listed: list[str]) -> str:

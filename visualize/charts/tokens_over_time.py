@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 
+from benchmarking.core.sample_statistics import quantile_of_sorted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.figure import Figure, Mark, NotDrawn, Panel
@@ -90,12 +91,11 @@ def generation(rows: Sequence[Row]) -> Generation | None:
         return None
     by_position = [sorted(gaps) for gaps in zip(*calls, strict=True)]
     firsts = [value for row in rows if row["metric"] == "time_to_first_token" for value in row["samples"]]
-    last = len(calls) - 1
     return Generation(
         positions=tuple(range(2, each + 2)),
         gaps=tuple(map(median, by_position)),
-        low=tuple(gaps[round(0.1 * last)] for gaps in by_position),
-        high=tuple(gaps[round(0.9 * last)] for gaps in by_position),
+        low=tuple(quantile_of_sorted(gaps, 0.1) for gaps in by_position),
+        high=tuple(quantile_of_sorted(gaps, 0.9) for gaps in by_position),
         first=median(firsts) if firsts else None,
     )
 

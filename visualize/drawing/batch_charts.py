@@ -78,28 +78,22 @@ class BatchChart(ChartPlugin):
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
                 yield NotDrawn(what=what, why=words.nothing_to_draw(members))
                 continue
-            for fixed, part in _parts(members):
+            # All rows go into one figure unless that has too many lines; then axes get figures of their own.
+            drawn = [row for row in members if _is_drawn(row)]
+            lines, apart = list(varying(drawn)), list[str]()
+            while len(lines) > 1 and len({_at(row, lines) for row in drawn}) > MOST_LINES:
+                fewest = min(lines, key=lambda name: len({_at(row, [name]) for row in drawn}))
+                lines.remove(fewest)
+                apart.append(fewest)
+            for place, part in _by_axes(members, apart):
                 drawn = [row for row in part if _is_drawn(row)]
                 if drawn:
+                    fixed = dict(zip(apart, place, strict=True))
                     yield _figure(self, {**members[0], **key}, fixed, part, drawn)
 
 
 def _is_drawn(row: Row) -> bool:
     return is_ok(row) and row["value"] is not None
-
-
-def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[Row]]]:
-    """Rows of each figure, with its values on the axes that distinguish figures.
-
-    All rows go into one figure unless that has too many lines. Failed points follow drawn points.
-    """
-    drawn = [row for row in members if _is_drawn(row)]
-    lines, apart = list(varying(drawn)), list[str]()
-    while len(lines) > 1 and len({_at(row, lines) for row in drawn}) > MOST_LINES:
-        fewest = min(lines, key=lambda name: len({_at(row, [name]) for row in drawn}))
-        lines.remove(fewest)
-        apart.append(fewest)
-    return [(dict(zip(apart, place, strict=True)), rows) for place, rows in _by_axes(members, apart)]
 
 
 def _by_axes(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[tuple[float | None, ...], list[Row]]]:
@@ -112,26 +106,21 @@ def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
     return tuple(axis_values(row).get(name) for name in names)
 
 
-def _series(drawn: Sequence[Row], names: Sequence[str]) -> list[Series]:
-    """One line per combination of values on the axes, sorted."""
-    return [
-        Series(label=_label(place, names), rows=tuple(rows), style=style)
-        for style, (place, rows) in enumerate(_by_axes(drawn, names))
-    ]
-
-
-def _label(place: Sequence[float | None], names: Sequence[str]) -> str:
-    if len(names) < 2:
-        return words.count(place[0] if place else None)
-    return ", ".join(words.axis(name, value) for name, value in zip(names, place, strict=True))
-
-
 def _figure(
     chart: BatchChart, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]
 ) -> Figure:
     alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
     names = varying(drawn) or alone
-    every = _series(drawn, names)
+    every = [
+        Series(
+            label=words.count(place[0] if place else None)
+            if len(names) < 2
+            else ", ".join(words.axis(name, value) for name, value in zip(names, place, strict=True)),
+            rows=tuple(rows),
+            style=style,
+        )
+        for style, (place, rows) in enumerate(_by_axes(drawn, names))
+    ]
     series = [replace(one, style=style) for style, one in enumerate(spread(every, MOST_LINES))]
     reference = chart.reference(drawn)
     y = value_axis(chart.value_title(key), [*ends(drawn), *([reference[1]] if reference else [])])
@@ -142,11 +131,21 @@ def _figure(
     panels = [Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN)]
     if chart.also_by_sequence and names == ("sequence_length",) and len(series) > 1:
         panels.append(_by_sequence(drawn, len(series), chart.value_title(key)))
-    same = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
-    held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
+    fixed_axes = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
+    held = {**key, "sequence_length": fixed_axes.pop("sequence_length", None), "axes": json.dumps(fixed_axes)}
     place = words.unbroken(words.point(held, with_batch=False))
     left_out = words.left_out(len(every) - len(series), len(every), "lines")
-    title = _title(chart, key, drawn, names)
+    # The title is the ratio of the quantity at the largest and smallest batch size (a range over several lines), if
+    # valid results of one command support it.
+    pairs = [_ends(rows, sizes, has_interval=chart.has_interval) for _, rows in _by_axes(drawn, names)]
+    if chart.quantity is None or len(sizes) < 2 or None in pairs or measured_apart(drawn) or key["simulated"]:
+        title = f"{chart.title}: {key['model_id']}"
+    else:
+        ratios = [last["value"] / first["value"] for first, last in filter(None, pairs)]
+        least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+        times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
+        same = "the same as" if times == "about" else "that"
+        title = f"{key['model_id']}: {chart.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
     entries = legend(series if names else (), drawn)
     return Figure(
         title=title,
@@ -156,7 +155,7 @@ def _figure(
         panels=tuple(panels),
         columns=len(panels),
         width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
-        legend=(*entries, *_reference_entry(reference)),
+        legend=(*entries, *(() if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),))),
         legend_title=words.axis_title(names[0]) if len(names) == 1 else None,
         name_parts=(
             *(str(key[column]) for column in CELL_COLUMNS),
@@ -164,10 +163,6 @@ def _figure(
         ),
         details=details(key, CELL_DETAIL_COLUMNS),
     )
-
-
-def _reference_entry(reference: tuple[str, float] | None) -> tuple[Entry, ...]:
-    return () if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),)
 
 
 def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
@@ -183,20 +178,6 @@ def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
     x = size_axis(words.axis_title("sequence_length"), lengths, 6)
     x = replace(x, high=x.high * (x.high / x.low) ** 0.25 if x.is_log else x.high + 0.25 * (x.high - x.low))
     return Panel(x=x, y=y, elements=(*lines, *named), height_in=PANEL_HEIGHT_IN)
-
-
-def _title(chart: BatchChart, key: Row, drawn: Sequence[Row], names: Sequence[str]) -> str:
-    """The ratio of the quantity at the largest and smallest batch size (a range over several lines), if valid results
-    of one command support it."""
-    sizes = sorted({row["batch_size"] for row in drawn})
-    pairs = [_ends(rows, sizes, has_interval=chart.has_interval) for _, rows in _by_axes(drawn, names)]
-    if chart.quantity is None or len(sizes) < 2 or None in pairs or measured_apart(drawn) or key["simulated"]:
-        return f"{chart.title}: {key['model_id']}"
-    ratios = [last["value"] / first["value"] for first, last in filter(None, pairs)]
-    least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
-    times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
-    same = "the same as" if times == "about" else "that"
-    return f"{key['model_id']}: {chart.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
 
 
 def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> tuple[Row, Row] | None:

@@ -156,17 +156,15 @@ def fastest(
     if len(set(places)) > 1:
         rest = f"{len(lines) - most} of {len(lines)} configurations, keeping the fastest of each device"
     left_out = f"Left out: {rest}; narrow the selection to see them."
-    return _numbered([by_speed[at] for at in sorted(order[:most])]), left_out
-
-
-def _numbered(lines: Sequence[Series]) -> list[Series]:
-    """The lines with distinct markers, dashes and, on a single device, colours."""
-    places = [line.place for line in lines]
+    kept_lines = [by_speed[at] for at in sorted(order[:most])]
+    places = [line.place for line in kept_lines]
     several = len(set(places)) > 1
-    return [
+    # Distinct markers, dashes and, on a single device, colours.
+    numbered = [
         replace(line, style=style, place=line.place if several else None, twin=places[:style].count(places[style]))
-        for style, line in enumerate(lines)
+        for style, line in enumerate(kept_lines)
     ]
+    return numbered, left_out
 
 
 def _least(line: Series) -> tuple[bool, float]:

@@ -6,7 +6,7 @@ Both take the words, order, colours and crosses from here, and add none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, TypeVar, cast
@@ -214,7 +214,8 @@ class Figure:
         """The column names and values behind the chart: those stated, or one row for each mark."""
         if self.columns_of_table:
             return self.columns_of_table, list(self.rows)
-        has_interval = any(one.has_interval for one in _marks(self))
+        lines = [line for panel in self.panels for line in panel.lines if line.in_table]
+        has_interval = any(mark.has_interval for line in lines for mark in line.marks)
         named = len({panel.title for panel in self.panels}) > 1
         x_titles = list(dict.fromkeys(one_line(panel.x.title) for panel in self.panels if panel.x.title))
         head = ("panel",) * named + ("series", "point", x_titles[0] if len(x_titles) == 1 else "x")
@@ -273,10 +274,6 @@ def shown(part: T) -> T:
         new = {name: text for name, value in values.items() if (text := shown(value)) != value}
         changed = replace(part, **new) if new else part
     return cast(T, changed)
-
-
-def _marks(figure: Figure) -> Iterator[Mark]:
-    return (one for panel in figure.panels for line in panel.lines if line.in_table for one in line.marks)
 
 
 def entries(lines: Iterable[Line]) -> tuple[Entry, ...]:

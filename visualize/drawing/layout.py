@@ -93,13 +93,16 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
     if _width_in(text, size, weight) <= width_in:
         return text
     lines, line, taken_in = [], "", 0.0
-    for piece in _pieces(text):
+    words = re.findall(r"[^ ]+(?: ·)? *", text)  # a separator dot may end a line but not begin one
+    parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
+    for piece in [piece for pieces in parts for piece in pieces]:
         own_in = _width_in(piece.rstrip(" "), size, weight)
         if line and taken_in + own_in > width_in:
             lines.append(line.rstrip(" "))
             line, taken_in = "", 0.0
         while own_in > width_in and len(piece) > 1:
-            cut = _longest_that_fits(piece, size, width_in, weight)
+            fitting = bisect_right(range(1, len(piece)), width_in, key=lambda cut: _width_in(piece[:cut], size, weight))
+            cut = max(1, fitting)
             lines.append(piece[:cut])
             piece = piece[cut:]
             own_in = _width_in(piece.rstrip(" "), size, weight)
@@ -115,19 +118,6 @@ def _without_orphan(lines: Sequence[str]) -> list[str]:
     if space and len(last) <= ORPHAN:
         return [*first, kept, f"{word} {last}"]
     return list(lines)
-
-
-def _pieces(text: str) -> list[str]:
-    """The text, split where a line may break."""
-    words = re.findall(r"[^ ]+(?: ·)? *", text)  # a separator dot may end a line but not begin one
-    parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
-    return [piece for pieces in parts for piece in pieces]
-
-
-def _longest_that_fits(text: str, size: float, width_in: float, weight: str) -> int:
-    """How many characters of the text fit, at least one."""
-    fitting = bisect_right(range(1, len(text)), width_in, key=lambda cut: _width_in(text[:cut], size, weight))
-    return max(1, fitting)
 
 
 @lru_cache(maxsize=4096)
@@ -167,7 +157,10 @@ def _legend(figure: Figure, handles: Sequence[Any], title: str | None) -> Legend
         return None
     width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
     labels = [wrap(str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in handles]
-    columns = _most_columns(labels, width_in)
+    # Upper bound of the legend's columns, since each attempt to lay out a legend is slow.
+    widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
+    ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
+    columns = max(1, sum(end <= width_in for end in ends_in))
     while True:
         legend = figure.legend(
             handles=list(handles),
@@ -182,10 +175,3 @@ def _legend(figure: Figure, handles: Sequence[Any], title: str | None) -> Legend
             return legend
         legend.remove()
         columns -= 1
-
-
-def _most_columns(labels: Sequence[str], width_in: float) -> int:
-    """Upper bound of the legend's columns, since each attempt to lay out a legend is slow."""
-    widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
-    ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
-    return max(1, sum(end <= width_in for end in ends_in))

@@ -124,7 +124,9 @@ def provenance(drawn: Sequence[Row]) -> str:
     each = f"{count} launch{'' if launches == [1] else 'es'} per point"
     modes = {settings(row["runtime_mode"]) for row in drawn}
     mode = modes.pop() if len(modes) == 1 else ""
-    parts = (f"{weights} weights", mode, each, f"measured {_dates(drawn)}")
+    days = sorted({_day(row["started_at"]) for row in drawn})
+    measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    parts = (f"{weights} weights", mode, each, f"measured {measured}")
     return SEPARATOR.join(part for part in parts if part)
 
 
@@ -279,11 +281,6 @@ def _first_error(rows: Sequence[Row]) -> str | None:
 def _counted(things: Iterable[str]) -> str:
     counts = Counter(things)
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _dates(rows: Iterable[Row]) -> str:
-    days = sorted({_day(row["started_at"]) for row in rows})
-    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
 def _day(moment: datetime | str) -> str:

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -56,6 +56,8 @@ def _run(argv: Sequence[str]) -> int:
     token = _token(arguments)
     access = _access(arguments, token)
 
+    import uvicorn
+
     from benchmarking.core.live_status import snapshot
     from visualize.pages.server import application
     from visualize.pages.snapshot import Snapshots
@@ -65,9 +67,14 @@ def _run(argv: Sequence[str]) -> int:
     try:
         port = listening.getsockname()[1]
         # Unguarded: its token is a secret, which the user needs.
-        print(_address(arguments.host, port, token), file=unguarded(sys.stdout), flush=True)
+        host = arguments.host
+        name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{port}/" + ("" if token is None else f"?token={token}")
+        print(address, file=unguarded(sys.stdout), flush=True)
         note(f"{NAME}: {arguments.db_path}, until Ctrl-C")
-        _serve(application(snapshots, access, snapshot), listening)
+        app: Any = application(snapshots, access, snapshot)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
+        uvicorn.Server(config).run(sockets=[listening])
     finally:
         snapshots.close()
         listening.close()
@@ -176,19 +183,6 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.close()
         raise StorageError(f"cannot listen on {host} port {port}: {error.strerror}: choose another --port") from error
     return listening
-
-
-def _address(host: str, port: int, token: str | None) -> str:
-    """The URL to open in a browser."""
-    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}/" + ("" if token is None else f"?token={token}")
-
-
-def _serve(app: object, listening: socket.socket) -> None:
-    import uvicorn
-
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)  # type: ignore[arg-type]
-    uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -110,15 +110,11 @@ def _value(name: str, text: str, kind: Any) -> Any:
             raise UsageError(f"{name}={visible(text)[:40]}: expected a whole number from 1 to {MAX_NUMBER}")
         return int(text)
     if kind is float:
-        return _amount(name, text)
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= MAX_NUMBER:  # also rejects NaN
+            raise UsageError(f"{name}={visible(text)[:40]}: expected a number from 0 to {MAX_NUMBER}")
+        return value
     return choice(text, get_args(kind), name)
-
-
-def _amount(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= MAX_NUMBER:  # also rejects NaN
-        raise UsageError(f"{name}={visible(text)[:40]}: expected a number from 0 to {MAX_NUMBER}")
-    return value

@@ -24,8 +24,8 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
-from db.profiles import TABLES, selected_profiles
 from db.run_records import GROUP_SIZE, StoredRun, stored_runs
+from db.stored_profiles import TABLES, selected_profiles
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
 
@@ -98,8 +98,23 @@ def public_copy(source: Data, selection: Selection, title: str, *, with_hosts: b
     with temporary_folder(FOLDER) as folder:
         path = folder / "published.duckdb"
         with Warehouse.open(path) as target:
-            _take(kept, target)
-            target.take_profiles(_profiles(source.warehouse, selection, names))
+            # Store runs in groups, which is faster than individually.
+            group: list[Run] = []
+            for run in kept:
+                group.append(run)
+                if len(group) == GROUP_SIZE:
+                    target.ingest_all(group)
+                    group = []
+            target.ingest_all(group)
+            ids = [row["profile_id"] for row in selected_profiles(source.warehouse, selection)]
+            target.take_profiles(
+                {
+                    table: [
+                        _row(row, names) for row in source.warehouse.query(sql.format(own=OWN), {"ids": ids}).dicts()
+                    ]
+                    for table, sql in PROFILE_ROWS.items()
+                }
+            )
             _take_judgements(source.warehouse, target, names)
         with Warehouse.open(path, for_questions=True) as warehouse:
             (row,) = warehouse.query(NEWEST).dicts()
@@ -124,26 +139,6 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
 def _with_results(stored_run: StoredRun, chosen: Collection[str]) -> Run:
     run = stored_run.run
     return replace(run, results=tuple(result for result in run.results if result.result_id in chosen))
-
-
-def _take(runs: Iterator[Run], target: Warehouse) -> None:
-    """Store runs in groups, which is faster than individually."""
-    group: list[Run] = []
-    for run in runs:
-        group.append(run)
-        if len(group) == GROUP_SIZE:
-            target.ingest_all(group)
-            group = []
-    target.ingest_all(group)
-
-
-def _profiles(source: Warehouse, selection: Selection, names: Names | None) -> dict[str, list[dict[str, Any]]]:
-    """Rows of the selected profiles by table, with `names` removed."""
-    ids = [row["profile_id"] for row in selected_profiles(source, selection)]
-    return {
-        table: [_row(row, names) for row in source.query(sql.format(own=OWN), {"ids": ids}).dicts()]
-        for table, sql in PROFILE_ROWS.items()
-    }
 
 
 def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:

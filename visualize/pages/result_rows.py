@@ -100,7 +100,10 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
     """A throughput, with a star if it does not follow from the median latency in the same row."""
 
     def cell(row: Row) -> Cell:
-        mean_ms = _mean_call_ms(row)
+        # The mean latency that the throughput stands for; None for load tests, in which requests overlap.
+        rate, axes = row[ITEMS], json.loads(row["axes"])
+        is_load = row["concurrency"] > 1 or "request_rate" in axes or row["throughput_samples_per_sec"] is None
+        mean_ms = None if is_load or not rate or not row[FIRST] else 1000 * row["batch_size"] / rate
         if mean_ms is None or row[name] is None or 1 / THROUGHPUT_APART <= mean_ms / row[FIRST] <= THROUGHPUT_APART:
             return number_cell(row[name])
         hint = f"the mean call took {number(mean_ms)} ms, the median call {number(row[FIRST])} ms"
@@ -112,13 +115,6 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
 def has_star(row: Row) -> bool:
     """Whether the row has a rate with a star."""
     return rate_of(ITEMS)(row).hint is not None
-
-
-def _mean_call_ms(row: Row) -> float | None:
-    """The mean latency that the throughput stands for; None for load tests, in which requests overlap."""
-    rate, axes = row[ITEMS], json.loads(row["axes"])
-    is_load = row["concurrency"] > 1 or "request_rate" in axes or row["throughput_samples_per_sec"] is None
-    return None if is_load or not rate or not row[FIRST] else 1000 * row["batch_size"] / rate
 
 
 def _own(name: str) -> Callable[[Row], Cell]:

@@ -14,7 +14,7 @@ from db.analysis.history.histories import ChangePoint, History
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages.elements import Link, time_text
-from visualize.pages.views.run import RunParameters
+from visualize.pages.views.run_page import RunParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -68,11 +68,26 @@ def series_notes(data: Data, history: History, metric: Metric) -> SeriesNotes:
     places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
     about = [history.series_id, *places, *(row["alert_id"] for row in rows)]
     found = list_annotations(data.warehouse, about) if history.points else ()
+    newest = reversed(history.points[-MOST_RUNS:])
     return SeriesNotes(
         alerts=tuple(map(_alert, rows)),
-        unraised=sum(not _has_alert(one, rows, history, metric) for one in _worse(history, metric)),
+        unraised=sum(
+            one.change.state == "confirmed"
+            and metric.is_worse(one.change.relative_change)
+            and not _has_alert(one, rows, history, metric)
+            for one in history.change_points
+        ),
         notes=tuple(_note(one, places) for one in found),
-        targets=((history.series_id, "the whole series"), *_runs(history)),
+        targets=(
+            (history.series_id, "the whole series"),
+            *(
+                (
+                    one.run_id,
+                    f"run of {time_text(one.history_time)}, commit {(one.git_commit or 'none')[:COMMIT_LETTERS]}",
+                )
+                for one in newest
+            ),
+        ),
     )
 
 
@@ -87,14 +102,6 @@ def _alert(row: dict[str, Any]) -> Alert:
         note=row["note"],
         run=Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"])),
     )
-
-
-def _worse(history: History, metric: Metric) -> list[ChangePoint]:
-    return [
-        one
-        for one in history.change_points
-        if one.change.state == "confirmed" and metric.is_worse(one.change.relative_change)
-    ]
 
 
 def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], history: History, metric: Metric) -> bool:
@@ -124,11 +131,3 @@ def _note(one: Annotation, places: dict[str, Any]) -> Note:
         run=None if point is None else Link(view="run", parameters=RunParameters(run_id=point.run_id)),
         signature=f"{by}{time_text(one.created_at)} UTC",
     )
-
-
-def _runs(history: History) -> list[tuple[str, str]]:
-    newest = reversed(history.points[-MOST_RUNS:])
-    return [
-        (one.run_id, f"run of {time_text(one.history_time)}, commit {(one.git_commit or 'none')[:COMMIT_LETTERS]}")
-        for one in newest
-    ]

@@ -37,20 +37,18 @@ FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
 VIEW_MODULES = (
-    *(
-        "overview",
-        "results",
-        "run",
-        "compare",
-        "trends",
-        "charts",
-        "loads",
-        "profiles",
-        "recommend",
-        "hardware",
-        "live",
-    ),
-    "console",
+    "overview_page",
+    "results_page",
+    "run_page",
+    "compare_page",
+    "trends_page",
+    "charts_page",
+    "loads_page",
+    "profiles_page",
+    "recommend_page",
+    "hardware_page",
+    "live_page",
+    "console_page",
 )
 """Modules of the views, in the order of the navigation."""
 DIGEST_LETTERS = 10

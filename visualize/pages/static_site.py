@@ -211,7 +211,9 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
 def _write(data: Data, folder: Path, runs: int) -> WrittenSite:
     newest = [row["run_id"] for row in data.warehouse.query(NEWEST_RUNS).dicts()]
     plan = SitePlan(runs=frozenset(newest[:runs]))
-    note = _note(data, len(plan.runs), len(newest))
+    note = f"results up to {time_text(data.taken_at)} UTC."
+    if len(plan.runs) < len(newest):
+        note += f" The newest {len(plan.runs):,} of {len(newest):,} runs have pages."
     sizes: dict[str, int] = {}
     for view in views().values():
         if view.is_in_navigation:
@@ -220,7 +222,8 @@ def _write(data: Data, folder: Path, runs: int) -> WrittenSite:
         name, parameters, path = plan.waiting.popleft()
         text = render(StaticPage(plan, path, note), views()[name], data, parameters)
         sizes[path] = _write_file(folder, path, text.encode())
-    for name in _with_licences(plan.assets):
+    licences = (name.replace(".min.js", ".LICENSE.txt") for name in plan.assets if name.endswith(".min.js"))
+    for name in sorted({*plan.assets, *licences}):
         sizes[f"{ASSETS}/{name}"] = _write_file(folder, f"{ASSETS}/{name}", (STATIC / name).read_bytes())
     marker: Mapping[str, Any] = {"made_by": MADE_BY, "files": sorted(sizes)}
     sizes[MARKER] = _write_file(folder, MARKER, f"{json.dumps(marker, indent=1)}\n".encode())
@@ -230,18 +233,6 @@ def _write(data: Data, folder: Path, runs: int) -> WrittenSite:
         runs_left_out=len(newest) - len(plan.runs),
         size_bytes=sum(sizes.values()),
     )
-
-
-def _note(data: Data, shown: int, count: int) -> str:
-    """The footer text of each page."""
-    runs = f" The newest {shown:,} of {count:,} runs have pages." if shown < count else ""
-    return f"results up to {time_text(data.taken_at)} UTC.{runs}"
-
-
-def _with_licences(assets: Collection[str]) -> list[str]:
-    """Assets of the pages, with the licences of libraries."""
-    licences = (name.replace(".min.js", ".LICENSE.txt") for name in assets if name.endswith(".min.js"))
-    return sorted({*assets, *licences})
 
 
 def _write_file(folder: Path, path: str, content: bytes) -> int:

@@ -29,11 +29,21 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.result_rows import NUMBERS, RATE_NOTE, DoubtNote, has_star, noted_doubts, result_table
-from visualize.pages.views.compare import ABResult, compared
-from visualize.pages.views.profiles import profile_charts
-from visualize.report import figures, findings
+from visualize.pages.views.compare_page import ABResult, compared
+from visualize.pages.views.profiles_page import profile_charts
+from visualize.report import findings
 from visualize.report.findings import Section
-from visualize.report.rows import MODEL, Row, State, is_ranked, read_profiles, read_results, read_runs
+from visualize.report.reading import (
+    MODEL,
+    Row,
+    State,
+    drawn_charts,
+    is_ranked,
+    read_profiles,
+    read_results,
+    read_runs,
+    rows_by_chart,
+)
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -140,63 +150,52 @@ def report_of(
     """The report of one or more results. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
     runs = read_runs(warehouse, rows)
-    numbers = _numbers(runs)
+    # Run id -> number of its method; runs of one command with the same settings share it.
+    keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
+    order = list(dict.fromkeys(keys.values()))
+    numbers = {run_id: order.index(key) + 1 for run_id, key in keys.items()}
     sides = {} if comparison is None else comparison.sides
     own = custom_metrics(warehouse)
     profiled = read_profiles(warehouse, runs)
-    chart_rows = figures.rows_by_chart(warehouse, ids)
+    chart_rows = rows_by_chart(warehouse, ids)
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
+    # A doubt about every result names none of them.
+    measured = sum(row["status"] == "ok" for row in rows)
+    everywhere = (f"all {measured} results",) if measured > 1 else ()
+    notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
+    first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
+    states = _counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
+    took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
+    versions: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, version in run["versions"].items():
+            versions.setdefault(str(name), {})[str(version)] = None
     return Report(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
-        about=_about(rows, runs, source),
+        about=(
+            ("results", f"{len(rows)} ({states})"),
+            ("runs", f"{len(runs)}, by one command in {took}" if took else str(len(runs))),
+            ("measured", f"{time_text(first)} UTC" + ("" if first == last else f" to {time_text(last)} UTC")),
+            ("from", visible(source)),
+        ),
         summary=() if comparison is not None else findings.summary(rows),
         comparison=None if comparison is None else compared(comparison.comparison, comparison.command),
-        doubts=_doubts(rows),
+        doubts=tuple(replace(one, points=everywhere) if len(one.points) == measured > 1 else one for one in notes),
         is_imported=all(run["origin_format"] is not None for run in runs),
         next_steps=findings.next_steps(rows, ranks=comparison is None),
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
-        software=_software(runs),
+        software=tuple(
+            (visible(name), visible(listed(list(versions[name]), MOST_VALUES))) for name in sorted(versions)
+        ),
         groups=tuple(
             _group(key, members, numbers, sides, own, profiled, chart_rows) for key, members in grouped(rows, MODEL)
         ),
         method=METHOD,
-        methods=tuple(_method(number, members) for number, members in _by_number(runs, numbers).items()),
+        methods=tuple(
+            _method(at + 1, [run for run in runs if keys[run["run_id"]] == key]) for at, key in enumerate(order)
+        ),
     )
-
-
-def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
-    """Kinds of doubt with their results."""
-    measured = sum(row["status"] == "ok" for row in rows)
-    everywhere = (f"all {measured} results",) if measured > 1 else ()
-    notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
-    return tuple(replace(one, points=everywhere) if len(one.points) == measured > 1 else one for one in notes)
-
-
-def _about(rows: Sequence[Row], runs: Sequence[Row], source: str) -> tuple[tuple[str, str], ...]:
-    first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
-    states = _counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
-    took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
-    return (
-        ("results", f"{len(rows)} ({states})"),
-        ("runs", f"{len(runs)}, by one command in {took}" if took else str(len(runs))),
-        ("measured", f"{time_text(first)} UTC" + ("" if first == last else f" to {time_text(last)} UTC")),
-        ("from", visible(source)),
-    )
-
-
-def _numbers(runs: Sequence[Row]) -> dict[str, int]:
-    """Run id -> number of its method; runs of one command with the same settings share it."""
-    keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
-    order = list(dict.fromkeys(keys.values()))
-    return {run_id: order.index(key) + 1 for run_id, key in keys.items()}
-
-
-def _by_number(runs: Sequence[Row], numbers: Mapping[str, int]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
-    for run in runs:
-        found.setdefault(numbers[run["run_id"]], []).append(run)
-    return found
 
 
 def _group(
@@ -211,36 +210,45 @@ def _group(
     about = [str(key["task"]), f"{key['weights']} weights"]
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
-    pictures = figures.drawn(chart_rows, {row["result_id"] for row in rows})
+    pictures = drawn_charts(chart_rows, {row["result_id"] for row in rows})
     of_model = [row for row in profiled if all(row[name] == key[name] for name in ("model_id", "task", "weights"))]
-    return Group(
-        title=visible(str(key["model_id"])),
-        about=visible(", ".join(about)),
-        grid=_grid(rows, numbers, sides, own),
-        failures=_failures(rows),
-        missing=(*_missing(rows), *([RATE_NOTE] if any(map(has_star, rows)) else [])),
-        front=pictures.front,
-        charts=pictures.others,
-        charts_left_out=pictures.left_out,
-        profiles=tuple((_profiled(row), profile_charts(row)) for row in of_model[:MOST_PROFILES]),
-        profiles_left_out=max(0, len(of_model) - MOST_PROFILES),
-    )
-
-
-def _profiled(row: Row) -> str:
-    return visible(f"{words.cell(row)}, {words.point(row)}")
-
-
-def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Failures, with points of the same reason listed together."""
+    # Failures, with points of the same reason listed together.
     places: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row["status"] != "ok":
             status = str(row["status"]).replace("_", " ")
             places.setdefault((row["setup"], status, str(row["error"] or status)), []).append(words.point(row))
-    return tuple(
-        (visible(f"{setup}, {status}: {listed(points, MOST_POINTS, '; ')}"), visible(error))
-        for (setup, status, error), points in places.items()
+    # Reasons for values that only some rows have.
+    reasons: dict[tuple[str, str], int] = {}
+    for name in NUMBERS:
+        if not any(row[name] is not None for row in rows):
+            continue
+        for row in rows:
+            why = None if row[name] is not None or row["status"] != "ok" else row["missing"].get(name, "not measured")
+            if why is not None and not why.startswith(NOT_APPLICABLE):
+                reasons[name, why] = reasons.get((name, why), 0) + 1
+    return Group(
+        title=visible(str(key["model_id"])),
+        about=visible(", ".join(about)),
+        grid=_grid(rows, numbers, sides, own),
+        failures=tuple(
+            (visible(f"{setup}, {status}: {listed(points, MOST_POINTS, '; ')}"), visible(error))
+            for (setup, status, error), points in places.items()
+        ),
+        missing=(
+            *(
+                visible(f"{name}: {why.replace('_', ' ')} ({count} of {len(rows)} results)")
+                for (name, why), count in reasons.items()
+            ),
+            *([RATE_NOTE] if any(map(has_star, rows)) else []),
+        ),
+        front=pictures.front,
+        charts=pictures.others,
+        charts_left_out=pictures.left_out,
+        profiles=tuple(
+            (visible(f"{words.cell(row)}, {words.point(row)}"), profile_charts(row)) for row in of_model[:MOST_PROFILES]
+        ),
+        profiles_left_out=max(0, len(of_model) - MOST_PROFILES),
     )
 
 
@@ -321,22 +329,6 @@ def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, s
     )
 
 
-def _missing(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Reasons for values that only some rows have."""
-    reasons: dict[tuple[str, str], int] = {}
-    for name in NUMBERS:
-        if not any(row[name] is not None for row in rows):
-            continue
-        for row in rows:
-            why = None if row[name] is not None or row["status"] != "ok" else row["missing"].get(name, "not measured")
-            if why is not None and not why.startswith(NOT_APPLICABLE):
-                reasons[name, why] = reasons.get((name, why), 0) + 1
-    return tuple(
-        visible(f"{name}: {why.replace('_', ' ')} ({count} of {len(rows)} results)")
-        for (name, why), count in reasons.items()
-    )
-
-
 def _machines(runs: Sequence[Row]) -> Grid:
     names = ("device", "name", "memory", "driver", "CPU", "cores / threads", "machine memory", "state at the start")
     devices = {(run["hardware_id"], run["device"]): run for run in runs}
@@ -346,21 +338,17 @@ def _machines(runs: Sequence[Row]) -> Grid:
             (
                 text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),
                 text_cell(run["device_name"]),
-                text_cell(_size(run["memory_bytes"])),
+                text_cell(None if run["memory_bytes"] is None else size_text(run["memory_bytes"])),
                 text_cell(run["driver"]),
                 text_cell(run["cpu_model"]),
                 text_cell(f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"),
-                text_cell(_size(run["system_memory_bytes"])),
+                text_cell(None if run["system_memory_bytes"] is None else size_text(run["system_memory_bytes"])),
                 text_cell(_state(run)),
             )
             for run in devices.values()
         ),
         caption="Machines and devices",
     )
-
-
-def _size(size_bytes: int | None) -> str | None:
-    return None if size_bytes is None else size_text(size_bytes)
 
 
 def _state(run: Row) -> str | None:
@@ -375,15 +363,6 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return number(value) if isinstance(value, float) else str(value)
-
-
-def _software(runs: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Packages with their versions."""
-    versions: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for name, version in run["versions"].items():
-            versions.setdefault(str(name), {})[str(version)] = None
-    return tuple((visible(name), visible(listed(list(versions[name]), MOST_VALUES))) for name in sorted(versions))
 
 
 def _method(number: int, runs: Sequence[Row]) -> Method:

@@ -19,7 +19,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import speedup
 from visualize.drawing.rows import grouped, measured_apart, trust
 from visualize.drawing.verdicts import clear_winner, judgements
-from visualize.report.rows import MODEL, POINT, Row, is_ranked
+from visualize.report.reading import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
 """Maximum points named in a sentence; others are counted."""
@@ -51,13 +51,14 @@ class _Reading:
 
 def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
     """The sections of the summary: fastest, smallest, most efficient."""
+    no_memory = Counter(row["missing"][name] for row in rows for name in PEAK_MEMORY if name in row["missing"])
+    no_energy = Counter(why_no_energy(row["missing"]) for row in rows if any(name in row["missing"] for name in ENERGY))
+    smallest = _lowest(rows, _memory, "peak memory", "MB", _because(no_memory))
+    most_efficient = _lowest(rows, _energy, "energy", "J per item", _because(no_energy))
     return (
         Section(title="Fastest", sentences=tuple(_fastest(rows))),
-        Section(title="Smallest", sentences=tuple(_lowest(rows, _memory, "peak memory", "MB", _why_no_memory(rows)))),
-        Section(
-            title="Most efficient",
-            sentences=tuple(_lowest(rows, _energy, "energy", "J per item", _why_no_energy(rows))),
-        ),
+        Section(title="Smallest", sentences=tuple(smallest)),
+        Section(title="Most efficient", sentences=tuple(most_efficient)),
     )
 
 
@@ -69,7 +70,10 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
     for key, members in grouped(rows, (*MODEL, *POINT)):
         model, ranked = str(key["model_id"]), [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
-            unranked[_why_unranked(members, ranked)] += 1
+            left_out = Counter(_left_out(row) for row in members if not is_ranked(row))
+            kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+            why = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
+            unranked[f"{why} ({kinds} left out)" if kinds else "only one setup was measured"] += 1
             continue
         winner = _named(ranked)
         if winner is None:
@@ -111,14 +115,6 @@ def _lead(winner: Row, ranked: Sequence[Row]) -> str:
         f"at {words.point(winner)}, with {number(winner['value'])} ms: {value} times as fast as {second['setup']} "
         f"(95 % interval {low} to {high})"
     )
-
-
-def _why_unranked(members: Sequence[Row], ranked: Sequence[Row]) -> str:
-    """Why a point has fewer than two results to rank."""
-    left_out = Counter(_left_out(row) for row in members if not is_ranked(row))
-    kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-    reason = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
-    return f"{reason} ({kinds} left out)" if kinds else "only one setup was measured"
 
 
 def _left_out(row: Row) -> str:
@@ -183,27 +179,15 @@ def _lowest(
 
 def _memory(row: Row) -> _Reading | None:
     column = next((name for name in PEAK_MEMORY if row[name] is not None), None)
-    return None if column is None else _Reading(of=_title(column), value=row[column])
-
-
-def _title(column: str) -> str:
+    if column is None:
+        return None
     title = METRICS[column].title.removesuffix(" (MB)")
-    return title[:1].lower() + title[1:]
+    return _Reading(of=title[:1].lower() + title[1:], value=row[column])
 
 
 def _energy(row: Row) -> _Reading | None:
     value, parts = row["energy"]
     return None if value is None else _Reading(of=f"energy of the {parts}", value=value)
-
-
-def _why_no_memory(rows: Sequence[Row]) -> str:
-    reasons = Counter(row["missing"][name] for row in rows for name in PEAK_MEMORY if name in row["missing"])
-    return _because(reasons)
-
-
-def _why_no_energy(rows: Sequence[Row]) -> str:
-    known = (row for row in rows if any(name in row["missing"] for name in ENERGY))
-    return _because(Counter(why_no_energy(row["missing"]) for row in known))
 
 
 def _because(reasons: Counter[str]) -> str:

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +22,7 @@ from benchmarking.core.database_paths import without_place
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.text import markdown_escaped, markdown_table
-from db.analysis.compare.comparison import Comparison, compare
+from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
 from db.analysis.selection import judged_metric
@@ -32,8 +31,9 @@ from visualize import sources
 from visualize.drawing.rows import Selection
 from visualize.pages.elements import Grid
 from visualize.pages.site import STATIC, Site, draw
+from visualize.pages.views.compare_page import compare_command
 from visualize.report.content import MethodNumber, Report, ReportComparison, report_of
-from visualize.report.rows import check_count, chosen_ids
+from visualize.report.reading import check_count, chosen_ids
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -84,14 +84,25 @@ def write_report(request: ReportRequest) -> tuple[str, ...]:
     with source.warehouse:
         comparison = None
         if sides is None:
-            ids = _selected_ids(source, request)
+            sources.check(source, request.selection)
+            selection = sources.chosen(source, request.selection, request.words)
+            ids: Sequence[str] = chosen_ids(source.warehouse, selection)
+            if not ids:
+                raise sources.nothing_selected(source, selection, request.words)
         else:
             metric = judged_metric(source.warehouse, request.metric)
             both = compare(source.warehouse, *sides, metric, across)
-            comparison = ReportComparison(comparison=both, command=_compare_command(request, sides))
+            command = compare_command(sides[0].text, sides[1].text, request.metric, ",".join(request.across))
+            comparison = ReportComparison(comparison=both, command=command)
             ids = _compared_ids(source, comparison)
         report = report_of(source.warehouse, ids, without_place(source.name), comparison)
-    _write(report, request.path)
+    text = html(report) if report_format(request.path) == "html" else markdown(report)
+    with temporary_sibling(request.path) as part:
+        try:
+            part.write_text(text, encoding="utf-8", newline="\n")
+            os.replace(part, request.path)
+        except OSError as error:
+            raise StorageError(f"cannot write {request.path}: {error.strerror}: choose another path") from error
     return source.refused
 
 
@@ -128,36 +139,16 @@ def _resolved(request: ReportRequest, texts: tuple[str, str]) -> tuple[Words, Wo
     return before, after
 
 
-def _selected_ids(source: Source, request: ReportRequest) -> Sequence[str]:
-    sources.check(source, request.selection)
-    selection = sources.chosen(source, request.selection, request.words)
-    ids = chosen_ids(source.warehouse, selection)
-    if not ids:
-        raise sources.nothing_selected(source, selection, request.words)
-    return ids
-
-
 def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
     """Results of both sides. Raises StorageError for a side without results."""
     sides, comparison = compared.sides, compared.comparison
     for side, text in (("A", comparison.before), ("B", comparison.after)):
         if side not in sides.values():
-            raise StorageError(f"{source.name}: {side} ({text}) selects no results: {_other_side(comparison)}")
+            other = comparison.only_before or comparison.only_after
+            points = ", ".join(dict.fromkeys(one.point for one in other[:3]))
+            has = f"has {len(other)} points ({points}, ...)" if other else "selects none either"
+            raise StorageError(f"{source.name}: {side} ({text}) selects no results: the other side {has}")
     return list(sides)
-
-
-def _other_side(comparison: Comparison) -> str:
-    """What the other side has, for a message about an empty side."""
-    other = comparison.only_before or comparison.only_after
-    points = ", ".join(dict.fromkeys(one.point for one in other[:3]))
-    return f"the other side has {len(other)} points ({points}, ...)" if other else "the other side selects none either"
-
-
-def _compare_command(request: ReportRequest, sides: tuple[Words, Words]) -> str:
-    """The command that prints the comparison."""
-    command = ["benchhouse", "compare", *(side.text for side in sides)]
-    command += ["--metric", request.metric] if request.metric != DEFAULT_METRIC else []
-    return shlex.join(command + (["--across", ",".join(request.across)] if request.across else []))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,17 +182,6 @@ def report_format(path: Path) -> Format:
     if known is None:
         raise UsageError(f"--report {path}: expected a name that ends with .html or .md")
     return known
-
-
-def _write(report: Report, path: Path) -> None:
-    """Write the file, replacing an existing one. Raises StorageError."""
-    text = html(report) if report_format(path) == "html" else markdown(report)
-    with temporary_sibling(path) as part:
-        try:
-            part.write_text(text, encoding="utf-8", newline="\n")
-            os.replace(part, path)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}: choose another path") from error
 
 
 def html(report: Report) -> str:

@@ -21,7 +21,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible, wrapped
 from benchmarking.core.verdicts.speedups import Median, speedup
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
-from db.profiles import newest_profile, profile_parts
+from db.stored_profiles import newest_profile, profile_parts
 from db.values import percent_change
 
 if TYPE_CHECKING:

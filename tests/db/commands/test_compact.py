@@ -21,7 +21,7 @@ from benchmarking.core.records import Samples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.stored_results import launch_values
 from db.commands.compact import main
-from db.upkeep.merge import merge
+from db.upkeep.merging import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load

@@ -17,7 +17,7 @@ from benchmarking.core.records import Doubt
 from db import latest_results
 from db.commands import compact
 from db.commands.merge import main
-from db.upkeep.merge import Alias, ConflictError, merge, united_aliases
+from db.upkeep.merging import Alias, ConflictError, merge, united_aliases
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 

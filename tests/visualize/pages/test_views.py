@@ -29,7 +29,7 @@ from visualize.pages import parameters
 from visualize.pages.public_copy import public_copy
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
-from visualize.pages.views import console
+from visualize.pages.views import console_page
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def data(database):
 
 def parts_of(data, name, sql):
     """Content of a console download."""
-    (download,) = [one for one in console.DOWNLOADS if one.name == f"console_{name}"]
-    return iter(download.file(data, console.Statement(sql=sql)).parts)
+    (download,) = [one for one in console_page.DOWNLOADS if one.name == f"console_{name}"]
+    return iter(download.file(data, console_page.Statement(sql=sql)).parts)
 
 
 def page_of(data, name, **given):
@@ -103,7 +103,7 @@ def test_the_default_model_to_recommend_has_results_of_calls(tmp_path):
 
 
 def test_an_endless_query_ends_at_the_time_limit(data, monkeypatch):
-    monkeypatch.setattr(console, "TIME_LIMIT_S", 0.5)
+    monkeypatch.setattr(console_page, "TIME_LIMIT_S", 0.5)
     page = page_of(data, "console", sql="SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
     assert page.trouble == "no answer within 0.5 s: narrow the query"
 
@@ -111,7 +111,7 @@ def test_an_endless_query_ends_at_the_time_limit(data, monkeypatch):
 def test_a_long_answer_is_cut_on_the_page_but_not_in_the_download(data):
     sql = "SELECT range AS n FROM range(2000)"
     page = page_of(data, "console", sql=sql)
-    assert len(page.grid.rows) == console.MOST_ROWS
+    assert len(page.grid.rows) == console_page.MOST_ROWS
     assert page.has_more
     assert "".join(parts_of(data, "csv", sql)).count("\n") == 2001
     assert len(json.loads("".join(parts_of(data, "json", sql)))) == 2000
@@ -121,8 +121,8 @@ def test_a_long_answer_is_cut_on_the_page_but_not_in_the_download(data):
 
 def test_a_long_download_is_streamed(data):
     parts = parts_of(data, "csv", "SELECT range AS n FROM range(100000)")
-    assert next(parts).count("\n") == console.LINES_A_PART
-    assert sum(part.count("\n") for part in parts) == 100_001 - console.LINES_A_PART
+    assert next(parts).count("\n") == console_page.LINES_A_PART
+    assert sum(part.count("\n") for part in parts) == 100_001 - console_page.LINES_A_PART
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "json"])
@@ -131,7 +131,7 @@ def test_downloads_have_the_limits_of_the_console(data, name, monkeypatch):
         parts_of(data, name, "DELETE FROM benchmark_runs")
     with pytest.raises(UsageError, match="disabled by configuration"):
         parts_of(data, name, "SELECT * FROM read_text('/etc/passwd')")
-    monkeypatch.setattr(console, "DOWNLOAD_LIMIT_S", 0.3)
+    monkeypatch.setattr(console_page, "DOWNLOAD_LIMIT_S", 0.3)
     with pytest.raises(TimeLimitError):
         parts_of(data, name, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
 
@@ -140,7 +140,7 @@ def test_spreadsheet_formulas_are_text_in_the_csv(data):
     assert list(parts_of(data, "csv", "SELECT '=1+1' AS \"@name\", -1 AS n")) == ["'@name,n\n'=1+1,-1\n"]
 
 
-@pytest.mark.parametrize("sql", console.EXAMPLES.values(), ids=console.EXAMPLES)
+@pytest.mark.parametrize("sql", console_page.EXAMPLES.values(), ids=console_page.EXAMPLES)
 def test_every_console_example_has_rows(data, sql):
     page = page_of(data, "console", sql=sql)
     assert page.trouble is None

@@ -112,6 +112,18 @@ def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
         except BenchhouseError as error:
             trouble = str(error).replace("narrow the query, or raise --timeout", "narrow the query")
     shown = rows[:MOST_ROWS]
+    if parameters.table is not None:
+        dictionary.entry(data.warehouse, parameters.table)
+    described = tuple(
+        Described(
+            name=one.name,
+            kind=one.kind,
+            meaning=one.meaning,
+            link=Link(view="console", parameters=replace(parameters, table=one.name)),
+            columns=_columns(data, one.name) if one.name == parameters.table else (),
+        )
+        for one in dictionary.entries(data.warehouse)
+    )
     return ConsolePage(
         grid=_grid(columns, shown) if columns else None,
         chart=_chart(columns, shown),
@@ -121,7 +133,7 @@ def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
         examples=tuple(
             (title, Link(view="console", parameters=ConsoleParameters(sql=sql))) for title, sql in EXAMPLES.items()
         ),
-        dictionary=_dictionary(data, parameters),
+        dictionary=described,
     )
 
 
@@ -157,7 +169,10 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
     is_line = _is_time(x) or _is_number(x)
     over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
     drawn = [row for row in rows if row[0] is not None and isinstance(plain(row[y]), int | float)]
-    values = [{"x": _value(row[0]) if over == [0] else _joined(row[:y]), "y": plain(row[y])} for row in drawn]
+    values = [
+        {"x": _value(row[0]) if over == [0] else " · ".join(map(readable, row[:y])), "y": plain(row[y])}
+        for row in drawn
+    ]
     is_too_much = not is_line and (len(rows) > MOST_BARS or len({one["x"] for one in values}) < len(values))
     if not values or is_too_much:
         return None
@@ -198,10 +213,6 @@ def _bar_panel(values: Sequence[dict[str, Any]], x: str, y: str) -> Panel:
     return Panel(x=across, y=replace(row_axis(names), title=x), elements=tuple(elements), height_in=0.5)
 
 
-def _joined(names: Sequence[Any]) -> str:
-    return " · ".join(map(readable, names))
-
-
 def _value(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime | date) else plain(value)
 
@@ -210,21 +221,6 @@ def _files(parameters: ConsoleParameters) -> tuple[tuple[str, Link], ...]:
     statement = Statement(sql=parameters.sql)
     names = {"CSV": "console_csv", "Parquet": "console_parquet", "JSON": "console_json"}
     return tuple((title, Link(view=name, parameters=statement)) for title, name in names.items())
-
-
-def _dictionary(data: Data, parameters: ConsoleParameters) -> tuple[Described, ...]:
-    if parameters.table is not None:
-        dictionary.entry(data.warehouse, parameters.table)
-    return tuple(
-        Described(
-            name=one.name,
-            kind=one.kind,
-            meaning=one.meaning,
-            link=Link(view="console", parameters=replace(parameters, table=one.name)),
-            columns=_columns(data, one.name) if one.name == parameters.table else (),
-        )
-        for one in dictionary.entries(data.warehouse)
-    )
 
 
 def _columns(data: Data, table: str) -> tuple[tuple[str, str], ...]:

@@ -46,8 +46,8 @@ from visualize.pages.result_rows import (
     state_of,
 )
 from visualize.pages.site import Download, File, View
-from visualize.pages.views.compare import CompareParameters
-from visualize.pages.views.run import RunParameters, results_csv
+from visualize.pages.views.compare_page import CompareParameters
+from visualize.pages.views.run_page import RunParameters, results_csv
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -214,12 +214,34 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     filters = _filters(data, parameters)
     found = data.warehouse.query(TICKED.format(columns=columns), {"ids": list(parameters.tick)}).dicts()
     ticked = sorted(found, key=lambda row: parameters.tick.index(row["result_id"]))[:MOST_TICKED]
+    runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
+    choices = (
+        Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
+        *(
+            Choice(
+                title=one.title,
+                options=tuple(
+                    (option, _link(CHOSEN_BY[one.name](option)), option == one.chosen) for option in one.options
+                ),
+            )
+            for one in filters
+            if one.name in CHOSEN_BY
+        ),
+    )
+    grid = Grid(
+        headings=(
+            Heading(text=TICK, is_unseen=True),
+            *(_heading(name, known[name], parameters, sort) for name in shown),
+        ),
+        rows=tuple((_tick(row, parameters), *(known[name].cell(row) for name in shown)) for row in rows),
+        caption="Results",
+    )
     return ResultsPage(
         filters=filters,
         count=count,
         first=skipped + 1 if rows else 0,
         last=skipped + len(rows),
-        grid=_grid(rows, parameters, known, shown, sort),
+        grid=grid,
         previous=_page_link(parameters, parameters.page - 1) if parameters.page > 1 else None,
         following=_page_link(parameters, parameters.page + 1) if skipped + len(rows) < count else None,
         csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort=NEWEST, columns=(), tick=())),
@@ -230,7 +252,7 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
             parameters=ResultsParameters(all=parameters.all, sort=parameters.sort, columns=parameters.columns),
         ),
         is_filtered=any(value is not None for value in values.values()),
-        choices=_choices(filters, parameters),
+        choices=choices,
         columns=tuple((name, one.heading, name in shown) for name, one in known.items()),
         state=query(replace(parameters, tick=())),
         side_by_side=_side_by_side(ticked, known) if len(ticked) > 1 else None,
@@ -433,43 +455,8 @@ def _filter(name: str, title: str, options: Sequence[str], value: object) -> Fil
     return Filter(name=name, title=title, options=(*extra, *options), chosen=chosen)
 
 
-def _choices(filters: Sequence[Filter], parameters: ResultsParameters) -> tuple[Choice, ...]:
-    """Links that change one filter."""
-    runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
-    return (
-        Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
-        *(
-            Choice(
-                title=one.title,
-                options=tuple(
-                    (option, _link(CHOSEN_BY[one.name](option)), option == one.chosen) for option in one.options
-                ),
-            )
-            for one in filters
-            if one.name in CHOSEN_BY
-        ),
-    )
-
-
 def _link(parameters: ResultsParameters) -> Link:
     return Link(view="results", parameters=parameters)
-
-
-def _grid(
-    rows: Sequence[Row],
-    parameters: ResultsParameters,
-    known: Mapping[str, Column],
-    shown: Sequence[str],
-    sort: str,
-) -> Grid:
-    return Grid(
-        headings=(
-            Heading(text=TICK, is_unseen=True),
-            *(_heading(name, known[name], parameters, sort) for name in shown),
-        ),
-        rows=tuple((_tick(row, parameters), *(known[name].cell(row) for name in shown)) for row in rows),
-        caption="Results",
-    )
 
 
 TICK = "compare"

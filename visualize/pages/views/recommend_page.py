@@ -23,12 +23,13 @@ from db.analysis.recommend.text import RecommendationWords, recommendation_words
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Entry, Figure, Mark, entries, pareto
 from visualize.drawing.figure import Line as Series
-from visualize.drawing.fronts import front_panel
+from visualize.drawing.marks import spread
+from visualize.drawing.panels import front_panel
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Choice, Grid, Link, grid_of
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.results import ResultsParameters
-from visualize.pages.views.run import RunParameters
+from visualize.pages.views.results_page import ResultsParameters
+from visualize.pages.views.run_page import RunParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -146,11 +147,24 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     chosen = _workload(parameters, by_text)
     found = None if chosen is None else recommend(options[chosen], parameters.limits, parameters.prefer)
     words = None if chosen is None or found is None else recommendation_words(chosen, found, parameters.limits)
+    workload = None if chosen is None else visible(chosen.text)
+    choices = (
+        Choice(
+            title="Model",
+            options=tuple((one, _link(RecommendParameters(model=one)), one == model) for one in known),
+        ),
+        Choice(
+            title="Workload",
+            options=tuple(
+                (one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in by_text
+            ),
+        ),
+    )
     return RecommendPage(
         models=known,
         model=model,
         workloads=tuple(by_text),
-        workload=None if chosen is None else visible(chosen.text),
+        workload=workload,
         limits=_limits(parameters, chosen, () if chosen is None else options[chosen]),
         preferred=PREFERRED,
         words=words,
@@ -159,7 +173,7 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
         chart=None if words is None or found is None or chosen is None else _chart(words, found, chosen),
         served=served,
         why_none=why_none,
-        choices=_choices(model, known, None if chosen is None else visible(chosen.text), tuple(by_text)),
+        choices=choices,
     )
 
 
@@ -234,7 +248,7 @@ def _limits(parameters: RecommendParameters, chosen: Workload | None, options: S
 def _limit(name: str, title: str, value: float | None, quantity: Quantity, options: Sequence[Option]) -> Limit:
     measured = [found for one in options if (found := limited_value(one, quantity)[0]) is not None]
     is_least = quantity == "throughput"
-    steps = _thinned(sorted({_rounded(found, up=not is_least) for found in measured}))
+    steps = spread(sorted({_rounded(found, up=not is_least) for found in measured}), MOST_POSITIONS)
     none = 0 if is_least else len(steps)
     place = none
     if value is not None:
@@ -249,14 +263,6 @@ def _rounded(value: float, *, up: bool) -> float:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
     return float(f"{(math.ceil if up else math.floor)(value / unit) * unit:.{DIGITS}g}")
-
-
-def _thinned(values: Sequence[float]) -> list[float]:
-    """At most `MOST_POSITIONS` of the values, including the first and the last."""
-    if len(values) <= MOST_POSITIONS:
-        return list(values)
-    step = (len(values) - 1) / (MOST_POSITIONS - 1)
-    return [values[round(step * place)] for place in range(MOST_POSITIONS)]
 
 
 def _grid(words: RecommendationWords, found: Recommendation) -> Grid:
@@ -308,23 +314,6 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         ),
     )
     return vega.chart(figure, grid_of(words.table, "The options in the chart"))
-
-
-def _choices(
-    model: str | None, models: Sequence[str], workload: str | None, workloads: Sequence[str]
-) -> tuple[Choice, ...]:
-    return (
-        Choice(
-            title="Model",
-            options=tuple((one, _link(RecommendParameters(model=one)), one == model) for one in models),
-        ),
-        Choice(
-            title="Workload",
-            options=tuple(
-                (one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in workloads
-            ),
-        ),
-    )
 
 
 def _link(parameters: RecommendParameters) -> Link:

@@ -30,10 +30,10 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.site import View
-from visualize.pages.views.loads import LoadParameters, newest_loads
-from visualize.pages.views.results import ResultsParameters
-from visualize.pages.views.run import RunParameters
-from visualize.pages.views.trends import TrendsParameters, newest_series
+from visualize.pages.views.loads_page import LoadParameters, newest_loads
+from visualize.pages.views.results_page import ResultsParameters
+from visualize.pages.views.run_page import RunParameters
+from visualize.pages.views.trends_page import TrendsParameters, newest_series
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -121,57 +121,18 @@ class OverviewPage:
 
 def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
     """The page."""
-    return OverviewPage(
-        totals=_totals(data),
-        runs=_runs(data),
-        alerts=_alerts(data),
-        regressions=_regressions(data),
-        cards=_cards(data),
-        loads=newest_loads(data, LATEST_LOADS),
-        imports=_imports(data),
-        metric=JUDGED[DEFAULT_METRIC].words,
-    )
-
-
-def _totals(data: Data) -> tuple[tuple[str, str], ...]:
-    (row,) = data.warehouse.query(TOTALS).dicts()
-    counts = tuple((name, f"{row[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
-    return (*counts, ("newest run", f"{time_text(row['newest'])} UTC" if row["newest"] else "none"))
-
-
-def run_link(run_id: str) -> Link:
-    """The page of a run."""
-    return Link(view="run", parameters=RunParameters(run_id=run_id))
-
-
-def _runs(data: Data) -> Grid:
-    rows = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
-    names = ("started (UTC)", "model", "device", "runtime", "precision", "status", "points", "doubtful", "commit")
-    return Grid(
-        headings=headings(names, ("points", "doubtful")),
-        rows=tuple(_run_row(row) for row in rows),
+    (totals,) = data.warehouse.query(TOTALS).dicts()
+    counts = tuple((name, f"{totals[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
+    newest = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
+    of_runs = ("started (UTC)", "model", "device", "runtime", "precision", "status", "points", "doubtful", "commit")
+    runs = Grid(
+        headings=headings(of_runs, ("points", "doubtful")),
+        rows=tuple(_run_row(row) for row in newest),
         caption="The latest runs",
     )
-
-
-def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    commit = row["git_commit"]
-    return (
-        text_cell(time_text(row["started_at"])),
-        text_cell(row["model_id"], link=run_link(row["run_id"])),
-        *(text_cell(one) for one in (row["device"], row["runtime"], words.precision(row))),
-        state_cell(row["status"]),
-        text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
-        text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
-        text_cell(commit[:10] if commit else None),
-    )
-
-
-def _imports(data: Data) -> Grid:
-    rows = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
-    names = ("imported (UTC)", "file", "written by", "models", "runs")
-    return Grid(
-        headings=headings(names, ("runs",)),
+    imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
+    imports = Grid(
+        headings=headings(("imported (UTC)", "file", "written by", "models", "runs"), ("runs",)),
         rows=tuple(
             (
                 text_cell(time_text(row["imported"])),
@@ -184,9 +145,37 @@ def _imports(data: Data) -> Grid:
                 text_cell(row["models"]),
                 text_cell(row["runs"]),
             )
-            for row in rows
+            for row in imported
         ),
         caption="The newest imported files",
+    )
+    return OverviewPage(
+        totals=(*counts, ("newest run", f"{time_text(totals['newest'])} UTC" if totals["newest"] else "none")),
+        runs=runs,
+        alerts=_alerts(data),
+        regressions=_regressions(data),
+        cards=_cards(data),
+        loads=newest_loads(data, LATEST_LOADS),
+        imports=imports,
+        metric=JUDGED[DEFAULT_METRIC].words,
+    )
+
+
+def run_link(run_id: str) -> Link:
+    """The page of a run."""
+    return Link(view="run", parameters=RunParameters(run_id=run_id))
+
+
+def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    commit = row["git_commit"]
+    return (
+        text_cell(time_text(row["started_at"])),
+        text_cell(row["model_id"], link=run_link(row["run_id"])),
+        *(text_cell(one) for one in (row["device"], row["runtime"], words.precision(row))),
+        state_cell(row["status"]),
+        text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
+        text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
+        text_cell(commit[:10] if commit else None),
     )
 
 
@@ -214,16 +203,15 @@ def _alerts(data: Data) -> Grid:
                 text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
                 text_cell(metrics[row["metric"]].words if row["metric"] in metrics else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
-                text_cell(row["triage"], link=_triage_link(row), hint="the series page, for triage"),
+                text_cell(
+                    row["triage"], link=Link(view="trends", parameters=place), hint="the series page, for triage"
+                ),
             )
             for row in rows
+            for place in [TrendsParameters(series=row["series_id"][:16], metric=row["metric"])]
         ),
         caption="Open alerts",
     )
-
-
-def _triage_link(row: Mapping[str, Any]) -> Link:
-    return Link(view="trends", parameters=TrendsParameters(series=row["series_id"][:16], metric=row["metric"]))
 
 
 def _regressions(data: Data) -> Grid:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import DEFAULT_METRIC, Metric
-from benchmarking.core.verdicts.words import Judgement
+from benchmarking.core.metrics import DEFAULT_METRIC
 from db.analysis.compare.comparison import Comparison, Finding, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.compare.text import ComparisonWords, comparison_words
@@ -20,7 +20,7 @@ from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
 from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.site import View
-from visualize.pages.views.run import RunParameters
+from visualize.pages.views.run_page import RunParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -108,59 +108,54 @@ class ComparePage:
 def page(data: Data, parameters: CompareParameters) -> ComparePage:
     """The page. Raises UsageError for an invalid selection, metric or field."""
     metric = metric_of(data, parameters.metric)
-    is_whole = parameters.a is not None and parameters.b is not None
+    result = None
+    if parameters.a is not None and parameters.b is not None:
+        before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
+        across = [across_column(word.strip()) for word in (parameters.across or "").split(",") if word.strip()]
+        comparison = compare(data.warehouse, before, after, metric, across)
+        command = compare_command(
+            parameters.a, parameters.b, parameters.metric, parameters.across, only_changes=parameters.only_changes
+        )
+        result = compared(comparison, command, only_changes=parameters.only_changes)
     return ComparePage(
-        compared=_compared(data, parameters, metric) if is_whole else None,
+        compared=result,
         metrics=metric_choices(data),
         sessions=_sessions(data, parameters),
-        since=None if is_whole else _since(data),
+        since=None if result is not None else _since(data),
         suggestions=data.once("suggestions", lambda: _suggestions(data)),
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
     )
 
 
-def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> ABResult:
-    assert parameters.a is not None
-    assert parameters.b is not None
-    before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
-    across = [across_column(word.strip()) for word in (parameters.across or "").split(",") if word.strip()]
-    comparison = compare(data.warehouse, before, after, metric, across)
-    return compared(comparison, _command(parameters), only_changes=parameters.only_changes)
+def compare_command(a: str, b: str, metric: str, across: str | None, *, only_changes: bool = False) -> str:
+    """The command that prints a comparison of two selections."""
+    words = ["benchhouse", "compare", a, b]
+    words += ["--metric", metric] if metric != DEFAULT_METRIC else []
+    words += ["--across", across] if across else []
+    return shlex.join(words + (["--only-changes"] if only_changes else []))
 
 
 def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> ABResult:
     """A comparison as tables, a chart and text; `command` prints it."""
     words = comparison_words(comparison, only_changes=only_changes)
-    return ABResult(
-        summary=comparison.sentence if comparison.findings else words.summary,
-        head=words.head,
-        grid=_grid(words),
-        chart=_chart(words),
-        notes=tuple(note for note in words.notes if note != comparison.sentence),
-        is_empty=comparison.is_empty,
-        command=command,
-    )
-
-
-def _command(parameters: CompareParameters) -> str:
-    import shlex
-
-    given = ["benchhouse", "compare", str(parameters.a), str(parameters.b)]
-    given += ["--metric", parameters.metric] if parameters.metric != DEFAULT_METRIC else []
-    given += ["--across", parameters.across] if parameters.across else []
-    return shlex.join(given + (["--only-changes"] if parameters.only_changes else []))
-
-
-def _grid(words: ComparisonWords) -> Grid:
     table = words.table
     headings = tuple(Heading(text=name, is_number=place in table.numbers) for place, name in enumerate(table.headings))
-    return Grid(
+    grid = Grid(
         headings=headings,
         rows=tuple(
             tuple(_cell(text, place, words, finding) for place, text in enumerate(row))
             for row, finding in zip(table.rows, words.findings, strict=True)
         ),
         caption="Points of both sides, worst first",
+    )
+    return ABResult(
+        summary=comparison.sentence if comparison.findings else words.summary,
+        head=words.head,
+        grid=grid,
+        chart=_chart(words),
+        notes=tuple(note for note in words.notes if note != comparison.sentence),
+        is_empty=comparison.is_empty,
+        command=command,
     )
 
 
@@ -214,7 +209,11 @@ def _chart(words: ComparisonWords) -> Chart | None:
         legend=entries(lines),
         columns_of_table=("point", "verdict", "change", "low", "high"),
         rows=tuple(
-            (name, one.verdict, *(None if value is None else percent_change(value) for value in _bounds(one)))
+            (
+                name,
+                one.verdict,
+                *(None if value is None else percent_change(value) for value in (one.change, one.low, one.high)),
+            )
             for name, one in shown
         ),
     )
@@ -229,10 +228,6 @@ TONES: Mapping[str, Colour] = {
 
 def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
-
-
-def _bounds(judgement: Judgement) -> tuple[float | None, ...]:
-    return (judgement.change, judgement.low, judgement.high)
 
 
 def _reach(one: Mark) -> list[float]:

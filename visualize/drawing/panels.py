@@ -1,4 +1,4 @@
-"""Heat maps: darker is faster in every chart, with a key."""
+"""Panels that several charts share: heat maps, in which darker is faster, and trade-offs of two quantities."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarking.core.metrics import Direction
-from visualize.drawing.figure import Block, Entry, Panel
-from visualize.drawing.scales import Axis, name_axis, number, spans_decade
+from visualize.drawing.figure import Block, Element, Entry, Line, Mark, Note, Panel, spaced
+from visualize.drawing.scales import Axis, name_axis, number, spans_decade, value_axis
 from visualize.drawing.style import heat, legible_on
 
 CELL_IN, LEAST_CELL_IN, MOST_GRID_IN = 0.42, 0.22, 6.5
+FRONT_HEIGHT_IN = 4.2
+NAME_WIDTH, NAME_HEIGHT = 0.16, 0.05
+"""Room of a name, as shares of the panel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +82,28 @@ def heat_key(values: Sequence[float], unit: str, *, better: Direction) -> tuple[
         Entry(label=f"light: slowest, {number(slow)} {unit}", colour=heat(0.0)),
         Entry(label=f"dark: fastest, {number(fast)} {unit}", colour=heat(1.0)),
     )
+
+
+def front_panel(
+    lines: Sequence[Line], front: Sequence[tuple[float, float, str]], x_title: str, y_title: str, *, is_cost: bool
+) -> Panel:
+    """A trade-off: marks at (x, y), and the Pareto front as a stepped line through (x, y, name).
+
+    `is_cost`: lower x is better; else higher is.
+    """
+    values = [(one.x, one.y) for line in lines for one in line.marks]
+    x = value_axis(x_title, [x for x, _ in values], room=1.2)
+    y = value_axis(y_title, [y for _, y in values], room=1.15)
+    places = [(x, y) for x, y, _ in front]
+    step = Line(
+        label="", role="front", colour="ink", shape=None, step="after" if is_cost else "before", width=1.2,
+        marks=tuple(Mark(x=x, y=y) for x, y in places), in_table=False,
+    )  # fmt: skip
+    elements: list[Element] = [*lines, *([step] if front else [])]
+    for at in spaced(places, x, y, NAME_WIDTH, NAME_HEIGHT):
+        across, up, name = front[at]
+        is_left = is_cost and x.share(across) > NAME_WIDTH
+        elements.append(
+            Note(x=across, y=up, text=name, dx=-6 if is_left else 6, dy=8, align="right" if is_left else "left")
+        )
+    return Panel(x=x, y=y, elements=tuple(elements), height_in=FRONT_HEIGHT_IN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -105,8 +106,6 @@ def _chosen(data: Data, text: str) -> tuple[str, ...]:
 
 def _command(parameters: ChartsParameters, model: str | None) -> str:
     """The command that writes the same chart as image files."""
-    import shlex
-
     given = ["visualize_benchmarks", *([parameters.selection] if parameters.selection else [])]
     given += ["--chart", parameters.chart]
     given += ["--model-id", model] if model else []

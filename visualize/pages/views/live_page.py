@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarking.core.live_status import (
-    CurrentPoint,
     LiveStatus,
-    MachineProgress,
     PointResult,
     WatchedCommand,
 )
@@ -89,53 +87,7 @@ def _sweep(one: WatchedCommand, now_s: float) -> SweepStatus:
     is_running = one.state == "running"
     ago = duration(max(0.0, now_s - status.updated_s))
     runs = duration(max(0.0, now_s - status.started_s))
-    return SweepStatus(
-        key=status.key.replace(".", "-"),
-        words=visible(status.words),
-        state=one.state,
-        tone={"running": "", "finished": "good" if not status.failed else "warn"}.get(one.state, "bad"),
-        command=visible(shlex.join(status.command)),
-        total=status.total,
-        done=min(status.done, status.total),
-        failed=status.failed,
-        progress=f"{status.done} of {status.total} points" + (f", {status.failed} failed" if status.failed else ""),
-        left=f"about {duration(status.left_s)} left" if is_running and status.left_s else "",
-        activity=visible(status.activity),
-        news=f"PID {status.owner.pid}, running for {runs}, last update {ago} ago" if is_running else f"{ago} ago",
-        current=_current(status) if is_running else (),
-        cells=_cells(status),
-        cells_left_out=status.cells_left_out,
-        machines=_machines(status.machines),
-        results=_results(status.results, now_s),
-        resume=None if status.resume_command is None else visible(status.resume_command),
-    )
-
-
-def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
-    """The point being measured; empty for a cluster, which shows it per machine."""
-    now = status.current
-    if now is None or len(status.machines) > 1:
-        return ()
-    facts = {
-        "run": now.cell,
-        "point": now.point,
-        "launch": f"{now.launch} of {now.launches}",
-        "pass": _pass(now),
-        "median": None if now.median_ms is None else f"{number(now.median_ms)} ms",
-        "95 % interval": None
-        if now.low_ms is None or now.high_ms is None
-        else f"{number(now.low_ms)} to {number(now.high_ms)} ms",
-    }
-    return tuple((name, visible(text)) for name, text in facts.items() if text is not None)
-
-
-def _pass(now: CurrentPoint) -> str:
-    phase = now.phase.replace("_", " ") or "first call"
-    return f"{phase}, {now.calls} calls" if now.calls else phase
-
-
-def _cells(status: LiveStatus) -> Grid:
-    return Grid(
+    cells = Grid(
         headings=(
             Heading(text="run"),
             Heading(text="points", is_number=True),
@@ -153,10 +105,7 @@ def _cells(status: LiveStatus) -> Grid:
         ),
         caption="Runs of this sweep",
     )
-
-
-def _machines(machines: Sequence[MachineProgress]) -> Grid:
-    return Grid(
+    machines = Grid(
         headings=(
             Heading(text="worker"),
             Heading(text="host"),
@@ -176,10 +125,49 @@ def _machines(machines: Sequence[MachineProgress]) -> Grid:
                 text_cell(one.failed or None, tone="bad" if one.failed else "muted"),
                 text_cell(one.activity or None),
             )
-            for one in machines
+            for one in status.machines
         ),
         caption="Machines of this sweep",
     )
+    return SweepStatus(
+        key=status.key.replace(".", "-"),
+        words=visible(status.words),
+        state=one.state,
+        tone={"running": "", "finished": "good" if not status.failed else "warn"}.get(one.state, "bad"),
+        command=visible(shlex.join(status.command)),
+        total=status.total,
+        done=min(status.done, status.total),
+        failed=status.failed,
+        progress=f"{status.done} of {status.total} points" + (f", {status.failed} failed" if status.failed else ""),
+        left=f"about {duration(status.left_s)} left" if is_running and status.left_s else "",
+        activity=visible(status.activity),
+        news=f"PID {status.owner.pid}, running for {runs}, last update {ago} ago" if is_running else f"{ago} ago",
+        current=_current(status) if is_running else (),
+        cells=cells,
+        cells_left_out=status.cells_left_out,
+        machines=machines,
+        results=_results(status.results, now_s),
+        resume=None if status.resume_command is None else visible(status.resume_command),
+    )
+
+
+def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
+    """The point being measured; empty for a cluster, which shows it per machine."""
+    now = status.current
+    if now is None or len(status.machines) > 1:
+        return ()
+    phase = now.phase.replace("_", " ") or "first call"
+    facts = {
+        "run": now.cell,
+        "point": now.point,
+        "launch": f"{now.launch} of {now.launches}",
+        "pass": f"{phase}, {now.calls} calls" if now.calls else phase,
+        "median": None if now.median_ms is None else f"{number(now.median_ms)} ms",
+        "95 % interval": None
+        if now.low_ms is None or now.high_ms is None
+        else f"{number(now.low_ms)} to {number(now.high_ms)} ms",
+    }
+    return tuple((name, visible(text)) for name, text in facts.items() if text is not None)
 
 
 def _results(results: Sequence[PointResult], now_s: float) -> Grid:

@@ -17,7 +17,7 @@ from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
 from visualize.pages.result_rows import OTHERS, DoubtNote, noted_doubts
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.run import RunParameters, find_run
+from visualize.pages.views.run_page import RunParameters, find_run
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -196,14 +196,42 @@ def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
     levels = sorted((row for row in rows if not loads.is_search(row)), key=loads.level)
     drawn = _drawn(levels, parameters)
     requests = () if drawn is None else _figures(data, "request_timeline", Selection(results=(drawn["result_id"],)))
+    device = run["device_name"] or run["device"]
+    setup = [run["runtime"]] if run["runtime"] not in (SERVER, UNKNOWN) else []
+    setup += [f"on {device}"] if device != UNKNOWN else []
+    title = ", ".join([f"Load on {run['model_id']}", *filter(None, [" ".join(setup)])])
+    is_from_sending = any(is_ok(row) and row["latency_median_ms"] is None for row in levels)
+    shown = [
+        name
+        for name, column in NUMBERS.items()
+        if any(_value(row, column) is not None for row in levels)
+        and (is_from_sending or not column.startswith("service_time"))
+    ]
+    grid = Grid(
+        headings=headings(("level", "state", *shown), shown),
+        rows=tuple(
+            (
+                _level_cell(row, run["run_id"], drawn),
+                state_cell(row["state"] if is_ok(row) else row["status"]),
+                *(_number(name, _value(row, NUMBERS[name])) for name in shown),
+            )
+            for row in levels
+        ),
+        caption="Levels of the load",
+    )
+    others = data.warehouse.query(ALIKE, {"run": run["run_id"], "model": run["model_id"], "most": MOST_ALIKE}).dicts()
+    alike = tuple(
+        (f"{time_text(row['started_at'])} UTC", Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
+        for row in others
+    )
     return LoadPage(
-        title=_title(run),
+        title=title,
         run_id=run["run_id"],
         run=Link(view="run", parameters=RunParameters(run_id=run["run_id"])),
         is_simulated=bool(run["is_simulated"]),
         error=run["error"],
         facts=_facts(run, mode, rows),
-        levels=_levels(levels, run["run_id"], drawn),
+        levels=grid,
         failures=tuple((_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]),
         doubts=noted_doubts(rows, _level),
         charts=_charts(data, levels),
@@ -211,7 +239,7 @@ def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
         is_import=is_import,
         drawn=_level(drawn) if drawn is not None and requests else None,
         requests=requests,
-        alike=_alike(data, run),
+        alike=alike,
         command=run["command"],
     )
 
@@ -226,14 +254,6 @@ def kind_of(mode: Mapping[str, Any]) -> str:
 def _level(row: Row) -> str:
     """The name of the level, or of the search that the result belongs to."""
     return "the search for the highest rate" if loads.is_search(row) else loads.level_words(row)
-
-
-def _title(run: Row) -> str:
-    """The model, and the engine and device as far as they are known."""
-    device = run["device_name"] or run["device"]
-    setup = [run["runtime"]] if run["runtime"] not in (SERVER, UNKNOWN) else []
-    setup += [f"on {device}"] if device != UNKNOWN else []
-    return ", ".join([f"Load on {run['model_id']}", *filter(None, [" ".join(setup)])])
 
 
 UNKNOWN = "unknown"
@@ -303,28 +323,6 @@ def _most_goodput(rows: Sequence[Row]) -> str | None:
     return None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
 
 
-def _levels(levels: Sequence[Row], run_id: str, drawn: Row | None) -> Grid:
-    is_from_sending = any(is_ok(row) and row["latency_median_ms"] is None for row in levels)
-    shown = [
-        name
-        for name, column in NUMBERS.items()
-        if any(_value(row, column) is not None for row in levels)
-        and (is_from_sending or not column.startswith("service_time"))
-    ]
-    return Grid(
-        headings=headings(("level", "state", *shown), shown),
-        rows=tuple(
-            (
-                _level_cell(row, run_id, drawn),
-                state_cell(row["state"] if is_ok(row) else row["status"]),
-                *(_number(name, _value(row, NUMBERS[name])) for name in shown),
-            )
-            for row in levels
-        ),
-        caption="Levels of the load",
-    )
-
-
 def _value(row: Row, column: str) -> float | None:
     value: float | None = row[column] if column in row else row[OTHERS].get(column)
     return value
@@ -341,14 +339,6 @@ def _level_cell(row: Row, run_id: str, drawn: Row | None) -> Cell:
     is_drawn = drawn is not None and drawn["result_id"] == row["result_id"]
     link = Link(view="load", parameters=LoadParameters(run_id=run_id, result=row["result_id"]))
     return text_cell(text, link=link, hint="its requests are drawn below" if is_drawn else "draw its requests")
-
-
-def _alike(data: Data, run: Row) -> tuple[tuple[str, Link], ...]:
-    rows = data.warehouse.query(ALIKE, {"run": run["run_id"], "model": run["model_id"], "most": MOST_ALIKE}).dicts()
-    return tuple(
-        (f"{time_text(row['started_at'])} UTC", Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
-        for row in rows
-    )
 
 
 VIEWS = (

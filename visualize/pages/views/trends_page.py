@@ -41,8 +41,8 @@ from visualize.pages.parameters import query
 from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.series_notes import SeriesNotes, series_notes
 from visualize.pages.site import Action, NotFoundError, View
-from visualize.pages.views.compare import CompareParameters
-from visualize.pages.views.run import RunParameters
+from visualize.pages.views.compare_page import CompareParameters
+from visualize.pages.views.run_page import RunParameters
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -137,12 +137,24 @@ def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
     found, count = _histories(data, parameters, metric)
     shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
+    models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
+    selections = {one: f"model={one}" for one in models if not NO_VALUE.search(one)}
+    options = {"newest": None, **selections}
+    choices = (
+        Choice(
+            title="Series",
+            options=tuple(
+                (text, Link(view="trends", parameters=TrendsParameters(selection=one)), one == parameters.selection)
+                for text, one in options.items()
+            ),
+        ),
+    )
     return TrendsPage(
         metrics=metric_choices(data),
         lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
         count=count,
         drawn=None if drawn is None else _detail(data, drawn, metric),
-        choices=_choices(data, parameters),
+        choices=choices,
         place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
     )
 
@@ -212,11 +224,17 @@ def _detail(data: Data, history: History, metric: Metric) -> SeriesDetail:
     chosen = Selection.parse(f"series={history.series_id}")
     rows = temporal_trend.PLUGIN.rows_of(data.warehouse, [history], metric, chosen)
     figures = [temporal_trend.trend_figure(key, [runs]) for key, runs in grouped(rows, ("model_id",))]
+    names = ("first changed (UTC)", "change", "before", "after", "last good", "first changed", "state", "runs")
+    changes = Grid(
+        headings=headings(names, ("change", "before", "after")),
+        rows=tuple(_change_row(found, metric) for found in reversed(history.change_points)),
+        caption="Changes of the level",
+    )
     return SeriesDetail(
         title=f"{_name(history)} · {words.short_point(history.point)}",
         series_id=history.series_id,
         charts=tuple(vega.chart(one, _point_table(history, metric)) for one in figures),
-        changes=_change_table(history, metric),
+        changes=changes,
         left_out=history.left_out,
         notes=series_notes(data, history, metric),
     )
@@ -241,15 +259,6 @@ def _point_table(history: History, metric: Metric) -> Grid:
     )
 
 
-def _change_table(history: History, metric: Metric) -> Grid:
-    names = ("first changed (UTC)", "change", "before", "after", "last good", "first changed", "state", "runs")
-    return Grid(
-        headings=headings(names, ("change", "before", "after")),
-        rows=tuple(_change_row(found, metric) for found in reversed(history.change_points)),
-        caption="Changes of the level",
-    )
-
-
 def _change_row(found: ChangePoint, metric: Metric) -> tuple[Cell, ...]:
     good, changed = found.last_good, found.first_changed
     sides = CompareParameters(a=f"run={good.run_id}", b=f"run={changed.run_id}", metric=metric.column)
@@ -262,22 +271,6 @@ def _change_row(found: ChangePoint, metric: Metric) -> tuple[Cell, ...]:
         text_cell((changed.git_commit or "-")[:10]),
         state_cell(found.change.state),
         text_cell("compare both runs", link=Link(view="compare", parameters=sides)),
-    )
-
-
-def _choices(data: Data, parameters: TrendsParameters) -> tuple[Choice, ...]:
-    """Links to the newest series and to those of each model."""
-    models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
-    selections = {one: f"model={one}" for one in models if not NO_VALUE.search(one)}
-    options = {"newest": None, **selections}
-    return (
-        Choice(
-            title="Series",
-            options=tuple(
-                (text, Link(view="trends", parameters=TrendsParameters(selection=one)), one == parameters.selection)
-                for text, one in options.items()
-            ),
-        ),
     )
 
 

@@ -28,8 +28,8 @@ from visualize.pages.elements import (
 )
 from visualize.pages.result_rows import RATE_NOTE, has_star, result_table
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.results import ResultsParameters
-from visualize.pages.views.run import RunParameters
+from visualize.pages.views.results_page import ResultsParameters
+from visualize.pages.views.run_page import RunParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -102,18 +102,40 @@ class HardwarePage:
 def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     """The page. Raises NotFoundError for an unknown model, point or baseline."""
     models = tuple(row["model_id"] for row in data.warehouse.query(MODELS).dicts())
-    model = _chosen(parameters.model, models, _most_measured(data), "model")
+    rows = data.warehouse.query(MOST_MEASURED).dicts()
+    model = _chosen(parameters.model, models, rows[0]["model_id"] if rows else None, "model")
     rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
     points = tuple(dict.fromkeys(Point.from_columns(row).label for row in rows))
     point = _chosen(parameters.point, points, points[0] if points else None, "point")
     shown = [row for row in rows if Point.from_columns(row).label == point]
-    names = _names(shown)
+    plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {words.precision(row)}" for row in shown]
+    facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in shown]
+    names = distinct_names(plain, facts, " · ")
     real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
     baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
     found = data.warehouse.query(MACHINES).dicts()
+    choices = (
+        Choice(
+            title="Model",
+            options=tuple((one, _link(HardwareParameters(model=one)), one == model) for one in models),
+        ),
+        Choice(
+            title="Point",
+            options=tuple((one, _link(HardwareParameters(model=model, point=one)), one == point) for one in points),
+        ),
+    )
     return HardwarePage(
         machines=_machines(found),
-        details=tuple((visible(f"{_machine(row)}, {row['hardware_id']}"), _details(row)) for row in found),
+        details=tuple(
+            (
+                visible(f"{_machine(row)}, {row['hardware_id']}"),
+                tuple(
+                    (visible(name), visible(json.dumps(value)))
+                    for name, value in sorted(json.loads(row["hashed_keys"]).items())
+                ),
+            )
+            for row in found
+        ),
         models=models,
         model=model,
         points=points,
@@ -123,26 +145,14 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
         chart=_chart(data, shown, names, baseline),
         grid=_grid(data, shown, names, baseline),
         rate_note=RATE_NOTE if any(map(has_star, _results(data, shown))) else None,
-        choices=_choices(models, model, points, point),
+        choices=choices,
     )
-
-
-def _most_measured(data: Data) -> str | None:
-    rows = data.warehouse.query(MOST_MEASURED).dicts()
-    return rows[0]["model_id"] if rows else None
 
 
 def _chosen(given: str | None, known: Sequence[str], default: str | None, what: str) -> str | None:
     if given is not None and given not in known:
         raise NotFoundError(f"no {what} {visible(given)!r}: there are {', '.join(known[:20]) or 'none'}")
     return default if given is None else given
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    """Unique names of rows: device, runtime and precision, and further facts if necessary."""
-    plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {words.precision(row)}" for row in rows]
-    facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in rows]
-    return distinct_names(plain, facts, " · ")
 
 
 def _settings(row: Row) -> str:
@@ -264,25 +274,6 @@ def _machines(found: Sequence[Row]) -> Grid:
             for row in found
         ),
         caption="Machines and devices",
-    )
-
-
-def _details(row: Row) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (visible(name), visible(json.dumps(value))) for name, value in sorted(json.loads(row["hashed_keys"]).items())
-    )
-
-
-def _choices(models: Sequence[str], model: str | None, points: Sequence[str], point: str | None) -> tuple[Choice, ...]:
-    return (
-        Choice(
-            title="Model",
-            options=tuple((one, _link(HardwareParameters(model=one)), one == model) for one in models),
-        ),
-        Choice(
-            title="Point",
-            options=tuple((one, _link(HardwareParameters(model=model, point=one)), one == point) for one in points),
-        ),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import Metric, custom_metric, metric_by_ending
+from benchmarking.core.metrics import custom_metric, metric_by_ending
 from benchmarking.core.records import dumps
 from benchmarking.core.text import number, visible
 from db.analysis.selection import Selection
@@ -40,7 +40,7 @@ from visualize.pages.result_rows import (
     value_text,
 )
 from visualize.pages.site import Download, File, NotFoundError, View
-from visualize.pages.views.profiles import ProfileParameters
+from visualize.pages.views.profiles_page import ProfileParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -141,6 +141,42 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
     sampled = _sampled(rows, parameters)
     metrics = [] if sampled is None else _raw_metrics(data, sampled, parameters)
     drawn = next((name for name, _, is_drawn in metrics if is_drawn), None)
+    stated = own_metrics(data)
+    names = dict.fromkeys(name for row in rows for name in row[OTHERS])
+    headings, cells = result_table(
+        rows, {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
+    )
+    results = Grid(
+        headings=(Heading(text="point"), *headings),
+        rows=tuple((_point_cell(row, run_id, sampled), *line) for row, line in zip(rows, cells, strict=True)),
+        caption="Results of the run",
+    )
+    columns = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
+    values = {name: run[column] for name, column in columns.items()}
+    profiled = data.warehouse.query(PROFILED, {**values, "most": MOST_PROFILES}).dicts()
+    profiles = tuple(
+        (
+            f"{time_text(row['started_at'])} UTC, {point_text(row)}",
+            Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
+        )
+        for row in profiled
+    )
+    state = json.loads(run["environment"])
+    parts = {
+        "Software": run["versions"],
+        "State of the machine at the start": state.get("values", {}),
+        "Could not be read": state.get("missing", {}),
+        "Device": json.loads(run["device_details"]),
+        "Host": json.loads(run["host_details"]),
+        "Settings": json.loads(run["settings"]),
+    }
+    environment = tuple(
+        Facts(
+            title=title, rows=tuple((visible(str(name)), visible(value_text(value))) for name, value in found.items())
+        )
+        for title, found in parts.items()
+        if found
+    )
     return RunPage(
         title=f"{run['model_id']} on {run['device_name'] or run['device']}",
         run_id=run_id,
@@ -149,7 +185,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         is_simulated=bool(run["is_simulated"]),
         is_import=run["origin_format"] is not None,
         facts=_facts(run),
-        results=_results(rows, parameters, run_id, sampled, _own(data, rows)),
+        results=results,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         doubts=noted_doubts(rows),
         failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
@@ -158,8 +194,8 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         samples=() if sampled is None or drawn is None else _charts(data, sampled, drawn),
         metrics=tuple((name, _metric_link(run_id, sampled, name), is_drawn) for name, _, is_drawn in metrics),
         load=_load(run),
-        profiles=_profiles(data, run),
-        environment=_environment(run),
+        profiles=profiles,
+        environment=environment,
         json_file=Link(view="run_json", parameters=RunFile(run_id=run_id)),
         csv_file=Link(view="run_csv", parameters=RunFile(run_id=run_id)),
     )
@@ -201,22 +237,9 @@ def _metric_link(run_id: str, result: Row | None, metric: str) -> Link:
 
 
 def _load(run: Row) -> Link | None:
-    from visualize.pages.views.loads import LoadParameters  # loads imports this module
+    from visualize.pages.views.loads_page import LoadParameters  # loads imports this module
 
     return Link(view="load", parameters=LoadParameters(run_id=run["run_id"])) if is_load(run) else None
-
-
-def _profiles(data: Data, run: Row) -> tuple[tuple[str, Link], ...]:
-    columns = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
-    values = {name: run[column] for name, column in columns.items()}
-    rows = data.warehouse.query(PROFILED, {**values, "most": MOST_PROFILES}).dicts()
-    return tuple(
-        (
-            f"{time_text(row['started_at'])} UTC, {point_text(row)}",
-            Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
-        )
-        for row in rows
-    )
 
 
 def _facts(run: Row) -> tuple[tuple[str, str], ...]:
@@ -250,24 +273,6 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
     return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
 
 
-def _own(data: Data, rows: Sequence[Row]) -> Mapping[str, Metric]:
-    """Custom metrics of the run, as declared by their bench or derived from their names."""
-    stated = own_metrics(data)
-    names = dict.fromkeys(name for row in rows for name in row[OTHERS])
-    return {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
-
-
-def _results(
-    rows: Sequence[Row], parameters: RunParameters, run_id: str, sampled: Row | None, own: Mapping[str, Metric]
-) -> Grid:
-    headings, cells = result_table(rows, own)
-    return Grid(
-        headings=(Heading(text="point"), *headings),
-        rows=tuple((_point_cell(row, run_id, sampled), *line) for row, line in zip(rows, cells, strict=True)),
-        caption="Results of the run",
-    )
-
-
 def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
     if row["status"] != "ok":
         return text_cell(point_text(row))
@@ -281,26 +286,6 @@ def _charts(data: Data, result: Row, metric: str) -> tuple[Chart, ...]:
     chart = charts()["sample_distribution"]
     selection = Selected(results=(result["result_id"],), samples=metric)
     return vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
-
-
-def _environment(run: Row) -> tuple[Facts, ...]:
-    """Software versions, initial state of the machine, device, host and settings."""
-    state = json.loads(run["environment"])
-    parts = {
-        "Software": run["versions"],
-        "State of the machine at the start": state.get("values", {}),
-        "Could not be read": state.get("missing", {}),
-        "Device": json.loads(run["device_details"]),
-        "Host": json.loads(run["host_details"]),
-        "Settings": json.loads(run["settings"]),
-    }
-    return tuple(
-        Facts(
-            title=title, rows=tuple((visible(str(name)), visible(value_text(value))) for name, value in found.items())
-        )
-        for title, found in parts.items()
-        if found
-    )
 
 
 def json_file(data: Data, parameters: RunFile) -> File:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.text import number, visible
-from visualize.drawing import profiles
+from visualize.drawing import profile_spans
 from visualize.drawing.rows import charts
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
@@ -34,7 +34,7 @@ WITH newest AS (
 SELECT newest.*, kind, share FROM newest LEFT JOIN longest USING (profile_id)
 ORDER BY started_at DESC, newest.profile_id DESC
 """
-ONE = profiles.SQL.format(selected="run.profile_id = $profile")
+ONE = profile_spans.SQL.format(selected="run.profile_id = $profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,9 @@ def profiles_page(data: Data, parameters: ProfilesParameters) -> ProfilesPage:
                     text_cell(point_text(row)),
                     number_cell(row["latency_median_ms"], hint="median without the profiler"),
                     text_cell(
-                        f"{profiles.WORDS.get(row['kind'], row['kind'])}, {row['share']:.0%}" if row["share"] else None
+                        f"{profile_spans.WORDS.get(row['kind'], row['kind'])}, {row['share']:.0%}"
+                        if row["share"]
+                        else None
                     ),
                 )
                 for row in rows
@@ -107,31 +109,13 @@ def profile_page(data: Data, parameters: ProfileParameters) -> ProfilePage:
     if not rows:
         raise NotFoundError(f"no profile {parameters.profile_id!r}: see the page Profiles")
     (row,) = rows
-    return ProfilePage(
-        title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
-        profile_id=row["profile_id"],
-        facts=_facts(row),
-        charts=profile_charts(row),
-        operators=_operators(row),
-        missing=tuple((name.replace("_", " "), visible(why)) for name, why in sorted(dict(row["missing"]).items())),
-        command=row["command"],
-    )
-
-
-def profile_charts(row: Row) -> tuple[Chart, ...]:
-    """The flame graph of a profile, and its layer times if it has layers."""
-    return tuple(one for name in ("flame_graph", "layer_times") for one in vega.charts(charts()[name].draw([row])))
-
-
-def _operators(row: Row) -> Grid:
-    """The longest operators, summed over modules."""
     spent: dict[str, list[Row]] = {}
     for operator in row["operators"] or ():
         spent.setdefault(operator["operator"], []).append(operator)
-    total = profiles.total_ms(row)
+    total = profile_spans.total_ms(row)
     longest = sorted(spent, key=lambda name: -sum(one["exclusive_ms"] for one in spent[name]))[:MOST_OPERATORS]
     numbers = ("calls", "own ms", "share")
-    return Grid(
+    operators = Grid(
         headings=tuple(Heading(text=name, is_number=name in numbers) for name in ("operator", *numbers, "limited by")),
         rows=tuple(
             (
@@ -145,6 +129,20 @@ def _operators(row: Row) -> Grid:
         ),
         caption="Longest operators",
     )
+    return ProfilePage(
+        title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
+        profile_id=row["profile_id"],
+        facts=_facts(row),
+        charts=profile_charts(row),
+        operators=operators,
+        missing=tuple((name.replace("_", " "), visible(why)) for name, why in sorted(dict(row["missing"]).items())),
+        command=row["command"],
+    )
+
+
+def profile_charts(row: Row) -> tuple[Chart, ...]:
+    """The flame graph of a profile, and its layer times if it has layers."""
+    return tuple(one for name in ("flame_graph", "layer_times") for one in vega.charts(charts()[name].draw([row])))
 
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:

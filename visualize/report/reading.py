@@ -1,16 +1,18 @@
-"""The results, runs and profiles of a report."""
+"""What a report reads: results, runs, profiles, and the charts drawn by the same plugins as image files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import ENERGY
 from db.analysis.recommend.options import energy_per_item
-from visualize.drawing import profiles, words
+from visualize.drawing import profile_spans, words
 from visualize.drawing.configurations import CONFIGURATION
+from visualize.drawing.figure import Figure
 from visualize.drawing.rows import (
     CHOSEN,
     COMMAND,
@@ -21,16 +23,19 @@ from visualize.drawing.rows import (
     TABLES,
     Selection,
     bound,
+    charts,
     details,
     distinct_names,
     drawable,
     grouped,
 )
 from visualize.drawing.verdicts import with_launches
+from visualize.pages import vega
 from visualize.pages.result_rows import COLUMNS
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
+    from visualize.pages.elements import Chart
 
 Row = Mapping[str, Any]
 State = Literal["valid", "doubtful", "invalid", "simulated"]
@@ -59,7 +64,7 @@ WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.r
 """
 PROFILED = {"models": "model_id", "machines": "hardware_id"}
 """Parameters of `PROFILES` -> columns of the runs."""
-PROFILES = profiles.SQL.format(
+PROFILES = profile_spans.SQL.format(
     selected="run.model_id IN (SELECT unnest($models::VARCHAR[])) "
     "AND run.hardware_id IN (SELECT unnest($machines::VARCHAR[]))"
 )
@@ -89,7 +94,17 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
     """
     check_count(len(ids))
     rows = with_launches(warehouse, warehouse.query(RESULTS, {"results": list(ids)}).dicts())
-    names = _setups(rows)
+    # A unique name for each configuration, without hardware or device if there is only one.
+    groups = [key for key, _ in grouped(rows, CONFIGURATION)]
+    facts = [details(key, SETUP_COLUMNS) for key in groups]
+    is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)
+    hardware = {} if len({key["device_name"] for key in groups}) > 1 else {"device_name": None}
+    short = [
+        f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell({**key, **hardware})
+        for key in groups
+    ]
+    unique = distinct_names(short, facts, words.SEPARATOR)
+    names = {_configuration(key): name for key, name in zip(groups, unique, strict=True)}
     return [
         drawable(
             {
@@ -135,15 +150,43 @@ def _configuration(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in CONFIGURATION)
 
 
-def _setups(rows: Sequence[Row]) -> dict[tuple[Any, ...], str]:
-    """A unique name for each configuration, without hardware or device if there is only one."""
-    groups = [key for key, _ in grouped(rows, CONFIGURATION)]
-    facts = [details(key, SETUP_COLUMNS) for key in groups]
-    is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)
-    hardware = {} if len({key["device_name"] for key in groups}) > 1 else {"device_name": None}
-    short = [
-        f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell({**key, **hardware})
-        for key in groups
-    ]
-    names = distinct_names(short, facts, words.SEPARATOR)
-    return {_configuration(key): name for key, name in zip(groups, names, strict=True)}
+IN_FRONT = ("load_latency", "hardware_comparison", "latency_vs_batch_size")
+"""Charts in the order in which one is chosen for the front."""
+COMPARISONS = ("hardware_comparison",)
+"""Charts that show nothing more than others unless there are two configurations."""
+MOST_CHARTS = 24
+"""Maximum charts of a model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnCharts:
+    """The charts of a model."""
+
+    front: Chart | None
+    others: tuple[Chart, ...]
+    left_out: int = 0
+
+
+def rows_by_chart(warehouse: Warehouse, ids: Sequence[str]) -> Mapping[str, Sequence[Row]]:
+    """The rows of each chart of a model for these results; without charts over time, which show one run of each."""
+    selection = Selection(results=tuple(ids), profiles=())
+    names = [name for name, one in charts().items() if one.by_default and one.scope == "model" and not one.has_metric]
+    return {name: charts()[name].rows(warehouse, selection) for name in names}
+
+
+def drawn_charts(rows: Mapping[str, Sequence[Row]], ids: Collection[str]) -> DrawnCharts:
+    """The charts of those of the results."""
+    figures: dict[str, list[Figure]] = {}
+    for name, found in rows.items():
+        own = [row for row in found if row.get("result_id") in ids]
+        if own and not (name in COMPARISONS and len(grouped(own, CONFIGURATION)) < 2):
+            figures[name] = [one for one in charts()[name].draw(own) if isinstance(one, Figure)]
+    order = sorted(figures, key=lambda name: (IN_FRONT.index(name) if name in IN_FRONT else len(IN_FRONT), name))
+    every = [one for name in order for one in figures[name]]
+    front = next((one for name in IN_FRONT for one in figures.get(name, ())), None)
+    others = [one for one in every if one is not front]
+    return DrawnCharts(
+        front=None if front is None else vega.chart(front),
+        others=tuple(map(vega.chart, others[:MOST_CHARTS])),
+        left_out=max(0, len(others) - MOST_CHARTS),
+    )
