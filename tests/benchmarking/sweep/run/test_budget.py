@@ -131,7 +131,12 @@ def test_points_beyond_the_budget_get_one_call_while_that_fits_twice_the_budget(
     clock.now_s = 250.0
     assert "the time budget of 150 s is spent" in kept.why_skipped()
     assert "about 40 s would exceed 2 times the budget" in kept.why_skipped()
-    assert kept.skip() == POINTS[1]
+    clock.now_s = 140.0
+    assert kept.why_skipped() is None
+    clock.now_s = 149.0
+    kept.record(measured(POINTS[1], 90.0, 1), QUICK)
+    assert "149 s of the time budget of 150 s are spent, and one more call" in (kept.why_skipped() or "")
+    assert kept.skip() == POINTS[2]
 
 
 def test_a_skipped_point_is_stored_with_the_command_that_measures_it():
