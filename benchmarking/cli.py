@@ -166,6 +166,12 @@ def _unknown(name: str) -> int:
     if (what := name.removeprefix("list-")) in ("devices", "runtimes", "models"):
         print(f"benchhouse: error: unknown command {name!r}: benchhouse run --list-{what} lists them", file=sys.stderr)
         return EXIT_USAGE
+    if name in ("env", "info", "hardware", "doctor", "system"):
+        print(
+            f"benchhouse: error: unknown command {name!r}: benchhouse run --list-devices shows this machine",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
     meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""

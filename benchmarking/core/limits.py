@@ -24,6 +24,9 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 """What can be limited -> its units, in the one that values are returned in."""
 
+OTHER_NAMES: Mapping[str, str] = MappingProxyType({"itl": "tpot", "tbt": "tpot", "p50": "latency", "rss": "memory"})
+"""Names in other tools -> ours. Those of percentiles lack only the word latency."""
+
 
 def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     """The limits by name, in ms, MB, J or per second. `names` are those that the command knows. Raises UsageError."""
@@ -34,7 +37,9 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}")
         name, value, unit = match.groups()
         if name not in names:
-            raise UsageError(f"--limit {part}: {unknown_name(name, tuple(names), 'limit')}")
+            ours = OTHER_NAMES.get(name, f"latency_{name}")
+            hint = f"did you mean {ours}? " if ours in names else ""
+            raise UsageError(f"--limit {part}: {hint}{unknown_name(name, tuple(names), 'limit')}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
         if unit not in UNITS[name]:

@@ -50,7 +50,21 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--num-warmup-iterations --warmup-request-count --n-warmup",
                 WARM_UP,
             ),
-            ("--repetitions", ("--launches",)),
+            ("--repetitions --processes --num-processes", ("--launches",)),
+            ("--number", ("--iterations", "--num-requests")),
+            (
+                "--duration",
+                "how long a point takes follows from --profile, or from --iterations",
+            ),
+            (
+                "--parallel --jobs --workers -j",
+                "runs on one machine would disturb each other; several machines measure with batch --cluster",
+            ),
+            (
+                "--matrix --grid --all-combinations",
+                "every combination of the values of --devices, --runtimes and --precisions is measured",
+            ),
+            ("--file", ("--model-list", "--output")),
             (
                 "--max-seconds --benchmark-duration --measurement-interval --min-duration --test-duration",
                 ("--duration", "--timeout"),
@@ -112,6 +126,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--chat", "chat completions are --endpoint chat"),
             ("--endpoint-type", ("--endpoint",)),
             ("--num-turns --session-turns-mean", ("--turns",)),
+            ("--vus --virtual-users", ("--concurrency",)),
+            ("--api --api-type", ("--endpoint",)),
+            ("--steps --num-steps", ("--num-runs", "--iterations")),
             ("--prefix-len --random-prefix-len --prefix-prompt-length", ("--shared-prefix",)),
             ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
             ("--streaming --stream", "responses are always streamed, since the first token is measured"),
@@ -123,6 +140,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             # Model, device and precision.
             ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
             ("--dtype --torch-dtype --data-type --quant --quantize --load-in", ("--precision", "--precisions")),
+            ("--backends", ("--runtimes",)),
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
             ("--backend", ("--engine", "--runtime", "--runtimes")),
             (
@@ -143,7 +161,12 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--input-shape --input-shapes --shape --shapes", ("--batch-sizes", "--batch-size")),
             ("--generate-kwargs --generation-kwargs", OUTPUTS),
             ("--list-backends --list-engines", ("--list-runtimes",)),
-            ("--objective --optimize --goal --sort --sort-by --metric", ("--prefer", "--metric")),
+            ("--objective --optimize --goal --metric", ("--prefer", "--metric")),
+            (
+                "--sort --sort-by --order-by --columns",
+                ("--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
+            ),
+            ("--budget", ("--price", "--timeout")),
             ("--constraint --constraints", ("--limit",)),
             # hyperfine, and gates of other tools.
             (
@@ -156,7 +179,12 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--export-markdown", ("--markdown", "stored results are written by benchhouse export --format markdown")),
             ("--report --summary --summary-file", ("--report", "--markdown")),
             ("--exit-code --ci --strict --fail --error-exitcode", "the exit code says it: 1 for a regression"),
-            ("--window --lookback --last --history", "a result is judged by all earlier ones of its series"),
+            (
+                "--window --lookback --last --history",
+                ("--rows", "a result is judged by all earlier ones of its series"),
+            ),
+            ("--candidate --new --old --before --after", "two selections are compared: benchhouse compare A B"),
+            ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
             ("--csv --parquet --html --xml --yaml", ("--format", "--junit", "--report")),
             ("--format --output-format", ("--junit", "--markdown", "--json")),
             ("--enforce-eager --eager", "eager execution is --runtime eager"),
@@ -230,17 +258,18 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         word: ours
         for ours, words in {
             # Commands.
-            "run": "bench benchmark measure test single",
-            "batch": "sweep matrix many",
+            "run": "bench benchmark measure test single perf time inference",
+            "batch": "sweep matrix many grid",
             "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
             "check": "gate ci verify assert regress",
-            "show": "ls list results latest status",
-            "charts": "plot plots draw visualize graph graphs chart",
+            "show": "ls list runs results latest status stats summary",
+            "charts": "plot plots draw visualize graph graphs chart report",
             "dashboard": "ui web serve server pages",
             "compare": "diff delta",
             "recommend": "choose advise best suggest",
             "setup": "init initialize database db migrate upgrade",
             "export-model": "convert onnx",
+            "publish": "upload push share site",
             # Precisions.
             "float32": "fp32 f32 float single",
             "float16": "fp16 f16 half",
@@ -249,12 +278,13 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
             "int8": "i8 8bit q8 w8a8",
             "int4": "i4 4bit q4 w4a16",
             # Metrics.
-            "latency_median_ms": "latency median p50 latency_ms latency_p50",
+            "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
             "latency_p90_ms": "p90 latency_p90",
             "latency_p95_ms": "p95 latency_p95",
             "latency_p99_ms": "p99 latency_p99",
             "throughput_samples_per_sec": "throughput samples_per_second qps",
-            "throughput_tokens_per_sec": "tokens_per_second tps tok/s tokens",
+            "throughput_tokens_per_sec": "tokens_per_second tokens/s tokens_per_s tps tok/s tokens",
+            "memory_peak_rss_infer_mb": "memory memory_mb peak_memory rss memory_peak",
             "time_to_first_token_ms": "ttft first_token",
             "time_per_output_token_ms": "tpot itl inter_token_latency",
         }.items()
@@ -278,8 +308,8 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
             "new_tokens": "--new-tokens",
             "concurrency": "--concurrency",
             "tag.NAME": "--tag --tags",
-            "since": "--since",
-            "until": "--until",
+            "since": "--since --from --start-date",
+            "until": "--until --to --end-date",
             "run": "--run --run-id",
             "session": "--session",
             "commit": "--commit",

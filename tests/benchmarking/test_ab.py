@@ -57,13 +57,20 @@ def test_a_side_has_variables_a_program_and_flags(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "start", ["", "run_hardware_benchmark ", "run_hardware_benchmark.py ", "benchhouse run_hardware_benchmark "]
+    "start",
+    [
+        "",
+        *("run_hardware_benchmark ", "run_hardware_benchmark.py ", "benchhouse run_hardware_benchmark "),
+        *("run ", "benchhouse run "),
+    ],
 )
 def test_bare_command_names_refer_to_this_installation(start):
     assert arm("b", f"{start}--model-id m").words == (*DEFAULT_COMMAND, "--model-id", "m")
 
 
-@pytest.mark.parametrize("start", ["batch_benchmark", "batch_benchmark.py", "benchhouse batch_benchmark"])
+@pytest.mark.parametrize(
+    "start", ["batch_benchmark", "batch_benchmark.py", "benchhouse batch_benchmark", "benchhouse batch"]
+)
 def test_batches_and_user_written_benchmarks_can_be_compared(start):
     assert arm("a", f"{start} --benches b").words == (*COMMANDS["batch_benchmark"], "--benches", "b")
 

@@ -76,6 +76,8 @@ DEFAULT_COMMAND = module_command("benchmarking.run_hardware_benchmark")
 """The default command of this installation."""
 COMMANDS = {COMMAND: DEFAULT_COMMAND, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
 """The commands that support --turn, by name."""
+SHORT_NAMES = {"run": COMMAND, "batch": "batch_benchmark"}
+"""Their names after `benchhouse`."""
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
@@ -177,6 +179,8 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         return (*DEFAULT_COMMAND, *words)
     command = words[1:] if words[0] == "benchhouse" else words
     name = command[0].removesuffix(".py") if command else ""
+    if words[0] == "benchhouse" or shutil.which(words[0]) is None:
+        name = SHORT_NAMES.get(name, name)
     if name in COMMANDS:
         return (*COMMANDS[name], *command[1:])
     if words[0] == "benchhouse":
