@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    flags.use_cache_dir(arguments.cache_dir)
+    flags.use_cache_dir(arguments.cache_dir, writes=False)
     root = BuildStore().root
     contents = read_contents(root)
     code: int = arguments.action(root, contents, arguments)

@@ -22,6 +22,8 @@ from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, d
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.input_files import read_json
 
+BUILDS = "builds"
+"""The folder of all builds in a cache folder."""
 RECORD = "build.json"
 
 MAX_RECORD_BYTES = 16_000_000
@@ -74,7 +76,7 @@ class BuildStore:
     """The builds of one cache folder. Constructing it reads and writes nothing."""
 
     def __init__(self, cache_dir: Path | None = None) -> None:
-        self.root = (cache_dir or default_cache_dir()) / "builds"
+        self.root = (cache_dir or default_cache_dir()) / BUILDS
 
     def folder(self, key: BuildKey) -> Path:
         """The folder of a build, whether or not it exists."""

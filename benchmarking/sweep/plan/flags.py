@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.builds.store import BUILDS, CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.command_line import add_model_id
 from benchmarking.core.errors import UsageError
+from benchmarking.core.output_paths import check_folder
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
 from benchmarking.core.text import visible
@@ -105,11 +106,14 @@ def add_builds(parser: argparse.ArgumentParser) -> None:
     add_settings(parser.add_argument_group("builds"), MEASURING, "cache_dir", "rebuild", "lean_cache")
 
 
-def use_cache_dir(cache_dir: str | None) -> None:
-    """Use the folder as the cache of this process and its workers."""
+def use_cache_dir(cache_dir: str | None, *, writes: bool = True) -> None:
+    """Use the folder as the cache of this process and its workers. Raises StorageError for a folder that has no builds
+    and cannot be written, if the command writes builds."""
     if cache_dir is None:
         return
     path = Path(cache_dir).expanduser().absolute()
+    if writes and not os.path.isdir(path / BUILDS):  # builds of another user can be read
+        check_folder(path)
     os.environ[CACHE_VARIABLE] = str(path)
 
 

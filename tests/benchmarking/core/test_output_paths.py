@@ -31,6 +31,7 @@ def unusable(tmp_path, monkeypatch):
     ("main", "arguments", "code"),
     [
         (run_hardware_benchmark.main, (*RUN, "--output-dir", "link/runs"), 1),
+        (run_hardware_benchmark.main, (*RUN, "--cache-dir", "link/cache"), 1),
         (run_hardware_benchmark.main, (*RUN, "--db-path", "file"), 1),
         (run_hardware_benchmark.main, (*RUN, "--db-path", "file/new.duckdb"), 2),
         (batch_benchmark.main, (*BATCH, "--output-dir", "link/runs"), 1),
