@@ -21,7 +21,7 @@ import platform
 import re
 import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -151,18 +151,20 @@ class EnergyMeters:
 
     def _domain(self, name: str) -> Callable[[], Json]:
         def read() -> Json:
-            channels = [(meter, index) for meter in self._meters for index in _of_domain(meter.channels, name)]
-            if not channels:
+            picowatt_hours, is_counted = 0, False
+            for meter in self._meters:
+                for index, channel in enumerate(meter.channels):
+                    if not DOMAIN_WORDS[name] & set(re.split(r"[^A-Z0-9]+", channel.upper())):
+                        continue
+                    data = self._api.control(meter.handle, GET_MEASUREMENT, MEASUREMENT.size * len(meter.channels))
+                    energy, _ = _unpack(MEASUREMENT, data, MEASUREMENT.size * index)
+                    picowatt_hours, is_counted = picowatt_hours + energy, True
+            if not is_counted:
                 names = ", ".join(channel for meter in self._meters for channel in meter.channels)
                 raise UnreadableError(f"{NOT_SUPPORTED}: no {name} among the energy meters' channels: {names}")
-            return sum(self._picowatt_hours(meter, index) for meter, index in channels) * J_PER_PWH
+            return picowatt_hours * J_PER_PWH
 
         return read
-
-    def _picowatt_hours(self, meter: Meter, index: int) -> int:
-        data = self._api.control(meter.handle, GET_MEASUREMENT, MEASUREMENT.size * len(meter.channels))
-        energy, _ = _unpack(MEASUREMENT, data, MEASUREMENT.size * index)
-        return energy
 
 
 def channels_v1(metadata: bytes) -> tuple[str, ...]:
@@ -203,11 +205,6 @@ def _meter(api: WindowsMeters, path: str) -> Meter:
     except UnreadableError:
         api.close(handle)
         raise
-
-
-def _of_domain(channels: Sequence[str], name: str) -> list[int]:
-    words = [set(re.split(r"[^A-Z0-9]+", channel.upper())) for channel in channels]
-    return [index for index, named in enumerate(words) if named & DOMAIN_WORDS[name]]
 
 
 def _unpack(form: struct.Struct, data: bytes, offset: int) -> tuple[int, ...]:

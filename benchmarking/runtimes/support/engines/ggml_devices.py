@@ -192,7 +192,8 @@ def _one(device: Device, candidates: Sequence[GgmlDevice]) -> GgmlDevice:
         if address and one.address.lower().startswith(address):
             return one
     wanted = _plain(device.name or "")
-    named = [one for one in candidates if wanted and _are_alike(wanted, _plain(one.description))]
+    plain = {one.name: _plain(one.description) for one in candidates}
+    named = [one for one in candidates if wanted and (wanted in plain[one.name] or plain[one.name] in wanted)]
     if len(named) == 1 and not named[0].is_software:
         return named[0]
     listed = ", ".join(one.label for one in candidates)
@@ -201,10 +202,6 @@ def _one(device: Device, candidates: Sequence[GgmlDevice]) -> GgmlDevice:
         f"llama.cpp's devices do not tell which one is {device.selector} ({device.name}): {why}. It lists {listed}: "
         "leave one visible to it (GGML_VK_VISIBLE_DEVICES)"
     )
-
-
-def _are_alike(one: str, other: str) -> bool:
-    return one in other or other in one
 
 
 def _plain(name: str) -> str:

@@ -5,6 +5,7 @@ Graphs run through `run` with arrays in host memory, or with inputs and outputs 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,25 +130,18 @@ class OrtSession(Session):
 def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
     """What actually runs: the sessions' settings, the types of the weights in the files, the nodes' providers."""
     first = next(iter(loaded.sessions.values()))
+    by_graph, total = [assigned_nodes(session) for session in loaded.sessions.values()], Counter[str]()
+    for nodes in by_graph:
+        total.update(nodes or {})
     return {
         **session_facts(first, loaded.source.settings),
         "io_mode": io_mode,
         **loaded.choice,
         **bundle_facts(loaded.source.folder, loaded.source.bundle),
         **fused_operators(loaded.source.bundle),
-        "assigned_nodes_by_provider": _assigned_nodes(loaded),
+        # Over all graphs; None if ONNX Runtime does not report them.
+        "assigned_nodes_by_provider": None if None in by_graph else dict[str, Json](total),
     }
-
-
-def _assigned_nodes(loaded: LoadedGraphs) -> Json:
-    """Nodes by provider over all graphs; None if ONNX Runtime does not report them."""
-    counts: dict[str, int] = {}
-    for session in loaded.sessions.values():
-        nodes = assigned_nodes(session)
-        if nodes is None:
-            return None
-        counts |= {provider: count + counts.get(provider, 0) for provider, count in nodes.items()}
-    return dict[str, Json](counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

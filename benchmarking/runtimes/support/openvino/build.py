@@ -80,7 +80,12 @@ def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
     """Make the builds of these points that are missing in the store, one per key. Returns their facts, with those of
     the bundles under `source`. Raises BenchhouseError if a graph cannot be converted."""
     source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
-    builds = ((build_key(cell, point), partial(_convert_bundle, cell, point, store)) for point in points)
+
+    def convert_at(point: Point, folder: Path) -> Mapping[str, Json]:
+        found = find_bundle(cell, point, SOURCE_PRECISION, store)
+        return convert(found, folder, cell.precision, cell.workload.model_id)
+
+    builds = ((build_key(cell, point), partial(convert_at, point)) for point in points)
     return {**combined_facts(KIND, store.get_all(builds, rebuild)), "source": dict(source)}
 
 
@@ -137,11 +142,6 @@ def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> 
         "weight_dtypes": dict[str, Json](dtypes),
         "weights_bytes": weights_bytes,
     }
-
-
-def _convert_bundle(cell: Cell, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
-    source = find_bundle(cell, point, SOURCE_PRECISION, store)
-    return convert(source, folder, cell.precision, cell.workload.model_id)
 
 
 def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision | None) -> Any:

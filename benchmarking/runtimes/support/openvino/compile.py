@@ -300,14 +300,14 @@ def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
         return {}
     core = import_openvino().Core()
     check_capabilities(core, device_name(cell.device), cell.precision)
-    caches = ((cache_key(cell, core, point), partial(_fill_cache, cell, core, point, store)) for point in points)
+
+    def fill(point: Point, folder: Path) -> Mapping[str, Json]:
+        compiled = compile_for(cell, core, read(core, find_build(cell, point, store)), point, folder)
+        return {COLD: sum(each.compile_s for each in compiled.values())}
+
+    caches = ((cache_key(cell, core, point), partial(fill, point)) for point in points)
     builds = [build for build, _ in store.get_all(caches, rebuild)]
     return {COLD: sum(map(_cold_s, builds)), "compiled": [build.digest for build in builds]}
-
-
-def _fill_cache(cell: Cell, core: Any, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
-    compiled = compile_for(cell, core, read(core, find_build(cell, point, store)), point, folder)
-    return {COLD: sum(each.compile_s for each in compiled.values())}
 
 
 def _cold_s(build: Build) -> float:

@@ -136,7 +136,13 @@ class CompiledSession(CompilingSession):
             called = called_modules(lambda: operation.run(lambda name: None))
         operation.reset()
         for module in called:
-            self._compile(module)
+            if module._compiled_call_impl is None:  # compiled in place, once
+                compile_in_place(module, mode=self._settings.mode, dynamic=self._settings.dynamic)
+                compiled: Any = module._compiled_call_impl
+                # With CUDA graphs it returns copies, since the next replay overwrites the outputs and families keep
+                # some of them (an encoding, the first logits).
+                if self._settings.uses_cuda_graphs:
+                    module._compiled_call_impl = copying_outputs(compiled)
         operation.compiled_modules = tuple(names.get(id(m)) or type(m).__name__ for m in called)
         return operation
 
@@ -144,16 +150,6 @@ class CompiledSession(CompilingSession):
         if self._settings.cache is not None and self._log.compiles():
             self._settings.cache.keep(self._log.graphs(), self._log.seconds())
         super().close()
-
-    def _compile(self, module: Any) -> None:
-        """Compile a module in place, once. With CUDA graphs it returns copies, since the next replay overwrites the
-        outputs and families keep some of them (an encoding, the first logits)."""
-        if module._compiled_call_impl is not None:
-            return
-        compile_in_place(module, mode=self._settings.mode, dynamic=self._settings.dynamic)
-        compiled: Any = module._compiled_call_impl
-        if self._settings.uses_cuda_graphs:
-            module._compiled_call_impl = copying_outputs(compiled)
 
 
 def compile_in_place(module: Any, **arguments: Any) -> None:

@@ -161,7 +161,8 @@ class TorchRuntime(Runtime):
                 **settings.effective_threads(),
                 **settings.effective_arithmetic(),
             }
-            _check_threads(cell, verified["num_threads"])
+            if cell.num_threads is not None and (used := verified["num_threads"]) != cell.num_threads:
+                raise BenchhouseError(f"requested {cell.num_threads} threads, but torch uses {used}")
             loaded = Loaded(
                 model=model,
                 parameter_count=count,
@@ -206,8 +207,3 @@ class TorchRuntime(Runtime):
 
 def _attention_of(mode: Mapping[str, Scalar]) -> str | None:
     return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None
-
-
-def _check_threads(cell: Cell, actual: object) -> None:
-    if cell.num_threads is not None and actual != cell.num_threads:
-        raise BenchhouseError(f"requested {cell.num_threads} threads, but torch uses {actual}")
