@@ -48,7 +48,7 @@ def _figure(row: Row, layers: Mapping[str, list[Span]]) -> Figure:
         elements.append(Note(x=left, y=place, text=f"{number(left)} ms", dx=4))
     longest = max(sum(one.ms for one in own) for own in shown.values())
     title = f"{profile_spans.clock(row).capitalize()} per call (ms)\nlower is better"
-    x = value_axis(title, [longest], room=1.14, may_be_log=False)
+    x = value_axis(title, [longest], room=1.25, may_be_log=False)
     return Figure(
         title=profile_spans.layers_title(row),
         subtitle=words.SEPARATOR.join((LayerTimes.title, words.cell(row), words.point(row))),

@@ -142,12 +142,18 @@ def read_json(path: Path, max_bytes: int, *, constant: Callable[[str], Any] | No
 
 
 def parse_json(
-    content: bytes, where: str, *, constant: Callable[[str], Any] | None = None, refuse_values: bool = True
+    content: bytes,
+    where: str,
+    *,
+    constant: Callable[[str], Any] | None = None,
+    refuse_values: bool = True,
+    objects: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
     """The value of a JSON text in UTF-8. Raises FormatError for any other, and for one beyond the limits.
 
     `constant` gives the value for NaN and infinity, which JSON does not have; without it they are refused. Without
     `refuse_values`, a whole number of too many digits is read as infinity, and half of a surrogate pair as U+FFFD.
+    `objects` makes an object of its pairs, in which a name may be repeated; without it the last value counts.
     """
     check_json(content, where)
     if content.startswith(LFS_MARK):
@@ -155,7 +161,9 @@ def parse_json(
     try:
         text = content.decode("utf-8-sig")
         whole = _whole if refuse_values else whole_or_infinity
-        value = json.loads(text, parse_int=whole, parse_constant=constant or _refuse_constant)
+        value = json.loads(
+            text, parse_int=whole, parse_constant=constant or _refuse_constant, object_pairs_hook=objects
+        )
     except UnicodeDecodeError as error:
         raise FormatError(f"{where}: not JSON: not UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:

@@ -109,7 +109,20 @@ class ForeignFile:
 
     def parsed(self, constant: Callable[[str], Any]) -> Any:
         """The content as JSON; `constant` gives the value for NaN and infinity. Raises FormatError."""
-        return parse_json(self.content, str(self.path), constant=self._with_lists(constant), refuse_values=False)
+        return self._parse(self.content, self._with_lists(constant))
+
+    def _parse(self, content: bytes, constant: Callable[[str], Any]) -> Any:
+        """JSON with the last value of a repeated name, which is noted; large JSON, which is costly, is not searched."""
+        objects = self._object if len(self.content) <= LARGE_BYTES else None
+        return parse_json(content, str(self.path), constant=constant, refuse_values=False, objects=objects)
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            for name, value in pairs:
+                if value != found[name]:
+                    self.leave_out(name[:60], f"{str(value)[:60]!r}: the name is repeated, and the last value is used")
+        return found
 
     def _with_lists(self, constant: Callable[[str], Any]) -> Callable[[str], Any]:
         """`constant` for a parser that meets the placeholders in the order of the lists."""
@@ -141,9 +154,7 @@ class ForeignFile:
             check_json(self.content, str(self.path))
             lines = [line for line in (self.text or "").split("\n") if line.strip()]
             constant = self._with_lists(float)
-            return tuple(
-                parse_json(line.encode(), str(self.path), constant=constant, refuse_values=False) for line in lines
-            )
+            return tuple(self._parse(line.encode(), constant) for line in lines)
         except FormatError:
             return ()
 
@@ -194,7 +205,7 @@ class ForeignFile:
     def description(self) -> str:
         """A description of the content: "JSON, an object with the keys a, b", "an empty file"."""
         text = self.text
-        if not self.content.strip():
+        if not (self.content if text is None else text).strip():
             return "an empty file"
         if text is None or "\0" in text:
             return f"not text in UTF-8 or UTF-16: it begins with the bytes {self.content[:8].hex(' ')}"

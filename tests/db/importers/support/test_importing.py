@@ -1,4 +1,4 @@
-"""Values that the user gives in place of a file's own."""
+"""The import of files: what the user gives in place of their values, and what is left out of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from db.importers.openvino_benchmark_app import PLUGIN
 from db.importers.support.files import read_file, recognising
 from db.importers.support.given_values import GivenValues
-from db.importers.support.importing import import_files
+from db.importers.support.importing import files_in, import_files
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/openvino_benchmark_app/benchmark_report.json"
@@ -31,6 +31,17 @@ def imported(path, stored=None):
 def report():
     (run,) = PLUGIN.runs(read_file(REPORT))
     return run
+
+
+def test_an_empty_file_with_a_byte_order_mark_is_empty_and_a_repeated_name_is_named(tmp_path):
+    (tmp_path / "empty.json").write_bytes(b"\xef\xbb\xbf")
+    repeated = (
+        '{"model_id": "m", "num_prompts": 5, "request_throughput": 1.5, "request_throughput": 2.5, "a": 1, "a": 1}'
+    )
+    (tmp_path / "repeated.json").write_text(repeated)
+    empty, twice = import_files(files_in([tmp_path]), None, GivenValues(), lambda files: [1 for _ in files])
+    assert (empty.state, empty.reason) == ("unknown", "an empty file")
+    assert twice.left_out == ("request_throughput: '1.5': the name is repeated, and the last value is used",)
 
 
 def test_given_values_replace_file_values_which_are_kept():
