@@ -1,11 +1,12 @@
-"""TensorRT-LLM's trtllm-bench: --report_json of a throughput or latency benchmark, and its --request_json.
+"""TensorRT-LLM's trtllm-bench: --report_json of a throughput or latency benchmark, --request_json, and what it prints.
 
 The report has statistics in ms; the list of requests has times in ns from a clock without a date. Neither states the
-rate or concurrency of the requests.
+rate or concurrency of the requests. The printed sections have the report's numbers with four decimals.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,9 +16,10 @@ from benchmarking.core.records import Doubt, Json, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, median_of
-from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood
+from db.importers.support.reading import Fields, json_objects, mostly, parsed_number, top_fields, understood
 from db.importers.support.serving import (
     Sent,
+    device_count,
     latency_columns,
     load_result,
     named_statistics,
@@ -61,8 +63,56 @@ DEFINITIONS = {
 }
 
 
+TITLE = re.compile(r"^\W*= (ENGINE DETAILS|PYTORCH BACKEND|[\w -]*BACKEND|PERFORMANCE OVERVIEW|STATISTICS)\s*$", re.I)
+OVERVIEW = ("PERFORMANCE OVERVIEW", "STATISTICS")
+PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)]*)\))?:\s+(\S.*?)\s*$")
+PRINTED_STATISTIC = re.compile(
+    r"^\W*\[(TPOT|TTFT|Latency)\] (MINIMUM|MAXIMUM|AVERAGE|P50|P90|P95|P99)\s*:\s*(\S+)\s*$", re.I
+)
+LABELS: Mapping[str, tuple[str, str]] = {
+    "model": ("engine", "model"),
+    "tensorrt-llm version": ("engine", "version"),
+    "tensorrt llm version": ("engine", "version"),
+    "dtype": ("engine", "dtype"),
+    "kv cache dtype": ("engine", "kv_cache_dtype"),
+    "quantization": ("engine", "quantization"),
+    "tp size": ("world_info", "tp_size"),
+    "pp size": ("world_info", "pp_size"),
+    "ep size": ("world_info", "ep_size"),
+    "max runtime batch size": ("world_info", "max_batch_size"),
+    "max runtime tokens": ("world_info", "max_num_tokens"),
+    "scheduling policy": ("world_info", "scheduling_policy"),
+    "number of requests": ("request_info", "num_requests"),
+    "number of concurrent requests": ("request_info", "avg_num_concurrent_requests"),
+    "average input length": ("request_info", "avg_input_length"),
+    "average output length": ("request_info", "avg_output_length"),
+    "request throughput": ("performance", "request_throughput_req_s"),
+    "token throughput": ("performance", "system_output_throughput_tok_s"),
+    "total output throughput": ("performance", "system_output_throughput_tok_s"),
+    "total token throughput": ("performance", "system_total_throughput_tok_s"),
+    "per user output throughput": ("performance", "output_throughput_per_user_tok_s"),
+    "per gpu output throughput": ("performance", "output_throughput_per_gpu_tok_s"),
+    "total latency": ("performance", "total_latency_ms"),
+}
+"""Printed label -> section and field of the report."""
+MOST_OTHERS = 40
+"""Maximum other labels that are kept: a log goes on after its results."""
+AVERAGES = {
+    "average request latency": "latency",
+    "average time-to-first-token": "ttft",
+    "average time-per-output-token": "tpot",
+}
+TIMES: Mapping[str, tuple[str, str]] = {
+    "latency": ("performance", "request_latency_percentiles_ms"),
+    "ttft": ("streaming_metrics", "ttft_percentiles"),
+    "tpot": ("streaming_metrics", "tpot_percentiles"),
+}
+
+
 def _is_result(file: ForeignFile) -> bool:
     data = file.json
+    if data is None and not file.json_lines:
+        return "Request Throughput (req/sec):" in (file.text or "") and bool(_printed(file))
     if isinstance(data, dict):
         performance = data.get("performance")
         return data.keys() >= PARTS and isinstance(performance, dict) and "request_throughput_req_s" in performance
@@ -73,16 +123,55 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
         yield _run_of_requests(file, file.json)
         return
-    top = top_fields(file)
+    tops = [top_fields(file)] if file.json is not None else _printed(file)
+    yield from understood(file, enumerate(tops), lambda one: _run_of_report(one[1], one[0]))
+
+
+def _printed(file: ForeignFile) -> list[Fields]:
+    """The printed results in the form of the report, each named by the line it begins in."""
+    found: list[tuple[int, dict[str, dict[str, Any]]]] = []
+    for number, line in enumerate((file.text or "").splitlines(), 1):
+        if title := TITLE.search(line):
+            is_overview = title[1].upper() in OVERVIEW
+            if not found or not is_overview or "performance" in found[-1][1]:
+                found.append((number, {}))
+            continue
+        if not found:
+            continue
+        report = found[-1][1]
+        if one := PRINTED_STATISTIC.search(line):
+            section, name = TIMES[one[1].lower()]
+            report.setdefault(section, {}).setdefault(name, {})[one[2].lower()] = one[3]
+        elif labelled := PRINTED.search(line):
+            label, unit, text = labelled[1].lower(), labelled[2] or "", labelled[3].removesuffix("%")
+            if label in AVERAGES:
+                section, name = TIMES[AVERAGES[label]]
+                report.setdefault(section, {}).setdefault(name, {}).setdefault("average", text)
+            elif label in LABELS and text != "None":
+                section, name = LABELS[label]
+                is_in_s = label == "total latency" and unit == "seconds"
+                value = f"{float(text) * MS_PER_S}" if is_in_s and re.fullmatch(r"[\d.]+", text) else text
+                report.setdefault(section, {})[name] = parsed_number(value) if section == "world_info" else value
+            elif len(others := report.setdefault("printed", {})) < MOST_OTHERS:
+                others[labelled[1]] = labelled[3]
+    return [
+        Fields(file, report, f"line {number}", numbers_are_text=True)
+        for number, report in found
+        if "request_throughput_req_s" in report.get("performance", {})
+    ]
+
+
+def _run_of_report(top: Fields, place: int) -> ForeignRun:
     engine, machine, world = (top.section(name) for name in ("engine", "machine", "world_info"))
     memory_gib = machine.number("memory.total", low=0)
-    yield ForeignRun(
+    return ForeignRun(
+        key=str(place) if place else "",
         model_id=engine.text("model") or "unknown",
         task="text-generation",
         results=[_report(top)],
         device_type="cuda" if "name" in machine else "unknown",
         device_name=machine.text("name"),
-        device_count=world.count("world_size") or 1,
+        device_count=world.count("world_size") or device_count(world) or 1,
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
         runtime_mode=_mode(engine, world, top.section("decoding_stats").unread_copy()),
@@ -235,7 +324,7 @@ def _ns(one: Fields) -> Any:
 
 PLUGIN = Format(
     name="trtllm_bench",
-    summary="TensorRT-LLM: trtllm-bench --report_json, and --request_json with every request",
+    summary="TensorRT-LLM: trtllm-bench --report_json, --request_json with every request, and what it prints",
     definition="trtllm-bench",
     definitions=DEFINITIONS,
     recognises=_is_result,

@@ -8,6 +8,7 @@ import pytest
 
 from db.importers.support.files import read_file
 from db.importers.trtllm_bench import PLUGIN
+from tests.helpers.imported_files import importer_for
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -103,3 +104,63 @@ def test_a_negative_time_is_named_with_its_position(tmp_path):
     path = changed(tmp_path, lambda report: report["performance"].update(total_latency_ms=-4.0))
     with left_out(r"performance\.total_latency_ms: expected a number from 0, found -4\.0"):
         only_run(path)
+
+
+PRINTED = """\
+[TensorRT-LLM] TensorRT-LLM version: 1.1.0
+= PYTORCH BACKEND
+Model:                  demo/model
+TensorRT-LLM Version:   1.1.0
+Dtype:                  bfloat16
+KV Cache Dtype:         None
+Quantization:           FP8
+= WORLD + RUNTIME INFORMATION
+TP Size:                2
+Max Runtime Batch Size: 2048
+Issue Rate (req/sec):   7.6753E+14
+= PERFORMANCE OVERVIEW
+===========================================================
+Request Throughput (req/sec):                     43.2089
+Total Output Throughput (tokens/sec):             5530.7382
+Total Latency (ms):                               115716.9214
+Average request latency (ms):                     75903.4456
+Average time-to-first-token [TTFT] (ms):          52667.0339
+-- Per-Request Time-per-Output-Token [TPOT] Breakdown (ms)
+[TPOT] MINIMUM: 32.8005
+[TPOT] AVERAGE: 182.9639
+[TPOT] P50    : 204.0463
+[TPOT] P99    : 206.5821
+"""
+OLDER = """\
+= ENGINE DETAILS
+Model:                  demo/older
+Dtype:                  float16
+= STATISTICS
+Number of requests:             3000
+Token Throughput (tokens/sec):  23405.9
+Request Throughput (req/sec):   182.86
+Total Latency (seconds):        16.4
+"""
+
+
+def test_what_it_prints_is_read_from_any_text_of_every_version(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text(f"First:\n{PRINTED}\nthen, on the old machine:\n{OLDER}")
+    new, old = importer_for(read_file(path)).runs(read_file(path))
+    assert (new.cell.workload.model_id, new.cell.precision, new.hardware.device.count) == ("demo/model", "bfloat16", 2)
+    assert new.cell.runtime_mode == {"quantization": "FP8", "tp_size": 2, "max_batch_size": 2048}
+    assert new.results[0].metrics == {
+        "duration_s": 115.7169214,
+        "throughput_samples_per_sec": 43.2089,
+        "throughput_tokens_per_sec": 5530.7382,
+        "latency_mean_ms": 75903.4456,
+        "ttft_average_ms": 52667.0339,
+        "tpot_minimum_ms": 32.8005,
+        "tpot_average_ms": 182.9639,
+        "time_per_output_token_ms": 204.0463,
+        "time_per_output_token_p99_ms": 206.5821,
+    }
+    assert new.origin.kept["printed"]["Issue Rate"] == "7.6753E+14"
+    assert (old.cell.workload.model_id, old.results[0].iterations) == ("demo/older", 3000)
+    assert old.results[0].metrics["duration_s"] == pytest.approx(16.4)
+    assert new.run_id != old.run_id
