@@ -184,8 +184,8 @@ class ReferenceMaker:
         estimate_s = small_s * _tokens(point) / _tokens(small)
         if estimate_s <= self._limit_s:
             return None
-        place, limit = self._cell.device.selector, f"{self._limit_s:.0f} s"
-        return StandIn(point=small, why=f"it would take about {estimate_s:.0f} s on {place}, limited to {limit}")
+        place, limit = self._cell.device.selector, f"{self._limit_s:.3g} s"
+        return StandIn(point=small, why=f"it would take about {estimate_s:.3g} s on {place}, limited to {limit}")
 
     @property
     def _fit_here(self) -> Fit:
