@@ -17,7 +17,7 @@ SMALL = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", 
 TWO = ["--models", "tiny-bert,tiny-gpt2", "--new-tokens", "4"]
 
 
-pytestmark = pytest.mark.usefixtures("empty_working_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
 
 
 def summary(tmp_path):
