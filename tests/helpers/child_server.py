@@ -7,8 +7,9 @@ environment differs in what libraries read at their import, as before. A forked 
 id, exit status, streams and signals are real), starts in the same folder, with the same arguments and variables, and
 runs the module from its first line.
 
-What it cannot show is what a start costs: times and memory of the load, and imports that a module forgot. What tests
-start themselves is never served.
+What it cannot show is what a start costs (times and memory of the load), imports that a module forgot, and what goes by
+the modules that are imported, as the work of a benchmark of one's own does. What tests start themselves is never
+served.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SERVED = (
     "benchmarking.benches.discovery",
     "db.service",
 )
-PACKAGES = ("measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds", "benches")
+PACKAGES = ("measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
 LIBRARIES = (
     *("numpy", "numpy.fft", "psutil", "pandas", "pyarrow", "pyarrow.dataset", "torch", "torch.utils.flop_counter"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("auto", "bert", "gpt2", "t5", "vit")),
