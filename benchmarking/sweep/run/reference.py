@@ -185,7 +185,7 @@ class ReferenceMaker:
         if estimate_s <= self._limit_s:
             return None
         place, limit = self._cell.device.selector, f"{self._limit_s:.3g} s"
-        return StandIn(point=small, why=f"it would take about {estimate_s:.3g} s on {place}, limited to {limit}")
+        return StandIn(point=small, why=f"it would take about {estimate_s:.0f} s on {place}, limited to {limit}")
 
     @property
     def _fit_here(self) -> Fit:
