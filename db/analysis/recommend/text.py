@@ -260,7 +260,7 @@ LIMIT_WORDS: Mapping[Limit, str] = {
     "latency": "latency",
 }
 COUNTED = (
-    "a rate holds if that share of its requests succeeded and met every limit, counted from the intended start; up to: "
+    "a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
     "the highest measured rate that holds together with all lower ones; several machines share the requests evenly"
 )
 
@@ -273,12 +273,13 @@ def servers_words(
         sum(each) for each in zip(*((one.best is not None, one.is_unknown) for one in servers), strict=True)
     )
     rest = f"; of {unknown} it is unknown" if unknown else ""
+    start = "the intended start" if traffic.definition is None else "the start that the other tool counts from"
     doubted = [(kind, _server_name(one, servers)) for one in servers for level in one.levels for kind in level.doubts]
     return RecommendationWords(
         title=f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}",
         advice=_servers_advice(servers, demand, currency),
         table=table_of(_server_columns(servers, demand, currency), servers, page),
-        notes=(COUNTED, *doubt_notes(doubted)),
+        notes=(COUNTED.format(start=start), *doubt_notes(doubted)),
     )
 
 
