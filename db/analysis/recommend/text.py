@@ -259,10 +259,6 @@ LIMIT_WORDS: Mapping[Limit, str] = {
     "tpot": "time per output token",
     "latency": "latency",
 }
-COUNTED = (
-    "a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
-    "the highest measured rate that holds together with all lower ones; several machines share the requests evenly"
-)
 
 
 def servers_words(
@@ -279,7 +275,12 @@ def servers_words(
         title=f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}",
         advice=_servers_advice(servers, demand, currency),
         table=table_of(_server_columns(servers, demand, currency), servers, page),
-        notes=(COUNTED.format(start=start), *doubt_notes(doubted)),
+        notes=(
+            f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
+            "the highest measured rate that holds together with all lower ones; several machines share the requests "
+            "evenly",
+            *doubt_notes(doubted),
+        ),
     )
 
 
