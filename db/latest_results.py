@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.records import Result, Run
+from benchmarking.core.records import Run
 from db import rows
 from db.connection import Connection
 
@@ -67,15 +67,11 @@ def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[
         if "latest_result_id" not in entry or key > (entry["latest_started_at"], entry["latest_result_id"]):
             entry["latest_started_at"], entry["latest_result_id"] = key
         if result.status == "ok" and result.validity != "invalid":
-            _update_accepted(entry, result, row)
+            accepted = (result.validity == "valid", row["started_at"], result.result_id)
+            names = ("accepted_is_valid", "accepted_started_at", "accepted_result_id")
+            if entry.get("accepted_result_id") is None or accepted > tuple(entry[name] for name in names):
+                entry.update(zip(names, accepted, strict=True))
     return list(latest.values())
-
-
-def _update_accepted(entry: Row, result: Result, row: Row) -> None:
-    key = (result.validity == "valid", row["started_at"], result.result_id)
-    names = ("accepted_is_valid", "accepted_started_at", "accepted_result_id")
-    if entry.get("accepted_result_id") is None or key > tuple(entry[name] for name in names):
-        entry.update(zip(names, key, strict=True))
 
 
 NEWEST_CALIBRATION = f"""

@@ -98,8 +98,14 @@ def _list(arguments: argparse.Namespace) -> int:
         rows = list_alerts(warehouse, selection, arguments.triage or TRIAGES)
     if arguments.json:
         print_json([plain_values(row) for row in rows])
+    elif not rows:
+        print("no alerts")
     else:
-        print(_text(rows))
+        page = stdout_page()
+        table = table_of(COLUMNS, rows, page)
+        if table.shared:
+            print(wrapped(", ".join(table.shared), page.text_width))
+        print(table_text(table, page))
     return EXIT_OK
 
 
@@ -140,15 +146,6 @@ def _set(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(f"{alert_id}: {arguments.triage}" for alert_id in alert_ids))
     return EXIT_OK
-
-
-def _text(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return "no alerts"
-    page = stdout_page()
-    table = table_of(COLUMNS, rows, page)
-    shared = [wrapped(", ".join(table.shared), page.text_width)] if table.shared else []
-    return "\n".join([*shared, table_text(table, page)])
 
 
 def _point(row: Mapping[str, Any]) -> str:

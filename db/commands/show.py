@@ -75,7 +75,19 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.json:
         print_json([{**plain_values(row), "next_launch": next_launch(row["launch_values"])} for row in rows])
     elif rows:
-        print(_text(rows, metric))
+        page = stdout_page()
+        table = table_of(_columns(rows, metric), rows, page)
+        failures = [f"{_label(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
+        doubts = doubt_notes((kind, _label(row)) for row in rows for kind in _kinds(row))
+        rates = [
+            throughput_note(_label(row), row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
+            for row in rows
+        ]
+        launches = launch_notes({_label(row): row["launch_values"] for row in rows})
+        notes = [*launches, *(note for note in rates if note is not None), *failures, *doubts]
+        texts = (", ".join(table.shared), "\n".join(notes))
+        head, below = (wrapped(text, page.text_width) for text in texts)
+        print("\n\n".join(part for part in (head, table_text(table, page), below) if part))
     if not rows:
         note(f"{NAME}: no results in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA
@@ -92,23 +104,6 @@ def _parser() -> Parser:
     add_shared(parser, json="rows as JSON, with the values of each trend")
     add_database(parser)
     return parser
-
-
-def _text(rows: Sequence[Row], metric: Metric) -> str:
-    """The table, with what all rows share above it, and errors and a sentence for each kind of doubt below it."""
-    page = stdout_page()
-    table = table_of(_columns(rows, metric), rows, page)
-    failures = [f"{_label(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
-    doubts = doubt_notes((kind, _label(row)) for row in rows for kind in _kinds(row))
-    rates = [
-        throughput_note(_label(row), row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
-        for row in rows
-    ]
-    launches = launch_notes({_label(row): row["launch_values"] for row in rows})
-    notes = [*launches, *(note for note in rates if note is not None), *failures, *doubts]
-    texts = (", ".join(table.shared), "\n".join(notes))
-    head, below = (wrapped(text, page.text_width) for text in texts)
-    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:

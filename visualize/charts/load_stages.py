@@ -71,28 +71,7 @@ def _figure(key: Row, lines: Sequence[Series]) -> Figure:
     total, rest = len(ordered), len(ordered) - len(shown)
     left_out = f"Left out: the {rest} slowest of {total} configurations; narrow the selection to see them."
     title = _title(key, shown)
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(title, LoadStages.title, str(key["task"])),
-        source=words.provenance([newest(line.rows) for line in shown]),
-        notes=words.sentences([READING], [left_out if rest else None]),
-        panels=(_panel(times),),
-        width_in=WIDTH_IN,
-        legend=tuple(
-            Entry(label=STAGES.get(name, name.replace("_", " ")), colour=_colour(name))
-            for name in sorted(names, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
-        ),
-        columns_of_table=("setup", "stage", "seconds"),
-        rows=tuple(
-            (label, STAGES.get(name, name), seconds) for label, own in times.items() for name, seconds in own.items()
-        ),
-        name_parts=(str(key["model_id"]),),
-        details=details(key, MODEL_COLUMNS),
-    )
-
-
-def _panel(times: dict[str, dict[str, float]]) -> Panel:
-    """One bar per configuration, fastest on top; each stage has the same colour in every figure."""
+    # One bar per configuration, fastest on top; each stage has the same colour in every figure.
     elements: list[Element] = []
     for place, (label, own) in enumerate(times.items()):
         left = 0.0
@@ -106,9 +85,26 @@ def _panel(times: dict[str, dict[str, float]]) -> Panel:
             )  # fmt: skip
             left += seconds
         elements.append(Note(x=left, y=place, text=f"{number(left)} s", dx=4))
-    title = "Load time (s), from a fresh process to a loaded model\nlower is better"
-    x = value_axis(title, [sum(own.values()) for own in times.values()], room=1.12, may_be_log=False)
-    return Panel(x=x, y=row_axis(list(times)), elements=tuple(elements), height_in=rows_height_in(times))
+    axis_title = "Load time (s), from a fresh process to a loaded model\nlower is better"
+    x = value_axis(axis_title, [sum(own.values()) for own in times.values()], room=1.12, may_be_log=False)
+    return Figure(
+        title=title,
+        subtitle=words.subtitle(title, LoadStages.title, str(key["task"])),
+        source=words.provenance([newest(line.rows) for line in shown]),
+        notes=words.sentences([READING], [left_out if rest else None]),
+        panels=(Panel(x=x, y=row_axis(list(times)), elements=tuple(elements), height_in=rows_height_in(times)),),
+        width_in=WIDTH_IN,
+        legend=tuple(
+            Entry(label=STAGES.get(name, name.replace("_", " ")), colour=_colour(name))
+            for name in sorted(names, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
+        ),
+        columns_of_table=("setup", "stage", "seconds"),
+        rows=tuple(
+            (label, STAGES.get(name, name), seconds) for label, own in times.items() for name, seconds in own.items()
+        ),
+        name_parts=(str(key["model_id"]),),
+        details=details(key, MODEL_COLUMNS),
+    )
 
 
 def _colour(stage: str) -> Colour:

@@ -118,7 +118,9 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
 def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Panel]:
     state = trust(launches[0])
     heading = words.point(point) + ("" if state == "valid" else f" ({state})")
-    name, unit = _names(launches[0])
+    first = launches[0]
+    metric = "latency" if first["metric"] == "latency_wall" else str(first["metric"]).replace("_", " ")
+    name, unit = f"{metric[0].upper()}{metric[1:]}", first["unit"] or ""
     drawn = [value for row in launches for value in values(row)]
     strips = _strips(launches)
     ends = [one.x for line in strips if isinstance(line, Line) for one in line.marks]
@@ -133,11 +135,6 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
             0, Panel(x=values_axis, y=share_axis("Share of samples", 1.02), elements=curves, height_in=PANEL_IN)
         )
     return [replace(panels[0], title=heading), *panels[1:]]
-
-
-def _names(row: Row) -> tuple[str, str]:
-    name = "latency" if row["metric"] == "latency_wall" else str(row["metric"]).replace("_", " ")
-    return f"{name[0].upper()}{name[1:]}", row["unit"] or ""
 
 
 def _curve(row: Row) -> Line:

@@ -198,22 +198,16 @@ def kinds_in(row: Row) -> list[tuple[str, float]]:
 
 def flame_title(row: Row) -> str:
     """Title of a flame graph: the kind of module, or else the operator, that takes most of the call."""
-    named = [(kind, share) for kind, share in kinds_in(row) if kind != OTHER]
-    if not named:
-        name, share = _longest_operator(row)
-        return f"{row['model_id']}: {name} takes {share:.0%} of a call" if name else f"Time of {row['model_id']}"
-    kind, share = named[0]
-    return f"{row['model_id']}: {WORDS.get(kind, kind)} takes {share:.0%} of a call"
-
-
-def _longest_operator(row: Row) -> tuple[str, float]:
+    for kind, share in kinds_in(row):
+        if kind != OTHER:
+            return f"{row['model_id']}: {WORDS.get(kind, kind)} takes {share:.0%} of a call"
     spent: dict[str, float] = defaultdict(float)
     for operator in row["operators"] or ():
         spent[operator["operator"]] += operator["exclusive_ms"]
     if not spent:
-        return "", 0.0
-    name = max(spent, key=lambda one: spent[one])
-    return name, spent[name] / (total_ms(row) or 1.0)
+        return f"Time of {row['model_id']}"
+    longest = max(spent, key=lambda name: spent[name])
+    return f"{row['model_id']}: {longest} takes {spent[longest] / (total_ms(row) or 1.0):.0%} of a call"
 
 
 def layers_title(row: Row) -> str:
