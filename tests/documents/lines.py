@@ -24,6 +24,8 @@ class Line(NamedTuple):
     code: int = 0
     plan_only: bool = False
     """Whether it is run as a dry run (benchit: only analysed): it differs from an earlier line in values only."""
+    calls: tuple[str, ...] = ()
+    """What is called of the benchmark file, or by it."""
     own_model: bool = False
     """Whether the document's model is kept, because the tiny one is too small for the line."""
 
@@ -54,7 +56,15 @@ LINES = (
         "visualize_benchmarks.py --db-path benchmark_db.duckdb --architecture-comparison",
         makes="benchmark_visualizations/*architecture*",
     ),
-    Line(TRANSFORMERS, "run_benchmarks.py", makes="benchmark_results/their_model/their_model_benchmark_*.json"),
+    Line(
+        TRANSFORMERS,
+        "run_benchmarks.py",
+        makes="benchmark_results/their_model/their_model_benchmark_*.json",
+        calls=(
+            *("run_llama_benchmark", "run_benchmark", "save_results"),
+            *("setup_model", "measure_time_to_first_token", "measure_latency", "cleanup_model"),
+        ),
+    ),
     Line(TRANSFORMERS, "run_benchmarks.py --output-dir my_results", makes="my_results/benchmark_summary.json"),
     Line(
         TRANSFORMERS,
@@ -94,7 +104,7 @@ LINES = (
         SYSTEMS,
         "run_benchmarks.py --model bert-base-uncased --device cpu --num-iterations 100 --batch-size 1 --seq-length 128 "
         "--num-threads 4",
-        says="threads    4",
+        says="100 iterations",
         plan_only=True,
     ),
     Line(SYSTEMS, "run_benchmarks.py --list-models", says="distilbert"),

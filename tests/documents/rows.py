@@ -4,8 +4,7 @@ The verdict is "as written", "one line" (it works with the one difference that i
 `check` names the evidence: a line of `lines.LINES` (its beginning), "flag COMMAND FLAG VALUE" (is read), "name
 MODULE:ATTRIBUTE", "takes MODULE:FUNCTION NAME=VALUE ..." (accepts these arguments), "column TABLE.COLUMN" and "table
 NAME" (filled by a measurement), "chart NAME" (drawn from it), "plugins KIND NAME ...", "runtimes ALIAS=NAME ...", "file
-PATH", "field BenchmarkConfig.NAME", "bench" (the driver of tests/benchmarking/benches/test_framework.py), or "reason"
-for a no.
+PATH", "field BenchmarkConfig.NAME", "calls NAME" (called while a line is run), or "reason" for a no.
 """
 
 from __future__ import annotations
@@ -94,7 +93,13 @@ ROWS = (
     Row(TRANSFORMERS, "`--output-dir`", AS, "", "flag benches --output-dir my_results"),
     Row(TRANSFORMERS, "`--model-id`", AS, "", "flag benches --model-id gpt2"),
     Row(TRANSFORMERS, "`--warmup-iterations`", AS, "", "flag benches --warmup-iterations 5"),
-    Row(TRANSFORMERS, "`--measurement-iterations`", AS, "", "line run_benchmarks.py --warmup-iterations 5"),
+    Row(
+        TRANSFORMERS,
+        "`--measurement-iterations`",
+        AS,
+        "",
+        "line run_benchmarks.py --include mock_benchmark --enable-mock --w",
+    ),
     Row(TRANSFORMERS, "`--num-tokens-to-generate`", AS, "", "flag benches --num-tokens-to-generate 200"),
     Row(TRANSFORMERS, "`--include`, `--exclude`", AS, "", "flag benches --include llama_benchmark"),
     Row(
@@ -150,10 +155,10 @@ ROWS = (
     ),
     Row(TRANSFORMERS, "`generation_config`, `compile_options`", AS, "", "field BenchmarkConfig.generation_config"),
     Row(TRANSFORMERS, "`sdpa_backend`, `use_cache`", AS, "", "field BenchmarkConfig.sdpa_backend"),
-    Row(TRANSFORMERS, "`ModelBenchmark.setup_model(config)`", AS, "", "bench"),
-    Row(TRANSFORMERS, "`ModelBenchmark.cleanup_model()`", AS, "", "bench"),
-    Row(TRANSFORMERS, "`measure_time_to_first_token(config)` in seconds", AS, "", "bench"),
-    Row(TRANSFORMERS, "`measure_latency(config)`", AS, "", "bench"),
+    Row(TRANSFORMERS, "`ModelBenchmark.setup_model(config)`", AS, "", "calls setup_model"),
+    Row(TRANSFORMERS, "`ModelBenchmark.cleanup_model()`", AS, "", "calls cleanup_model"),
+    Row(TRANSFORMERS, "`measure_time_to_first_token(config)` in seconds", AS, "", "calls measure_time_to_first_token"),
+    Row(TRANSFORMERS, "`measure_latency(config)`", AS, "", "calls measure_latency"),
     Row(
         TRANSFORMERS,
         "`TimingResult(latency=, tokens_per_second=)` in seconds",
@@ -168,8 +173,8 @@ ROWS = (
         "each config in fresh processes",
         "name benchmarking:BenchmarkRunner",
     ),
-    Row(TRANSFORMERS, "`run_benchmark(benchmark, configs)`", AS, "also `collect_gpu_metrics=`", "bench"),
-    Row(TRANSFORMERS, "`save_results(name, results)`", AS, "", "bench"),
+    Row(TRANSFORMERS, "`run_benchmark(benchmark, configs)`", AS, "also `collect_gpu_metrics=`", "calls run_benchmark"),
+    Row(TRANSFORMERS, "`save_results(name, results)`", AS, "", "calls save_results"),
     Row(TRANSFORMERS, "`create_config_variants`", AS, "", "name benchmarking:create_config_variants"),
     Row(
         TRANSFORMERS,
@@ -184,7 +189,7 @@ ROWS = (
         "`run_<name>(logger, output_dir, **kwargs)`",
         AS,
         "called once to list, with the command's values",
-        "bench",
+        "calls run_llama_benchmark",
     ),
     Row(TRANSFORMERS, "percentiles 25, 75, 90, 95, 99", AS, "", "column benchmark_results.latency_p99_ms"),
     Row(TRANSFORMERS, "`MODEL/MODEL_benchmark_TIME.json`", AS, "", "line run_benchmarks.py"),

@@ -34,14 +34,23 @@ import sys
 import time
 from {module} import BenchmarkConfig, BenchmarkRunner, ModelBenchmark, TimingResult, create_config_variants
 
+def called(name):
+    with open(__file__ + ".calls", "a") as file:
+        print(name, file=file)
+
 class Theirs(ModelBenchmark):
     def __init__(self, logger: logging.Logger):
         super().__init__(logger)
-    def setup_model(self, config): ...
+    def setup_model(self, config):
+        called("setup_model")
+    def cleanup_model(self):
+        called("cleanup_model")
     def measure_time_to_first_token(self, config):
+        called("measure_time_to_first_token")
         start = time.perf_counter(); time.sleep(0.001)
         return time.perf_counter() - start
     def measure_latency(self, config):
+        called("measure_latency")
         start = time.perf_counter(); time.sleep(0.002)
         latency = time.perf_counter() - start
         return TimingResult(latency=latency, tokens_per_second=config.num_tokens_to_generate / latency)
@@ -49,11 +58,15 @@ class Theirs(ModelBenchmark):
 def run_{name}(logger, output_dir="benchmark_results", model_id="their-model", **kwargs):
     if "{name}" == "mock_benchmark" and not kwargs.get("enable_mock"):
         return None
+    called("run_{name}")
     base = BenchmarkConfig(name=model_id, model_id=model_id, device="cpu", num_tokens_to_generate=4,
                            measurement_iterations=3, warmup_iterations=1)
     runner = BenchmarkRunner(logger, output_dir)
     results = runner.run_benchmark(Theirs(logger), create_config_variants(base, {{"variant": ["eager"]}}))
-    return runner.save_results("{saved_as}", results)
+    called("run_benchmark")
+    saved = runner.save_results("{saved_as}", results)
+    called("save_results")
+    return saved
 """
 MAIN = """
 if __name__ == "__main__":
@@ -155,6 +168,8 @@ def actual_words(line: Line, run, folder) -> list[str]:
 @pytest.mark.parametrize("line", LINES, ids=[line.text for line in LINES])
 def test_a_line_of_the_documents_works(line, run, folder):
     words = actual_words(line, run, folder)
+    for path in folder.glob("benches/*.calls"):
+        path.unlink()
     before = {path: path.stat().st_mtime_ns for path in folder.glob(line.makes)} if line.makes else {}
     if words[0] == "llama_benchmark.py":  # in the folder benches, with Python alone
         done = subprocess.run(
@@ -175,6 +190,8 @@ def test_a_line_of_the_documents_works(line, run, folder):
         assert "device 'cuda' is not available: " in printed
     if line.says is not None:
         assert line.says in printed
+    called = {name for path in folder.glob("benches/*.calls") for name in path.read_text().split()}
+    assert set(line.calls) <= called
     if line.makes is not None:
         after = {path: path.stat().st_mtime_ns for path in folder.glob(line.makes)}
         assert after.items() - before.items(), printed
