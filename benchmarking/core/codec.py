@@ -88,7 +88,9 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _read_record(kind, data, where)
     if origin is Annotated:
         plain, limits = get_args(kind)
-        return _read_number(plain, limits, data, where)
+        value = _read(plain, data, where)
+        _expect(limits.holds(value), data, where, f"a number {limits}")
+        return value
     if origin in (Union, types.UnionType):
         return _read_union(kind, data, where)
     if origin is Literal:
@@ -118,12 +120,6 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "a whole number")
     name = {type(None): "null", str: "text", bool: "true or false"}.get(kind, str(kind))
     return _expect(isinstance(data, kind), data, where, name)
-
-
-def _read_number(kind: Any, limits: Range, data: Any, where: str) -> Any:
-    value = _read(kind, data, where)
-    _expect(limits.holds(value), data, where, f"a number {limits}")
-    return value
 
 
 def _read_record(kind: Any, data: Any, where: str) -> Any:

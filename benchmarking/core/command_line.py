@@ -112,7 +112,8 @@ class Parser(argparse.ArgumentParser):
         if not has_actions:
             self._check_flags(words)
         elif words and words[0].startswith("-") and words[0].partition("=")[0] not in self._option_string_actions:
-            self.error(f"{words[0]}: the action comes first: {self._action_names()}")
+            actions = next(one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+            self.error(f"{words[0]}: the action comes first: {', '.join(map(str, actions))}")
         found, rest = super().parse_known_args(words, namespace)
         if any(isinstance(one, _OneModel) and one.is_needed for one in self._actions) and found.model_id is None:
             self.error("MODEL is missing: name a model on the Hugging Face hub, a folder, or a model of the catalog")
@@ -120,10 +121,6 @@ class Parser(argparse.ArgumentParser):
             self._check_flags(rest)
             self.error(self._unexpected(rest[0]))
         return found, rest
-
-    def _action_names(self) -> str:
-        actions = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
-        return ", ".join(map(str, next(iter(actions))))
 
     def _lists_joined(self, words: Sequence[str]) -> list[str]:
         """The words with the values of a list as one word, as the flag takes them: `--batch-sizes 1 2 4` becomes

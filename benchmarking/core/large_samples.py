@@ -195,7 +195,8 @@ class _Stream:
         """The file's text with a placeholder for each list of samples."""
         rest = bytearray()
         while self._place < len(self._block) or self._more():
-            rest += self._up_to_string()
+            quote = self._block.find(b'"', self._place)
+            rest += self._take(quote if quote >= 0 else len(self._block))
             string = STRING.match(self._block, self._place)
             if string is None:
                 if self._place < len(self._block) and not self._more():  # truncated in a string
@@ -211,10 +212,6 @@ class _Stream:
             if len(rest) + len(self._block) > MAX_REST_BYTES + 2 * BLOCK_BYTES:
                 self.refuse(f"more than {MAX_REST_BYTES / 1e6:g} MB without its samples")
         return bytes(rest)
-
-    def _up_to_string(self) -> bytes:
-        quote = self._block.find(b'"', self._place)
-        return self._take(quote if quote >= 0 else len(self._block))
 
     def _take(self, end: int) -> bytes:
         part = self._block[self._place : end]

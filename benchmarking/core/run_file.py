@@ -15,7 +15,7 @@ from benchmarking.core import plugins, profiles
 from benchmarking.core.errors import FormatError
 from benchmarking.core.large_samples import LargeSamples, read_large
 from benchmarking.core.profiles import Profile
-from benchmarking.core.records import Hardware, Result, Run, canonical_hash, run_from_json
+from benchmarking.core.records import Result, Run, canonical_hash, run_from_json
 from benchmarking.core.untrusted.input_files import open_regular, parse_json
 
 LARGE_BYTES = 16_000_000
@@ -85,7 +85,9 @@ def check_run(run: Run, where: str) -> None:
 
 def faults(run: Run) -> Iterator[str]:
     """The faults, each prefixed with its field."""
-    yield from _hardware_faults(run.hardware)
+    expected = canonical_hash(run.hardware.hashed_keys)[:16]
+    if run.hardware.hardware_id != expected:
+        yield f"hardware.hardware_id: {run.hardware.hardware_id!r} is not the hash of its hashed_keys, {expected!r}"
     yield from _duplicates((result.result_id for result in run.results), "results: result_id {} occurs {} times")
     if run.origin is None and not run.is_load:  # runtimes of other tools and servers may have any name
         yield from _unknown_name("cell.runtime", run.cell.runtime, plugins.RUNTIMES)
@@ -93,12 +95,6 @@ def faults(run: Run) -> Iterator[str]:
     for index, result in enumerate(run.results):
         for problem in _result_faults(result, is_foreign=run.origin is not None):
             yield f"results[{index}]: {problem}"
-
-
-def _hardware_faults(hardware: Hardware) -> Iterator[str]:
-    expected = canonical_hash(hardware.hashed_keys)[:16]
-    if hardware.hardware_id != expected:
-        yield f"hardware.hardware_id: {hardware.hardware_id!r} is not the hash of its hashed_keys, {expected!r}"
 
 
 def _unknown_name(field: str, name: str, package: str) -> Iterator[str]:

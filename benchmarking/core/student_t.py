@@ -39,9 +39,11 @@ def quantile(p: float, degrees: float) -> float:
         return 0.0
     tail = min(p, 1 - p)
     t = _approximate(-NormalDist().inv_cdf(tail), degrees)
+    a = degrees / 2
     for _ in range(MAX_STEPS):  # Newton's method on the logarithms of both: the tail is nearly a power of t
         found = _tail(t, degrees)
-        step = math.log(found / tail) * found / (_density(t, degrees) * t)
+        density = math.exp(_log_inverse_beta(a) - (a + 0.5) * math.log1p(t * t / degrees)) / math.sqrt(degrees)
+        step = math.log(found / tail) * found / (density * t)
         t *= math.exp(step)
         if abs(step) < CLOSE:
             break
@@ -66,11 +68,6 @@ def _tail(t: float, degrees: float) -> float:
     if x < (a + 1) / (a + 2.5):
         return front * _fraction(a, 0.5, x) / a / 2
     return 0.5 - front * _fraction(0.5, a, ratio / (1 + ratio))
-
-
-def _density(t: float, degrees: float) -> float:
-    a = degrees / 2
-    return math.exp(_log_inverse_beta(a) - (a + 0.5) * math.log1p(t * t / degrees)) / math.sqrt(degrees)
 
 
 def _log_inverse_beta(a: float) -> float:

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from textwrap import wrap
+from textwrap import TextWrapper
 
 TINY, HUGE = 1e-9, 1e15
 """Numbers outside this range are shown with an exponent, since their zeros would not fit in a column."""
@@ -93,11 +93,8 @@ def wrapped(text: str, width: int | None) -> str:
     lines = visible_lines(text).split("\n")
     if width is None:
         return "\n".join(lines)
-    return "\n".join(part for line in lines for part in _in_lines(line, width) or [""])
-
-
-def _in_lines(line: str, width: int) -> list[str]:
-    return wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    wrapper = TextWrapper(width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(part for line in lines for part in wrapper.wrap(line) or [""])
 
 
 def command_lines(command: str, width: int | None) -> str:
@@ -184,9 +181,12 @@ def sparkline(
     """
     from statistics import median
 
-    parts = _parts(values, width)
-    if not parts:
+    if not values:
         return ""
+    parts = list(values)
+    if len(values) > width:
+        bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
+        parts = [median(values[start:end]) for start, end in pairwise(bounds)]
     low, high = scale or (min(parts), max(parts))
     missing = 0.0 if scale else MIN_RANGE * abs(median(parts)) - (high - low)
     if missing > 0:
@@ -202,12 +202,3 @@ def bars_for(encoding: str | None) -> str:
     except (UnicodeEncodeError, LookupError):
         return ASCII_BARS
     return BARS
-
-
-def _parts(values: Sequence[float], width: int) -> list[float]:
-    from statistics import median
-
-    if len(values) <= width:
-        return list(values)
-    bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
-    return [median(values[start:end]) for start, end in pairwise(bounds)]
