@@ -402,6 +402,8 @@ SECRETS = [
 """(text, the part of it that must not remain)."""
 
 HARMLESS = [
+    "benchhouse worker tls://server:8786 --tls-cert me.pem --tls-key me-key.pem",
+    "ssl_key=/etc/ssl/private/db.key",
     "mysqld -p 3306 --port 3307",
     "docker login registry.example.org",
     "docker run -p 8080:80 image",

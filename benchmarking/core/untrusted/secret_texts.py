@@ -75,12 +75,15 @@ NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy"
 WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
 """Names with other meanings, whose values are secrets unless they are a word."""
 
+KEY_FILE = re.compile(r"(?i)[\w~./\\:-]{1,200}\.(?:pem|key|crt|cer|p12|pfx)")
+"""The name of a file with a key or certificate, which is no secret."""
 PLAIN_VALUE = re.compile(
-    r"""(?ix) [\d.]{1,6} | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
+    rf"""(?ix) [\d.]{{1,6}} | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
     | default | required | optional | enabled | disabled | failed | denied | refused | rejected | invalid | expired
-    | not | is | was | \*{3,} | <\w+> | \[\w+\] | \$\{?\w+\}?"""
+    | not | is | was | \*{{3,}} | <\w+> | \[\w+\] | \$\{{?\w+\}}?
+    | {KEY_FILE.pattern.removeprefix("(?i)")}"""
 )
-"""What is no secret after the name of one: counts, switches, outcomes, placeholders."""
+"""What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
 PROSE = (
     *("a", "an", "and", "or", "is", "was", "are", "to", "for", "with", "without", "must", "needs", "need", "not", "no"),
     *("from", "in", "on", "as", "if", "when", "the", "takes", "requires", "require", "cannot", "can", "has", "have"),
@@ -197,10 +200,10 @@ def know_secrets_in(arguments: Iterable[str]) -> None:
     words = list(arguments)
     for before, word in zip(["", *words], words, strict=False):
         name, equals, value = word.partition("=")
-        if before.startswith("-") and "=" not in before and is_secret_flag(before):
+        if before.startswith("-") and "=" not in before and is_secret_flag(before) and not KEY_FILE.fullmatch(word):
             know_secret(word)
-        elif equals and is_secret_name(name) and not any(map(str.isspace, value)):  # otherwise a sentence
-            know_secret(value)
+        elif equals and is_secret_name(name) and not (KEY_FILE.fullmatch(value) or any(map(str.isspace, value))):
+            know_secret(value)  # with spaces it is a sentence
         for password in _passwords(word):
             know_secret(password)
 
@@ -314,7 +317,9 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
     for position, argument in enumerate(arguments):
         name, equals, _ = argument.partition("=")
         before = arguments[position - 1] if position else ""
-        if before.startswith("-") and "=" not in before and is_secret_flag(before) and not _is_flag(argument):
+        if KEY_FILE.fullmatch(argument.rpartition("=")[2]):
+            result.append(without_secrets(argument))
+        elif before.startswith("-") and "=" not in before and is_secret_flag(before) and not _is_flag(argument):
             result.append(LEFT_OUT)
         elif equals and " " not in name and is_secret_name(name):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
