@@ -121,11 +121,12 @@ def _try(name: str, folder: Path, tries: int) -> int:
         problems += [str(fault) for fault in verify(warehouse)]
     if name == "run":
         resumed = subprocess.run(
-            [*command[:4], "--resume", "--output-dir", "measured"],
+            [*command[:4], "--resume", "--output-dir", "measured", "--quiet"],
             cwd=folder,
             env=environment,
+            stdout=subprocess.DEVNULL,
             check=False,
-            timeout=200,
+            timeout=900,
         )
         problems += [f"--resume: exit code {resumed.returncode}"] if resumed.returncode not in (0, 2) else []
         problems += [f"not resumed: {path.name}" for path in folder.glob("measured/*.partial.jsonl")]
