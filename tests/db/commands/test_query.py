@@ -69,7 +69,7 @@ def test_a_file_without_a_statement_is_refused(command, tmp_path):
         (["SELECT count(*) FROM range(1_000_000_000_000)", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
         ([], 2, "expected one statement"),
         (["SELECT 1", "--file", "x.sql"], 2, "expected one statement"),
-        (["--file", "there_is_no_such.sql"], 1, "cannot read there_is_no_such.sql"),
+        (["--file", "there_is_no_such.sql"], 2, "--file there_is_no_such.sql does not exist"),
         (["SELECT 1", "--describe", "series"], 2, "--describe takes no statement"),
         (["--describe", "serie"], 2, "did you mean series"),
         (["SELECT $x"], 2, "Values were not provided"),
