@@ -70,7 +70,7 @@ def replace(connection: Connection, run_ids: Sequence[str], new: Sequence[FileRu
     before = connection.execute(CONTENTS, {"runs": list(run_ids)}).fetchall() if notes else []
     remove(connection, run_ids)
     stored = store()
-    if not notes:
+    if not notes or not any(file.runs for file in new):
         return stored
     added = {"runs": [run.run_id for file in new for run in file.runs]}
     old, after = _Contents.of(before), _Contents.of(connection.execute(CONTENTS, added).fetchall())
