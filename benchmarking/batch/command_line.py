@@ -60,7 +60,7 @@ def parser(name: str, description: str | None, usage: str = USAGE) -> Parser:
         metavar="DIR",
         help=f"your own: a folder of files, or one (default: ./{DEFAULT_BENCHES}, if nothing else is given)",
     )
-    what = "with --benches: model for the benchmarks to load (default: the model_id of their configs)"
+    what = "model for the benchmarks to load (default: the model_id of their configs)"
     few_need(models.add_argument("--model-id", metavar="MODEL", help=what))
     pattern = "models, or benches, that match; repeatable"
     models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"measure only {pattern}")
@@ -98,7 +98,7 @@ def check(arguments: argparse.Namespace) -> None:
 
     Models given as arguments and by flags become one list; --model-id is the benchmarks' where --benches is given.
     """
-    names_models = arguments.model_ids or arguments.models or arguments.model_list or arguments.model_id
+    names_models = arguments.model_ids or arguments.models or arguments.model_list
     if not names_models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
         arguments.benches = DEFAULT_BENCHES
         note(f"benchmarks: ./{DEFAULT_BENCHES}")

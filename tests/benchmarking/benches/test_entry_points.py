@@ -299,11 +299,6 @@ def test_the_folder_benches_is_the_default(measured, capsys, monkeypatch):
     assert [cell["cell"]["workload"]["model_id"] for cell in json.loads(out)["cells"]] == ["small"]
     assert "benchmarks: ./benches" in err
     assert batch_benchmark.main(["--models", "tiny-bert", "--model-id", "x"]) == 2
-    capsys.readouterr()
-    assert batch_benchmark.main(["--model-id", "tiny-bert", "--dry-run", "--device", "null", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert [cell["cell"]["workload"]["model_id"] for cell in json.loads(out)["cells"]] == ["tiny-bert"]
-    assert "./benches" not in err
 
 
 def test_a_runner_measures_each_config_and_writes_the_first_layout(folder, write, monkeypatch):
