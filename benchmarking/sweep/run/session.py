@@ -168,12 +168,12 @@ def _measure(
         finished(saved.run)
 
     for file in completed:
-        keep(recover_finished(file))
+        recover_finished(file, keep)
     with closing(tracks), observed(tracks, quiet=show.quiet) as observer:
 
         def done(track: Track) -> None:
             observer.close()
-            keep(finish_run(track))
+            finish_run(track, keep)
 
         try:
             (executor or LOCAL_EXECUTOR).sweep(tracks, observer, done, device_wait_s=device_wait_s)
@@ -258,21 +258,25 @@ class Finished:
     """Whether any measurement failed, in any launch."""
 
 
-def finish_run(track: Track) -> Finished:
-    """Write the run file. Raises StorageError; the partial file then still holds everything."""
+def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
+    """Write the run file, and delete the partial file after `keep`: a run whose storing is interrupted or killed is
+    stored by --resume. Raises StorageError; the partial file then still holds everything."""
     run = track.run(utc_now())
-    path = track.file.finish(run)
+    saved = Finished(run=run, path=track.file.write(run), has_failures=track.has_failures)
+    keep(saved)
+    track.file.remove()
     track.release()
-    return Finished(run=run, path=path, has_failures=track.has_failures)
+    return saved
 
 
-def recover_finished(file: PartialRun) -> Finished:
-    """A run whose process was killed between writing the run file and deleting the partial file, which is held, and is
-    deleted now. Writing the run file again would change the ids of its results."""
+def recover_finished(file: PartialRun, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
+    """A run whose process ended between writing the run file and deleting the partial file, which is held, and is
+    deleted after `keep`. Writing the run file again would change the ids of its results."""
     path = file.final_path
-    finished = Finished(run=read_run(path).run, path=path, has_failures=has_failures(file.read().measurements))
+    saved = Finished(run=read_run(path).run, path=path, has_failures=has_failures(file.read().measurements))
+    keep(saved)
     file.remove()
-    return finished
+    return saved
 
 
 def store_run(path: Path, ingest: Ingest | None) -> str | None:

@@ -143,10 +143,13 @@ class PartialRun:
         self.release()
 
     def finish(self, run: Run) -> Path:
-        """Write the finished run, read it back as the database does, and delete the partial file.
+        """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
+        path = self.write(run)
+        self.remove()
+        return path
 
-        Raises StorageError; the partial file then stays.
-        """
+    def write(self, run: Run) -> Path:
+        """Write the finished run, and read it back as the database does. Raises StorageError."""
         self._check_place(run.run_id)
         try:
             journal.replace(
@@ -160,7 +163,6 @@ class PartialRun:
             ) from error
         except StorageError as error:
             raise StorageError(f"cannot be read back: {error}; everything measured is in {self.path}") from error
-        self.remove()
         return self.final_path
 
     def read(self) -> Progress:

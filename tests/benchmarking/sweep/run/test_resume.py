@@ -22,7 +22,7 @@ from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
-from benchmarking.sweep.run.session import finish_run
+from benchmarking.sweep.run.session import Show, finish_run, run_plans
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from db.warehouse import Warehouse
@@ -327,6 +327,22 @@ def test_a_turn_does_not_write_a_finished_run_again(tmp_path):
     assert (path.read_bytes(), list((tmp_path / "a").iterdir())) == (before, [path])
 
 
+def test_a_run_whose_storing_is_interrupted_is_stored_by_resume(tmp_path, capsys):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "benchmark_results"
+    with pytest.raises(KeyboardInterrupt):
+        run_plans([null_plan()], folder, interrupted, Show(quiet=True))
+    assert "1 of 1 points measured: saved; continue with run_hardware_benchmark --resume" in capsys.readouterr().err
+    (path,) = folder.glob("*.json")
+    assert run_hardware_benchmark.main(["--resume", "--quiet"]) == 0
+    assert [entry.name for entry in folder.iterdir()] == [path.name]
+    with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
+        stored = [row["result_id"] for row in warehouse.query("select result_id from benchmark_results").dicts()]
+    assert stored == ids(path)
+
+
 def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
     first = Track.start(theirs, null_plan())
     sweep([first], Observer())
@@ -344,6 +360,7 @@ def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
 )
 def test_a_run_file_that_cannot_be_stored_is_made_again(tmp_path, capsys, damage):
     killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)
+    (tmp_path / "benchmark_db.duckdb").unlink()  # as if it had been killed before storing
     (path,) = (tmp_path / "benchmark_results").glob("*.json")
     good = path.read_text()
     path.write_text(damage(good))
