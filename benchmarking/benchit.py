@@ -32,6 +32,7 @@ from benchmarking.core.command_line import (
     typed_as,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.other_words import in_our_words, lists_joined
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
@@ -56,11 +57,11 @@ from benchmarking.sweep.run.warehouse import Ingest, database
 NAME = "benchit"
 EXAMPLES = """\
 examples:
-  benchit example.py
-  benchit example.py::d5b1ab77 --device x86 --runtime pytorch,ort --save
-  benchit --all --analyze-only --max-depth 1
+  benchhouse script example.py
+  benchhouse script example.py::d5b1ab77 --device x86 --runtime pytorch,ort --save
+  benchhouse script --all --analyze-only --max-depth 1
 
-benchit cache list|print|stats|delete|report shows the builds; benchit version prints the version.
+benchhouse cache list|print|stats|delete|report shows the builds.
 """
 WORDS = {"--devices": "--device", "--runtimes": "--runtime"}
 """Other spellings of flags."""
@@ -324,7 +325,7 @@ def _parser() -> Parser:
         "--script-args",
         default="",
         metavar="ARGS",
-        help='arguments of the scripts as one string, such as "--width 64" (default: none)',
+        help='their arguments as one string: "--width 64" (default: none)',
     )
     scripts.add_argument(
         "--max-depth",
@@ -365,11 +366,12 @@ def _parser() -> Parser:
     flags.add_builds(parser)
     add_runtime_options(parser)
     add_remote(parser)
-    scripts.add_argument(
+    stages = scripts.add_argument(
         "--sequence-file",
         metavar="FILE",
         help="Python file whose get_sequence() returns the build stages (default: export only)",
     )
+    few_need(stages)
     output = parser.add_argument_group("output")
     add_settings(output, SHARED, "save")
     flags.add_keeping(output)

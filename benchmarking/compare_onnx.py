@@ -42,9 +42,9 @@ DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "
 """Its defaults, which hold if the model is given as there, with --model, or not at all."""
 EXAMPLES = """\
 examples:
-  compare_onnx bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
-  compare_onnx gpt2 --new-tokens 16 --profile quick --save
-  compare_onnx gpt2 --runtimes eager,compiled,onnxruntime --device cuda --precision float16
+  benchhouse compare-runtimes bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
+  benchhouse compare-runtimes gpt2 --new-tokens 16 --profile quick --save
+  benchhouse compare-runtimes gpt2 --runtimes eager,compiled,onnxruntime --device cuda --precision float16
 """
 
 

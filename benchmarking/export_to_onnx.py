@@ -51,9 +51,9 @@ MODELS = "models"
 ENDING = ".onnx"
 EXAMPLES = """\
 examples:
-  export_to_onnx bert-base-uncased --output-name bert.onnx --opset 14 --max-length 128
-  export_to_onnx gpt2 --output-dir gpt2-int8 --precision int8
-  export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
+  benchhouse export-model bert-base-uncased --output-name bert.onnx --opset 14 --max-length 128
+  benchhouse export-model gpt2 --output-dir gpt2-int8 --precision int8
+  benchhouse export-model gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """
 OLDEST_OPSET = 7
 """The oldest version that torch's TorchScript exporter writes."""

@@ -48,9 +48,9 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 NAME = "manage_cache"
 EXAMPLES = """\
 examples:
-  manage_cache list
-  manage_cache print example_d5b1ab77
-  manage_cache delete --kind onnx --older-than 30
+  benchhouse cache list
+  benchhouse cache print example_d5b1ab77
+  benchhouse cache delete --kind onnx --older-than 30
 """
 
 

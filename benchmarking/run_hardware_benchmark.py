@@ -38,9 +38,9 @@ from benchmarking.sweep.run.warehouse import Ingest, database
 NAME = "run_hardware_benchmark"
 EXAMPLES = """\
 examples:
-  run_hardware_benchmark --model-id bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
-  run_hardware_benchmark --model-id gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
-  run_hardware_benchmark --model-id gpt2 --device cuda --precision float16 --save --compare-to latest
+  benchhouse run bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
+  benchhouse run gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
+  benchhouse run gpt2 --device cuda --precision float16 --save --compare-to latest
 """
 
 
@@ -277,7 +277,7 @@ def _parser(name: str = NAME) -> Parser:
     instead.add_argument(
         "--calibrate-device",
         action="store_true",
-        help="measure the device's peak rates: matrix multiplication, memory copy",
+        help="measure the device's peak FLOP/s and bandwidth",
     )
     return parser
 

@@ -33,9 +33,9 @@ from db.warehouse import Warehouse
 NAME = "setup_benchmark_db"
 EXAMPLES = """
 examples:
-  setup_benchmark_db --ingest benchmark_results
-  setup_benchmark_db --verify --backup benchmark_db.backup.duckdb
-  setup_benchmark_db --rebuild-from benchmark_results --db-path benchmark_db.duckdb
+  benchhouse setup --ingest benchmark_results
+  benchhouse setup --verify --backup benchmark_db.backup.duckdb
+  benchhouse setup --rebuild-from benchmark_results --db-path benchmark_db.duckdb
 """
 EXIT_CODES = """
 exit codes: 0 done; 1 a fault was found, or a file refused; 2 usage

@@ -19,6 +19,7 @@ if not __package__:  # run as a script: put the repository's root on the path
 
 from benchmarking.core.command_line import (
     Parser,
+    add_aliases,
     choice,
     default_database,
     names,
@@ -55,13 +56,13 @@ DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
 ARCHITECTURES = "architecture_comparison"
 EXAMPLES = """examples:
   every chart of one model from the default database
-    visualize_benchmarks --model-id bert-base-uncased
+    benchhouse charts model=bert-base-uncased
   one point of a model before and now, dark, as PNG and PDF files
-    visualize_benchmarks model=bert-base-uncased,batch=1 --chart temporal_trend --theme dark --format png,pdf
+    benchhouse charts model=bert-base-uncased,batch=1 --chart temporal_trend --theme dark --format png,pdf
   one chart straight from run files, without a database
-    visualize_benchmarks --json-path benchmark_results --chart latency_vs_batch_size
+    benchhouse charts --json-path benchmark_results --chart latency_vs_batch_size
   a report of two runtimes that opens in any browser, without network
-    visualize_benchmarks --report runtimes.html --compare runtime=eager runtime=onnxruntime
+    benchhouse charts --report runtimes.html --compare runtime=eager runtime=onnxruntime
 """
 
 
@@ -143,34 +144,34 @@ def _parser() -> Parser:
     _add_source_flags(parser.add_argument_group("source of the results"))
     _add_selection_flags(parser.add_argument_group("selection of results"))
     charts = parser.add_argument_group("charts")
-    charts.add_argument(
+    chart = charts.add_argument(
         "--chart",
-        "--charts",
         type=names,
         action="extend",
         dest="charts",
         metavar="NAME",
-        help="chart to draw, may be repeated, or a list A,B (default: all with data, except those of single results)",
+        help="charts to draw: A,B (default: all with data, except those of single results)",
     )
+    add_aliases(charts, chart, "--charts")
     charts.add_argument(
         "--architecture-comparison",
         action="store_true",
-        help="comparison of all models by architecture family, alone or with the charts of --model-id",
+        help="compare all models by architecture family",
     )
     charts.add_argument(
         "--baseline",
         metavar="NAME",
-        help="baseline of the hardware speedup chart: a device, device type or name (default: the slowest)",
+        help="device of which speedups are relative (default: the slowest)",
     )
-    what = "metric of charts over time and of --compare: a column, or a bench's own metric"
+    what = "metric of charts over time and of --compare"
     add_settings(charts, COMMON, "metric", helps={"metric": what})
-    charts.add_argument(
+    charts_and_data = charts.add_argument(
         "--list",
-        "--list-charts",
         action="store_true",
         dest="list_charts",
         help="list the charts and the data they need",
     )
+    add_aliases(charts, charts_and_data, "--list-charts")
     _add_report_flags(parser.add_argument_group("report"))
     output = parser.add_argument_group("output")
     add_settings(
@@ -180,15 +181,15 @@ def _parser() -> Parser:
         defaults={"output_dir": DEFAULT_OUTPUT_DIR},
         helps={"output_dir": "folder of the files"},
     )
-    output.add_argument(
+    formats = output.add_argument(
         "--format",
-        "--formats",
         type=names,
         default=DEFAULT_FORMATS,
         dest="formats",
         metavar="A,B",
         help="image formats: png, svg, pdf (default: png,svg)",
     )
+    add_aliases(output, formats, "--formats")
     output.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
     helps = {
         "json": "one JSON list on stdout (default: one path per line)",
@@ -213,22 +214,20 @@ def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
     """The selection, as an argument or by flags."""
     add_selection(group)
     group.add_argument("--model-id", metavar="NAME", help="model (default: every model)")
-    group.add_argument(
-        "--device", metavar="NAME", help="device, or device type for all of that type (default: every device)"
-    )
+    group.add_argument("--device", metavar="NAME", help="device or device type (default: every device)")
     group.add_argument("--runtime", metavar="NAME", help="runtime (default: every runtime)")
     group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")
 
 
 def _add_report_flags(group: argparse._ArgumentGroup) -> None:
     """Flags of a report, which replaces charts."""
-    what = "one file with findings, doubts, tables, charts, commands: .html for people, .md for a pull request"
+    what = "findings, tables and charts in one file: FILE.html, or FILE.md for a pull request"
     add_settings(group, COMMON, "report", helps={"report": what})
     group.add_argument(
         "--compare",
         nargs=2,
         metavar=("A", "B"),
-        help="--report: two selections to compare as in benchhouse compare (default: no comparison)",
+        help="--report: two selections to compare (default: none)",
     )
     add_settings(
         group, COMMON, "across", lists=("across",), helps={"across": "--compare: fields that may differ, or all"}

@@ -24,9 +24,9 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 
 EXAMPLES = """\
 examples:
-  batch_benchmark bert-base-uncased gpt2 --devices cpu,cuda --precisions float32,float16
-  batch_benchmark --model-list models.yaml --report report.html
-  batch_benchmark --resume
+  benchhouse batch bert-base-uncased gpt2 --devices cpu,cuda --precisions float32,float16
+  benchhouse batch --model-list models.yaml --report report.html
+  benchhouse batch --resume
 """
 USAGE = "%(prog)s (MODEL ... | --model-list FILE | --benches DIR | --resume) [flags]"
 DEFAULT_BENCHES = "benches"

@@ -106,7 +106,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="new tokens",
                 value="{} new tokens",
                 title="Tokens generated per sequence",
-                help="tokens to generate per sequence, for tasks that generate",
+                help="tokens to generate per sequence",
                 default_words="16",
             ),
             Axis(

@@ -31,7 +31,7 @@ SHARED: Mapping[str, Setting] = MappingProxyType(
         Setting(
             name="db_path",
             kind=DATABASE,
-            help="DuckDB file of the warehouse, or ducklake:...",
+            help="warehouse: DuckDB file or ducklake:...",
             default=default_database,
             default_words=f"$BENCHMARK_DB_PATH, else {DEFAULT_DATABASE}",
         ),
@@ -62,7 +62,7 @@ SHARED: Mapping[str, Setting] = MappingProxyType(
             name="no_save",
             kind=SWITCH,
             default=False,
-            help="write no run files and store nothing (default: save both)",
+            help="no run files, nothing stored (default: save both)",
         ),
         Setting(name="json", kind=SWITCH, default=False, help="results on stdout as JSON (default: tables)"),
         Setting(name="quiet", kind=SWITCH, default=False, help="no progress on stderr"),

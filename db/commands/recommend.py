@@ -165,9 +165,8 @@ def _parser() -> Parser:
     limits.add_argument(
         "--limit",
         metavar="LIMITS",
-        help="what a result must keep to: latency (of the median), latency_p90, latency_p95, latency_p99, ttft, memory "
-        "(of the device if measured, else of the process) and energy (per item) at most, throughput (tokens or items "
-        "per second) at least, such as latency:20ms,memory:2GB (default: none)",
+        help="such as latency:20ms,memory:2GB: at most this latency (median), latency_p90, latency_p95, latency_p99, "
+        "ttft, memory or energy (per item), at least this throughput (per second) (default: none)",
     )
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
@@ -176,8 +175,8 @@ def _parser() -> Parser:
         "--request-rate",
         type=positive_number,
         metavar="RATE",
-        help="requests per second to serve, judged by open-loop load tests; --limit is then on ttft, tpot and e2e of "
-        "each request, from its intended start (default: none, calls of a single caller are compared)",
+        help="requests per second to serve; --limit is then on ttft, tpot and e2e of each request (default: none: "
+        "calls of a single caller are compared)",
     )
     load.add_argument(
         "--share",
@@ -192,10 +191,9 @@ def _parser() -> Parser:
     results.add_argument(
         "--prefer",
         choices=AIMS,
-        help="quantity to optimize (default: cost with --price, else throughput, or latency if only a throughput is "
-        "required)",
+        help="what to optimize (default: cost with --price, latency with a throughput, else throughput)",
     )
-    results.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price per hour of each device")
+    results.add_argument("--price", type=Path, metavar="FILE", help="YAML file of prices per hour of each device")
     add_shared(parser, json="the recommendation as JSON")
     add_database(parser)
     return parser

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from benchmarking import cli
 from db.commands.recommend import OLD_LIMITS
 from tests.docs.cli_page import parser_of
 
@@ -55,10 +56,10 @@ def test_every_flag_has_help_with_its_default(command):
 def test_examples_at_the_end_parse(command):
     parser = parser_of(command)
     below = parser.epilog.split("examples:\n")[1]
-    lines = [line.strip() for line in below.splitlines() if line.startswith(("  benchhouse ", "  setup_benchmark_db "))]
+    lines = [line.strip() for line in below.splitlines() if line.startswith("  benchhouse ")]
     assert len(lines) >= 2
     for line in lines:
         words = shlex.split(line.removeprefix("benchhouse "))
-        assert words[0] == command
-        if "onnx" not in words:  # an export of a model has the parser of export_to_onnx
+        assert words[0] == cli.ALIASES.get(command, command)
+        if "onnx" not in words:  # an export of a model has another parser
             parser.parse_args(words[1:])
