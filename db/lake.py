@@ -53,6 +53,7 @@ from db.connection import (
 )
 from db.connection import connect as connect_file
 from db.files import make_folder
+from db.server_watch import ServerWatch
 from db.turns import SILENT_S
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ LEAST_CONNECT_S, MOST_CONNECT_S = 2, 30
 """Limits of a single attempt to connect to PostgreSQL, in seconds: its client knows no shorter one."""
 KEEPALIVE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
 """A connection whose network was cut ends after 40 s instead of hours."""
+LEAST_SILENCE_S, MOST_SILENCE_S = 10.0, 40.0
+"""Limits of the time that a server may answer nothing before its connections are ended."""
 WAIT_SLICE_S = 2.0
 """Longest wait inside PostgreSQL, after which Ctrl-C takes effect."""
 
@@ -157,6 +160,8 @@ class Lake:
     """Names of the connections in PostgreSQL, the newest last."""
     _given_up: set[str] = field(default_factory=set, compare=False)
     """Names of connections that DuckDB has invalidated: they stay open, and may hold the writers' lock."""
+    _watches: list[ServerWatch] = field(default_factory=list, compare=False)
+    """The watch over the server, while a connection is open."""
 
     @contextmanager
     def cursor(self, connection: DuckDB) -> Iterator[DuckDB]:
@@ -174,6 +179,7 @@ class Lake:
 
     def close(self, connection: DuckDB) -> None:
         """Close the connection, and roll back what is not committed."""
+        self.end_watch()
         ended = [roll_back(one) for one in (*self._cursors, connection)]  # DuckDB closes the cursors with it
         if all(ended):
             connection.close()
@@ -194,9 +200,16 @@ class Lake:
         return f"{self.place.catalog} application_name={self._sessions[-1]} {further}"
 
     def begin_session(self) -> None:
-        """Give the next connection a new name."""
+        """Give the next connection a new name, and watch the server."""
         if self.place.is_postgres:
             self._sessions.append(f"benchhouse-{uuid7()}")
+            if not self._watches:
+                patience_s = max(LEAST_SILENCE_S, min(self.lock_timeout_s, MOST_SILENCE_S))
+                self._watches.append(ServerWatch(self.place.catalog, patience_s))
+
+    def end_watch(self) -> None:
+        while self._watches:
+            self._watches.pop().close()
 
     @contextmanager
     def transaction(self, connection: DuckDB) -> Iterator[None]:
@@ -273,8 +286,12 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
 
     if not place.is_postgres and os.path.exists(place.catalog):
         _check_file(lake)
-    with translate_errors(place.name, lake.lock_timeout_s):
-        return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
+    try:
+        with translate_errors(place.name, lake.lock_timeout_s):
+            return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
+    except BaseException:
+        lake.end_watch()
+        raise
 
 
 def prepare(connection: DuckDB, lake: Lake) -> None:

@@ -636,6 +636,7 @@ def _clear(of_lake: lake.Lake) -> None:
     with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
         catalog.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
         lake.clear(connection, of_lake)
+    of_lake.end_watch()
 
 
 def _create(path: Path) -> None:

@@ -1,0 +1,99 @@
+"""A server that no longer answers loses this process's connections; one that answers keeps them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from db import server_watch
+from db.server_watch import SSL_REQUEST, ServerWatch
+
+PATIENCE_S = 0.3
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(server_watch, "ASK_EVERY_S", 0.05)
+
+
+@pytest.fixture
+def silent():
+    """A server whose kernel accepts connections that nobody reads."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def answering():
+    """A server that answers the first message of each connection."""
+
+    def serve(connection):
+        with connection:
+            while connection.recv(len(SSL_REQUEST)):
+                connection.sendall(b"N")
+
+    def accept():
+        try:
+            while True:
+                threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+        except OSError:  # closed
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield server
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def watched(server):
+    """A connection to a server, and a watch over its port."""
+    port = server.getsockname()[1]
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    return connection, ServerWatch(f"host=127.0.0.1 port={port} dbname=lake", PATIENCE_S)
+
+
+def test_a_call_that_waits_for_a_silent_server_ends(quick, silent):
+    connection, watch = watched(silent)
+    with connection:
+        began_s = time.monotonic()
+        assert connection.recv(1) == b""
+        assert time.monotonic() - began_s >= PATIENCE_S
+    watch.close()
+
+
+def test_connections_to_a_server_that_answers_stay(quick, answering):
+    connection, watch = watched(answering)
+    with connection:
+        time.sleep(4 * PATIENCE_S)
+        connection.sendall(SSL_REQUEST)
+        assert connection.recv(1) == b"N"
+    watch.close()
+
+
+def test_other_ports_are_left_alone(quick, silent):
+    port = silent.getsockname()[1]
+    watch = ServerWatch("host=127.0.0.1 dbname=lake", PATIENCE_S)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=4 * PATIENCE_S)
+    with connection, pytest.raises(TimeoutError):
+        connection.recv(1)
+    watch.close()
+
+
+def test_a_closed_watch_ends_nothing(quick, silent):
+    connection, watch = watched(silent)
+    watch.close()
+    connection.settimeout(4 * PATIENCE_S)
+    with connection, pytest.raises(TimeoutError):
+        connection.recv(1)
+
+
+def test_the_port_of_the_environment_is_watched(quick, silent, monkeypatch):
+    port = silent.getsockname()[1]
+    monkeypatch.setenv("PGPORT", str(port))
+    watch = ServerWatch("dbname=lake", PATIENCE_S)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        assert connection.recv(1) == b""
+    watch.close()
