@@ -26,6 +26,8 @@ CHANGED: tuple[Word, ...] = ("slower", "faster", "worse", "better", "more", "les
 """The verdicts that are a change."""
 ORDER: tuple[Word, ...] = (*CHANGED, "trend", "equivalent", "not judged")
 """All verdicts, in the order in which they are listed."""
+MOST_HALF_WIDTH = 0.1
+"""A wider interval, relative to its ratio, is not even about it, and shown by its ends instead of ±."""
 Scope = Literal["in turns", "between sessions"]
 UNIT_WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
 """Unit -> words for a rise and a fall. Other units use faster and slower, custom metrics better and worse."""
@@ -71,8 +73,9 @@ def verdict_sentence(before: str, after: str, judgements: Sequence[Judgement], m
     """The verdicts on all points in a sentence about the two sides, which are given by name.
 
     "onnxruntime is 2.31 ± 0.04 times as fast as eager at 6 of 6 points". The figure is the geometric mean of the
-    points' ratios, and ± the mean half-width of their 95 % intervals: the points of one launch vary together, so more
-    points do not make it narrower. If the points differ by more than that, their range follows.
+    points' ratios, and ± the mean half-width of their 95 % intervals, or the interval if it is wide: the points of one
+    launch vary together, so more points do not make it narrower. If the points differ by more than that, their range
+    follows.
     """
     if not judgements:
         return f"{after} and {before} have no point in common"
@@ -91,28 +94,58 @@ def verdict_sentence(before: str, after: str, judgements: Sequence[Judgement], m
     return f"{after} {'; '.join(clauses)}"
 
 
-def _ratio(judgement: Judgement, metric: Metric) -> tuple[float, float | None]:
-    """The ratio by which the sentence describes a change, and the half-width of its interval as a logarithm."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ratio:
+    """The ratio by which the sentence describes changes, with its 95 % interval, if there is one."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval; 0 without one."""
+        return 0.0 if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+def _ratio(judgement: Judgement, metric: Metric) -> _Ratio:
     assert judgement.change is not None
-    ratio = 1 + judgement.change
+    changes = (judgement.change, judgement.low, judgement.high)
+    value, low, high = (None if change is None else 1 + change for change in changes)
+    assert value is not None
     if judgement.verdict == "faster" and metric.better == "lower":
-        ratio = 1 / ratio
-    if judgement.low is None or judgement.high is None:
-        return ratio, None
-    return ratio, math.log((1 + judgement.high) / (1 + judgement.low)) / 2
+        value, low, high = 1 / value, 1 / high if high else None, 1 / low if low else None
+    return _Ratio(value=value, low=low, high=high)
 
 
-def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> tuple[float, float | None]:
+def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> _Ratio:
+    """The geometric means of the members' ratios, and of their distances to the ends of their intervals."""
     ratios = [_ratio(one, metric) for one in members]
-    halves = [half for _, half in ratios if half is not None]
-    mean = math.exp(math.fsum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
-    return mean, mean * math.fsum(halves) / len(halves) if halves else None
+    value = _geometric_mean([one.value for one in ratios])
+    lower = [one.low / one.value for one in ratios if one.low and one.value]
+    upper = [one.high / one.value for one in ratios if one.high and one.value]
+    return _Ratio(
+        value=value,
+        low=value * _geometric_mean(lower) if lower else None,
+        high=value * _geometric_mean(upper) if upper else None,
+    )
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    if min(values) <= 0:  # a rate that fell to 0
+        return 0.0
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def _times(before: str, members: Sequence[Judgement], metric: Metric) -> str:
-    """ "is 2.31 ± 0.04 times as fast as eager" """
-    mean, half = _mean_ratio(members, metric)
-    figure = _figure(mean) if half is None else f"{_figure(mean)} ± {max(half, 0.01):.{2 if mean < 100 else 0}f}"
+    """ "is 2.31 ± 0.04 times as fast as eager"; an interval that is not narrow is given by its ends."""
+    mean = _mean_ratio(members, metric)
+    figure = _figure(mean.value)
+    if mean.low is not None and mean.high is not None:
+        if mean.half <= MOST_HALF_WIDTH * mean.value:
+            figure += f" ± {max(mean.half, 0.01):.{2 if mean.value < 100 else 0}f}"
+        else:
+            figure += f" (95 % interval {_figure(mean.low)} to {_figure(mean.high)})"
     word = members[0].verdict
     if word in ("more", "less"):
         return f"needs {figure} times the memory of {before}"
@@ -127,9 +160,9 @@ def _range(members: Sequence[Judgement], metric: Metric) -> str:
     """ " (1.93 to 3.1)", if the points' ratios are not all within the half-width of their mean."""
     if members[0].verdict not in CHANGED or len(members) < 2:
         return ""
-    mean, half = _mean_ratio(members, metric)
-    ratios = [ratio for ratio, _ in (_ratio(one, metric) for one in members)]
-    if max(max(ratios) - mean, mean - min(ratios)) <= max(half or 0.0, 0.01):
+    mean = _mean_ratio(members, metric)
+    ratios = [_ratio(one, metric).value for one in members]
+    if max(max(ratios) - mean.value, mean.value - min(ratios)) <= max(mean.half, 0.01):
         return ""
     return f" ({_figure(min(ratios))} to {_figure(max(ratios))})"
 

@@ -292,9 +292,20 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if any(entry.is_fastest for entry in entries):
         lines.append("* lowest median, or not judged slower than it; without invalid ones and emulators")
+    if any(_is_off_medians(point, comparison.baseline) for point in comparison.points):
+        lines.append("a speedup is the mean of the launches' ratios, so it may differ from the ratio of the medians")
     if any(entry.speedup is not None and entry.speedup.scope == "within" for entry in entries):
         lines.append(CALLS_NOTE)
     return lines
+
+
+def _is_off_medians(point: PointComparison, baseline: str) -> bool:
+    """Whether a speedup is more than 5 % off the ratio of the medians in the table."""
+    base = next((entry.median_ms for entry in point.entries if entry.runtime == baseline), None)
+    return base is not None and any(
+        entry.speedup is not None and entry.median_ms and abs(entry.speedup.ratio * entry.median_ms / base - 1) > 0.05
+        for entry in point.entries
+    )
 
 
 def _speedup(row: _Row) -> str | None:

@@ -95,7 +95,9 @@ def recommendation_words(
     notes += [EQUAL_NOTE] if recommendation.equal else []
     notes += [LIMITS_NOTE] if limits else []
     doubted = [one for one in recommendation.rated if _doubts(one) is not None]
-    notes += doubt_notes((kind, _name(one, recommendation)) for one in doubted for kind in one.option.doubts)
+    notes += doubt_notes((kind, _place(one, recommendation)) for one in doubted for kind in one.option.doubts)
+    if any("slow_calls" in one.option.doubts for one in recommendation.rated):
+        notes.append(f"{unit}: over the time of all calls, slow ones included; the latency is that of the median call")
     return RecommendationWords(
         title=f"{workload.text}: {met}",
         advice=_advice(recommendation, unit, currency, limits),
@@ -151,15 +153,24 @@ def _missed(miss: Miss, unit: str) -> str:
 
 
 def _name(rated: Rated, recommendation: Recommendation) -> str:
-    option = rated.option
+    return ", ".join(_words(rated.option, recommendation))
+
+
+def _place(rated: Rated, recommendation: Recommendation) -> str:
+    """What distinguishes an option from the others, without commas of its own: its place in a list of them."""
+    everywhere = set.intersection(*(set(_words(one.option, recommendation)) for one in recommendation.rated))
+    words = _words(rated.option, recommendation)
+    return " ".join([word for word in words if word not in everywhere] or words)
+
+
+def _words(option: Option, recommendation: Recommendation) -> list[str]:
     words = [
         _device(option, recommendation),
         _runtime(option, recommendation),
         option.precision,
         f"batch {option.point.batch_size}",
     ]
-    words += [f"concurrency {option.point.concurrency}"] if option.point.concurrency > 1 else []
-    return ", ".join(words)
+    return words + ([f"concurrency {option.point.concurrency}"] if option.point.concurrency > 1 else [])
 
 
 def _columns(

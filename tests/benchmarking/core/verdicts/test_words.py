@@ -50,6 +50,18 @@ def test_points_that_differ_show_their_range():
     assert text == "onnxruntime is 2.83 ± 0.03 times as fast as eager at 2 of 2 points (2.00 to 4.00)"
 
 
+def test_a_wide_interval_is_shown_by_its_ends():
+    judgement = Judgement(verdict="faster", change=1 / 51.27 - 1, low=1 / 113 - 1, high=1 / 23.2 - 1)
+    assert said(judgement) == (
+        "onnxruntime is 51.27 (95 % interval 23.20 to 113) times as fast as eager at 1 of 1 point"
+    )
+
+
+def test_a_rate_that_fell_to_0_has_a_sentence():
+    text = said(Judgement(verdict="slower", change=-1.0, is_worse=True), metric=THROUGHPUT)
+    assert text == "onnxruntime is 0.00 times as fast as eager at 1 of 1 point"
+
+
 def test_rates_and_memory_have_their_own_words():
     assert said(changed(1.5, THROUGHPUT), metric=THROUGHPUT) == (
         "onnxruntime is 1.50 times as fast as eager at 1 of 1 point"
