@@ -3,7 +3,7 @@
 A selection is a run or session (id or unique prefix), a git commit, latest, or FIELD=VALUE,... with fields such as
 model, device, runtime, precision, tag.NAME, since; sql:CONDITION for anything else. Two points match if everything that
 defines a series is equal, except the fields that both selections name and those of --across. With --by, one selection
-is split by a field, and each value is compared with the first (or --baseline).
+is split by a field, and each value is compared with the baseline.
 
 Sides that ran interleaved (benchhouse ab, --interleave, several runtimes in one command) are compared round by round.
 Other comparisons need a history of at least five sessions for a verdict; without it only the difference is shown. The
@@ -117,7 +117,9 @@ def _parser() -> Parser:
     )
     what.add_argument("--by", metavar="FIELD", help=f"field whose values are compared: {', '.join(BY)}")
     what.add_argument(
-        "--baseline", metavar="VALUE", help="value of --by to compare the others with (default: the first)"
+        "--baseline",
+        metavar="VALUE",
+        help="value of --by to compare the others with (default: eager or float32, or what was measured first)",
     )
     profiles = what.add_argument(
         "--profiles",

@@ -43,6 +43,10 @@ PROVENANCE = ("git_commit", "tool_version", "host", "driver")
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
 
 
+BASELINES: Mapping[str, str] = {"runtime": "eager", "precision": "float32"}
+"""Column -> the value that others are compared with, if it was measured."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """A result in a comparison."""
@@ -140,12 +144,13 @@ def compare_within(
     baseline: str | None = None,
     across: Collection[str] = (),
 ) -> Comparison:
-    """Compare each value of the column with the baseline, by default the first that was measured."""
+    """Compare each value of the column with the baseline, by default one of `BASELINES`, or the first measured."""
     groups: dict[str, list[Measured]] = {}
     (results,) = read_results(warehouse, (selection,), metric)
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
         groups.setdefault(str(result.columns[column]), []).append(result)
-    baseline_value = next(iter(groups), "") if baseline is None else baseline
+    usual = BASELINES.get(column)
+    baseline_value = baseline or (usual if usual in groups else next(iter(groups), ""))
     may_differ = allowed_across({column, *across})
     matches = [
         match(groups.get(baseline_value, ()), group, may_differ)
@@ -201,20 +206,21 @@ def _comparison(
         only_after=tuple(map(_single, matched.only_after)),
         counts=Counter(one.verdict for one in judgements),
         provenance=_provenance(matched.pairs),
-        sentence=verdict_sentence(*_side_names(findings), judgements, metric),
+        sentence=_sentence(findings, metric),
         moved_together=_common_shift(findings, metric),
     )
 
 
-def _side_names(findings: Sequence[Finding]) -> tuple[str, str]:
-    """The sides by what distinguishes them, if that is one thing for all points ("eager", "onnxruntime"); else A, B."""
-    subjects = [one.subject for one in findings]
-    apart = {name for subject in subjects for name, (one, other) in subject.items() if one != other}
-    pairs = {subject[name] for subject in subjects for name in apart}
-    if len(apart) != 1 or len(pairs) != 1:
-        return "A", "B"
-    ((before, after),) = pairs
-    return ("A", "B") if before is None or after is None else (before, after)
+def _sentence(findings: Sequence[Finding], metric: Metric) -> str:
+    """A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
+    one about A and B."""
+    apart = {name for one in findings for name, (before, after) in one.subject.items() if before != after}
+    groups: dict[tuple[str, str], list[Judgement]] = {}
+    for one in findings:
+        before, after = one.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
+        sides = ("A", "B") if before is None or after is None else (before, after)
+        groups.setdefault(sides, []).append(one.judgement)
+    return ". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items())
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:

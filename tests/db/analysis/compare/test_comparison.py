@@ -415,16 +415,19 @@ def test_many_models_that_move_together_are_reported_as_environment(store, sides
     assert "6 slower: environment, not code?" in comparison_text(found)
 
 
-def test_by_compares_each_value_with_the_first_or_the_baseline(store, warehouse):
+def test_by_compares_each_value_with_the_usual_or_the_given_baseline(store, warehouse):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,), "precision": "float32"}
-    store("a", runtime="eager", **one)
     store("b", runtime="onnxruntime", slowdown=0.5, tags={"side": "a"}, **one)
+    store("a", runtime="eager", **one)
     store("c", runtime="openvino", slowdown=2.0, tags={"side": "a"}, **one)
     selection = Selection.parse("tag.side=a")
     found = compare_within(warehouse, selection, "runtime", LATENCY)
     shown = {one.subject["runtime"]: one.judgement.verdict for one in found.findings}
     assert shown == {("eager", "openvino"): "slower", ("eager", "onnxruntime"): "faster"}
     assert (found.before, found.after) == ("eager", "onnxruntime, openvino")
+    first, second = sorted(found.sentence.split(". "))
+    assert first.startswith("onnxruntime is 2.00 ")
+    assert second.startswith("openvino takes 2.00 ")
     named = compare_within(warehouse, selection, "runtime", LATENCY, baseline="openvino")
     assert {one.subject["runtime"][0] for one in named.findings} == {"openvino"}
 
