@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import default_database
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
+from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import MEMORY, quoted
@@ -95,10 +96,14 @@ def check(source: Source, selection: Selection) -> None:
 def chosen(source: Source, selection: Selection, words: Words) -> Selection:
     """The selection, narrowed to the results of `words`.
 
-    Raises UsageError or StorageError, listing existing values, if nothing is selected.
+    Raises UsageError for a model that is not stored, and StorageError, listing existing values, if nothing is selected.
     """
     if not words.text:
         return selection
+    known = _values(source.warehouse, "model_id")
+    for name in words.models:
+        if not {name, redacted_path(name)} & {*known}:
+            raise UsageError(_unknown("model_id", name, known, source.name))
     sql = f"SELECT result_id FROM all_results WHERE {words.condition}"  # noqa: S608 - values are bound
     ids = tuple(str(row["result_id"]) for row in source.warehouse.query(sql, list(words.values)).dicts())
     profiles = tuple(str(row["profile_id"]) for row in selected_profiles(source.warehouse, words))

@@ -18,6 +18,7 @@ if not __package__:  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import (
+    PART_OF_LIST,
     Parser,
     add_aliases,
     choice,
@@ -54,6 +55,8 @@ LONGEST_STEM = 180
 """File systems allow names of 255 bytes; the rest is for extensions."""
 DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
 ARCHITECTURES = "architecture_comparison"
+NO_MODEL = re.compile(r"[^=]+=|sql:|latest$|[0-9a-f-]{7,}$")
+"""A word after --model-id that is not one more model, but the selection."""
 EXAMPLES = """examples:
   every chart of one model from the default database
     benchhouse charts model=bert-base-uncased
@@ -108,6 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
+    models = options.model_id
+    options.model_id = models[0] if len(models) == 1 else None
+    if len(models) > 1:
+        options.selection = f"model={'|'.join(models)},{options.selection}".rstrip(",")
     if options.list_charts:
         _list_charts(options.json)
         return EXIT_OK
@@ -213,7 +220,11 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
     """The selection, as an argument or by flags."""
     add_selection(group)
-    group.add_argument("--model-id", metavar="NAME", help="model (default: every model)")
+    models = group.add_argument(
+        "--model-id", type=names, default=(), metavar="A,B", help="models (default: every model)"
+    )
+    vars(models)[PART_OF_LIST] = lambda word: NO_MODEL.match(word) is None
+    add_aliases(group, models, "--models", "--model")
     group.add_argument("--device", metavar="NAME", help="device or device type (default: every device)")
     group.add_argument("--runtime", metavar="NAME", help="runtime (default: every runtime)")
     group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")

@@ -27,10 +27,12 @@ WHERE = MappingProxyType(
 )
 """Kind of name -> the command that lists all of them."""
 
+FILES = "result files and folders are arguments without a flag: benchhouse import FILE"
 PROMPTS = (
     "conversations are --sharegpt FILE, arrivals and lengths of a trace --trace FILE; without a file --input-length "
     "and --output-length make prompts"
 )
+STATEMENTS = "a statement is an argument, as in benchhouse query SQL; benchhouse sql reads several from stdin"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 SERVERS = ("vllm", "sglang", "tgi", "triton", "ollama", "lmdeploy", "tensorrt-llm", "trtllm", "mlc", "openai")
 """Engines that are servers, which people name as runtimes."""
@@ -64,7 +66,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--matrix --grid --all-combinations",
                 "every combination of the values of --devices, --runtimes and --precisions is measured",
             ),
-            ("--file", ("--model-list", "--output")),
+            ("--file", ("--model-list", "--output", FILES)),
             (
                 "--max-seconds --benchmark-duration --measurement-interval --min-duration --test-duration",
                 ("--duration", "--timeout"),
@@ -95,7 +97,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--max-concurrency --concurrent-requests --concurrencies --num-concurrent --num-users --users "
                 "--num-workers --max-num-seqs -c",
-                ("--concurrency",),
+                ("--concurrency", STATEMENTS),
             ),
             ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
             (
@@ -122,7 +124,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--header --headers -H --extra-body --extra-inputs",
                 "requests have no other header than that of $OPENAI_API_KEY",
             ),
-            ("--insecure --no-verify --verify-ssl -k", ("--ca-file",)),
+            (
+                "--insecure --no-verify --verify-ssl -k",
+                ("--ca-file", "every export is compared with the model in torch; there is no way around it"),
+            ),
             ("--chat", "chat completions are --endpoint chat"),
             ("--endpoint-type", ("--endpoint",)),
             ("--num-turns --session-turns-mean", ("--turns",)),
@@ -139,7 +144,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--api-key --openai-api-key", "the key is read from $OPENAI_API_KEY"),
             # Model, device and precision.
             ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
-            ("--dtype --torch-dtype --data-type --quant --quantize --load-in", ("--precision", "--precisions")),
+            (
+                "--dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in",
+                ("--precision", "--precisions", "benchhouse export-model MODEL --precision exports in a precision"),
+            ),
             ("--backends", ("--runtimes",)),
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
             ("--backend", ("--engine", "--runtime", "--runtimes")),
@@ -161,7 +169,18 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--input-shape --input-shapes --shape --shapes", ("--batch-sizes", "--batch-size")),
             ("--generate-kwargs --generation-kwargs", OUTPUTS),
             ("--list-backends --list-engines", ("--list-runtimes",)),
-            ("--objective --optimize --goal --metric", ("--prefer", "--metric")),
+            (
+                "--objective --goal --metric",
+                ("--prefer", "--metric", "stored results are compared by any metric: benchhouse compare --by runtime"),
+            ),
+            (
+                "--optimize --optimization-level --optimise -O --simplify --onnxsim",
+                (
+                    "--prefer",
+                    "--metric",
+                    "a runtime optimizes an export when it loads it: benchhouse run --help-options",
+                ),
+            ),
             (
                 "--sort --sort-by --order-by --columns",
                 ("--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
@@ -183,7 +202,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--window --lookback --last --history",
                 ("--rows", "a result is judged by all earlier ones of its series"),
             ),
-            ("--candidate --new --old --before --after", "two selections are compared: benchhouse compare A B"),
+            (
+                "--candidate --new --old --before --after",
+                "two selections are compared: benchhouse compare A B; dates are in them: since=DATE, until=DATE",
+            ),
             ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
             ("--csv --parquet --html --xml --yaml", ("--format", "--junit", "--report")),
             ("--format --output-format", ("--junit", "--markdown", "--json")),
@@ -225,9 +247,96 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "results are stored with --save, or without --no-save where that is the default",
             ),
             ("--output", ("--junit", "--markdown", "--report", "--output-dir", "results go to stdout: add > FILE")),
-            ("--db --database --db-file", ("--db-path",)),
+            (
+                "--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri "
+                "--tracking-uri",
+                ("--db-path",),
+            ),
             ("--disable-tqdm --no-progress --silent --quiet", ("--quiet", "what it prints is on stdout: add > FILE")),
             ("--verbose --debug -v", ("--log-level", "BENCHHOUSE_TRACEBACK=1 in front shows tracebacks")),
+            (
+                "--retries --retry --max-retries --num-retries",
+                "nothing is tried again: a request or launch that fails counts as failed",
+            ),
+            # Profilers.
+            (
+                "--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops",
+                "benchhouse profile divides by part, layer and operator; benchhouse compare --by compares by a field",
+            ),
+            (
+                "--trace --trace-file --chrome-trace --export-trace --export-chrome-trace --trace-dir --perfetto",
+                "benchhouse profile writes traces for Chrome and Perfetto to --output-dir",
+            ),
+            # Notices, and what is kept where: MLflow, pytest-benchmark, Bencher.
+            (
+                "--slack --slack-webhook --webhook --webhook-url --notify --email --teams",
+                "new alerts are posted to $BENCHHOUSE_WEBHOOK_URL, in the format of Slack and others",
+            ),
+            (
+                "--all",
+                ("--rows", "what looks at results takes all without a selection; delete needs one, as in until=DATE"),
+            ),
+            ("--experiment --experiment-name --experiment-id --experiment-ids --run-name --name", ("--tag",)),
+            ("--query --sql --command --statement --execute -e -q", STATEMENTS),
+            (
+                "--readonly --read-only --ro",
+                "benchhouse query and sql only read, and so does dashboard --read-only",
+            ),
+            ("--tables --table --schema --dictionary --views", ("--describe",)),
+            (
+                "--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f",
+                ("--ingest", "--json-path", FILES),
+            ),
+            ("--recursive -R", "folders are searched at any depth"),
+            ("--source --tool --from-tool --importer --input-format --source-format", ("--from-format",)),
+            (
+                "--update --upsert --overwrite --replace",
+                ("--replace", "--overwrite", "no file is overwritten: give a new name"),
+            ),
+            (
+                "--force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y",
+                ("--yes", "--replace", "--overwrite", "no file is overwritten: give a new name"),
+            ),
+            ("--preview --dry --simulate --what-if --no-act", ("--dry-run",)),
+            # Charts and pages.
+            ("--plot --graph --chart-type --plot-type", ("--chart",)),
+            ("--type --kind", ("--from-format", "--chart", "--format")),
+            (
+                "--title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy",
+                "each chart has its own title and axes: benchhouse charts --list; a metric is chosen by --metric",
+            ),
+            ("--dpi --width --height --figsize --size --scale", "an image of any size is --format svg, or pdf"),
+            (
+                "--group-by --groupby --group",
+                "groups are made by SQL in benchhouse query, or with compare --by",
+            ),
+            (
+                "--show --open --open-browser --browser --no-browser --launch-browser --interactive",
+                "no window is opened: open the file or the address that is printed",
+            ),
+            ("--bind --address --addr --listen --ip --server-address --server-name", ("--host",)),
+            # Setting up a warehouse, and exporting models.
+            (
+                "--init --create --migrate --upgrade --initialize",
+                "benchhouse setup without flags creates a warehouse or upgrades it",
+            ),
+            (
+                "--reset --drop --recreate --wipe --truncate --clear --clean",
+                ("--overwrite", "benchhouse delete removes runs, benchhouse cache delete builds"),
+            ),
+            ("--reload --refresh --auto-refresh --watch", "pages show what is stored when they are opened"),
+            ("--url", "a server is load-tested by benchhouse load MODEL --url URL; other commands take files"),
+            (
+                "--limit",
+                "limits on results are for benchhouse recommend and load; rows are limited in SQL: benchhouse query",
+            ),
+            ("--restore --from-backup", "a backup is a warehouse: use it as --db-path, or copy it back"),
+            ("--check --validate --integrity --doctor", ("--verify", "benchhouse setup --verify checks a warehouse")),
+            ("--import --load --add", ("--ingest", FILES)),
+            ("--dynamic --dynamic-axes --dynamic-batch --dynamic-shapes", "batch and lengths are free in every export"),
+            ("--no-validation --skip-validation --no-check --skip-verify", "every export is compared with torch"),
+            ("--atol --rtol", "how far an export may be from torch follows from its precision"),
+            ("--monolith --single-file --one-file", ("--output",)),
             (
                 "--config --config-file --config-dir --config-name",
                 "a batch reads its settings from --model-list FILE.yaml",
@@ -253,9 +362,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
 where it has none."""
 
 
-OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        word: ours
+        ours: frozenset(words.split())
         for ours, words in {
             # Commands.
             "run": "bench benchmark measure test single perf time inference",
@@ -270,6 +379,14 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
             "setup": "init initialize database db migrate upgrade",
             "export-model": "convert onnx",
             "publish": "upload push share site",
+            "delete": "rm remove del clear prune purge drop gc clean erase wipe",
+            # Actions.
+            "add": "new note write create append post set",
+            "remove": "rm del delete drop erase",
+            "list": "ls show all",
+            "stats": "size info du usage status summary",
+            "alias": "rename merge join link continue move",
+            "unalias": "unmerge unlink split undo",
             # Precisions.
             "float32": "fp32 f32 float single",
             "float16": "fp16 f16 half",
@@ -288,10 +405,10 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
             "time_to_first_token_ms": "ttft first_token",
             "time_per_output_token_ms": "tpot itl inter_token_latency",
         }.items()
-        for word in words.split()
     }
 )
-"""Another word for a command, a precision or a metric -> ours. Runtimes and devices have their own `other_words`."""
+"""A command, an action, a precision or a metric -> other words for it. Runtimes and devices have their own
+`other_words`."""
 
 
 SELECTED_BY: Mapping[str, str] = MappingProxyType(
@@ -307,10 +424,10 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
             "sequence": "--sequence-length --sequence-lengths --seq-length",
             "new_tokens": "--new-tokens",
             "concurrency": "--concurrency",
-            "tag.NAME": "--tag --tags",
-            "since": "--since --from --start-date",
-            "until": "--until --to --end-date",
-            "run": "--run --run-id",
+            "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
+            "since": "--since --from --start-date --newer-than",
+            "until": "--until --to --end-date --older-than",
+            "run": "--run --run-id --run-ids --id --ids --uuid",
             "session": "--session",
             "commit": "--commit",
             "family": "--family --architecture",
@@ -336,7 +453,8 @@ def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES,
 def meant_by(value: str, known: Collection[str]) -> list[str]:
     """What a name that is not known probably means: our word for another tool's, or up to three similar names."""
     word = value.lower()
-    ours = [name for name in (OTHER_NAMES.get(word, ""), *_plugins_meant_by(word, known)) if name in known]
+    named = [name for name, words in OTHER_NAMES.items() if word in words]
+    ours = [name for name in (*named, *_plugins_meant_by(word, known)) if name in known]
     return ours[:1] or nearest(value, known, number=3, similar=SIMILAR)
 
 
@@ -355,6 +473,8 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
     if what == "runtime" and value.lower() in SERVERS:
         return f"{value} is a server here: start it, then benchhouse load MODEL --url URL --engine {value.lower()}"
+    if what == "metric" and value.lower().startswith(("energy", "joule", "power", "watt")):
+        return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
     meant = meant_by(value, known)
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
     if len(known) <= MAX_CANDIDATES:

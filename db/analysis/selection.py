@@ -39,6 +39,7 @@ from benchmarking.core.metrics import (
     metric_by_ending,
 )
 from benchmarking.core.records import PRECISIONS
+from benchmarking.core.suggestions import nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
 
@@ -119,6 +120,8 @@ class Selection:
     run_values: tuple[str, ...] = ()
     is_whole_runs: bool = False
     """Whether that part is the whole selection."""
+    models: tuple[str, ...] = ()
+    """The models named in it."""
 
     @classmethod
     def parse(cls, text: str) -> Selection:
@@ -137,6 +140,7 @@ class Selection:
             run_condition=" AND ".join(part.run_condition for part in parts if part.run_condition) or None,
             run_values=tuple(value for part in parts for value in part.run_values),
             is_whole_runs=bool(parts) and not has_sql and all(part.is_whole_runs for part in parts),
+            models=tuple(name for part in parts for name in part.models),
         )
 
     @property
@@ -192,8 +196,24 @@ def _part(word: str) -> Selection:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
     if column == "model_id":  # the path of a folder is stored in another form
-        values = list(dict.fromkeys([*values, *map(redacted_path, values)]))
+        stored = list(dict.fromkeys([*values, *map(redacted_path, values)]))
+        return replace(_membership(word, column, stored, named=column), models=tuple(values))
     return _membership(word, column, values, named=column)
+
+
+def unknown_models(warehouse: Warehouse, *selections: Selection) -> str:
+    """What an empty selection says of models that are not stored: "; no model 'gtp2' is stored: did you mean gpt2?";
+    nothing if all are."""
+    known = [
+        str(row["model_id"])
+        for row in warehouse.query("SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles").dicts()
+    ]
+    named = dict.fromkeys(name for selection in selections for name in selection.models)
+    missing = [name for name in named if known and not {name, redacted_path(name)} & {*known}]
+    return "".join(
+        f"; no model {name!r} is stored: did you mean {' or '.join(nearest(name, known, number=3))}?"
+        for name in missing
+    )
 
 
 def _series_condition(word: str, values: list[str]) -> Selection:

@@ -111,6 +111,14 @@ def selection_in(arguments: argparse.Namespace, text: str) -> Selection:
     return Selection.parse(text).resolved(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
 
 
+def unknown_models_in(arguments: argparse.Namespace, *texts: str) -> str:
+    """What is said of models in selections without results that are not stored: see `unknown_models`."""
+    from db.analysis.selection import Selection, unknown_models
+
+    with open_to_read(arguments) as warehouse:
+        return unknown_models(warehouse, *map(Selection.parse, texts))
+
+
 def open_to_read(arguments: argparse.Namespace, *, for_questions: bool = False) -> Warehouse:
     """The database, read-only; `for_questions` to run the user's SQL on it, or to show the data dictionary."""
     from db.warehouse import Warehouse

@@ -38,6 +38,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
+    unknown_models_in,
 )
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def _command(flagged: FlaggedRun) -> str:
 def _no_findings(arguments: argparse.Namespace) -> int:
     """Report an empty selection: usage error for a named one, exit code 3 for a database without results."""
     if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
-        raise UsageError(f"{selected!r} selects no result of {arguments.db_path}: see benchhouse history")
+        why = unknown_models_in(arguments, arguments.selection) or ": see benchhouse history"
+        raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
     note(f"{NAME}: not enough data: {arguments.db_path} has no results")
     if arguments.github is not None:
         from db.analysis.gate.text import github_note

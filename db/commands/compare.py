@@ -36,6 +36,7 @@ from db.commands.arguments import (
     open_to_read,
     print_json,
     selection_in,
+    unknown_models_in,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def _run(argv: Sequence[str]) -> int:
     else:
         print(comparison_text(comparison, only_changes=arguments.only_changes, page=stdout_page()))
     if comparison.is_empty:
-        note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}")
+        why = unknown_models_in(arguments, *arguments.selections)
+        note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}{why}")
         return EXIT_NOT_ENOUGH_DATA
     return EXIT_OK
 

@@ -33,6 +33,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
+    unknown_models_in,
 )
 from db.files import publish
 
@@ -84,7 +85,7 @@ def _run(argv: Sequence[str]) -> int:
         runs = warehouse.query(sql, values).dicts()
         notes = warehouse.notes_about([run["run_id"] for run in runs])
     if not arguments.json:
-        _show(runs, notes, arguments.selection)
+        _show(runs, notes, arguments)
     moved: list[Moved] = []
     is_done = bool(runs) and not arguments.dry_run
     if is_done:
@@ -111,9 +112,9 @@ def _parser() -> Parser:
     return parser
 
 
-def _show(runs: Sequence[dict[str, Any]], notes: Sequence[dict[str, Any]], selection: str) -> None:
+def _show(runs: Sequence[dict[str, Any]], notes: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:
     if not runs:
-        note(f"{NAME}: no runs in {selection}")
+        note(f"{NAME}: no runs in {arguments.selection}{unknown_models_in(arguments, arguments.selection)}")
         return
     rows = tuple(
         (

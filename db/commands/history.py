@@ -29,6 +29,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
+    unknown_models_in,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _run(argv: Sequence[str]) -> int:
 
         note(f"{NAME}: series without a history: {excluded_results_text(without_history)}")
     if not series:
-        note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
+        why = unknown_models_in(arguments, arguments.selection)
+        note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}{why}")
         return EXIT_NOT_ENOUGH_DATA
     if count > len(series):
         note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --rows")

@@ -31,6 +31,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
+    unknown_models_in,
 )
 
 NAME = "benchhouse series"
@@ -105,7 +106,8 @@ def _list(arguments: argparse.Namespace) -> None:
         table = Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
         print(table_text(table, stdout_page()))
     else:
-        note(f"{NAME}: no series in {arguments.selection or 'this database'}")
+        why = unknown_models_in(arguments, arguments.selection)
+        note(f"{NAME}: no series in {arguments.selection or 'this database'}{why}")
 
 
 def _change(arguments: argparse.Namespace) -> None:

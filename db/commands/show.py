@@ -34,6 +34,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
+    unknown_models_in,
 )
 from db.values import doubt_word, heading
 
@@ -89,7 +90,8 @@ def _run(argv: Sequence[str]) -> int:
         head, below = (wrapped(text, page.text_width) for text in texts)
         print("\n\n".join(part for part in (head, table_text(table, page), below) if part))
     if not rows:
-        note(f"{NAME}: no results in {arguments.selection or 'this database'}")
+        why = unknown_models_in(arguments, arguments.selection)
+        note(f"{NAME}: no results in {arguments.selection or 'this database'}{why}")
         return EXIT_NOT_ENOUGH_DATA
     if count > len(rows):
         note(f"{NAME}: {len(rows)} of {count} series: narrow the selection, or raise --rows")

@@ -139,6 +139,23 @@ def test_a_selection_selects_results_as_in_other_commands(database, draw, make_r
     )
 
 
+def test_several_models_are_drawn_and_compared_and_a_selection_may_follow_them(database, draw, make_run):
+    path = database(make_run(), make_run(model_id="roberta-base"), make_run(model_id="other"))
+    base = ("--db-path", path, "--format", "svg")
+    chart = ("--chart", "latency_vs_batch_size")
+    for words in (
+        ("--model-id", "roberta-base", "bert-base-uncased"),
+        ("--models", "bert-base-uncased,roberta-base", "device=cpu"),
+        ("--model-id", "bert-base-uncased", "roberta-base", "runtime=eager,sql:batch_size < 9"),
+    ):
+        code, out, err = draw(*chart, *words, *base)
+        assert (code, err) == (0, [])
+        assert {Path(name).stem.split("_")[4] for name in out} == {"bert-base-uncased", "roberta-base"}
+    code, out, (error,) = draw(*chart, "--model-id", "bert-base-uncased", "roberta-bse", *base)
+    assert (code, out) == (2, [])
+    assert "no model 'roberta-bse' in bench.duckdb: did you mean roberta-base" in error
+
+
 def test_sql_in_a_selection_needs_a_database(spool, draw, make_run, database):
     spool(a=make_run())
     code, _, (error,) = draw("sql:batch_size=1", "--json-path", "runs")

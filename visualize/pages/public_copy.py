@@ -23,7 +23,7 @@ from benchmarking.core.records import Run
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
-from db.analysis.selection import EVERYTHING, Selection, judged_metrics
+from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unknown_models
 from db.run_records import GROUP_SIZE, StoredRun, stored_runs
 from db.stored_profiles import TABLES, selected_profiles
 from db.warehouse import Warehouse
@@ -130,7 +130,8 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
         return (one.run for one in stored_runs(warehouse, ids))
     rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
     if not rows and not selected_profiles(warehouse, selection):
-        raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish")
+        why = unknown_models(warehouse, selection)
+        raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish{why}")
     chosen = {row["result_id"] for row in rows}
     found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))
     return (_with_results(one, chosen) for one in found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Result, Run
-from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.selection import EVERYTHING, Selection, unknown_models
 from db.connection import storage_error
 from db.exporters.support.exporting import ExportRequest
 from db.run_records import StoredRun, stored_runs
@@ -46,7 +46,8 @@ class Scope:
         months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
         if not months:
             words = f"{self.selection.text!r} selects nothing" if self.selection.text else "nothing is stored"
-            raise UsageError(f"{self.warehouse.path}: {words}: nothing to export")
+            why = unknown_models(self.warehouse, self.selection)
+            raise UsageError(f"{self.warehouse.path}: {words}: nothing to export{why}")
         return months
 
     def read(self, sql: str, month: datetime | None = None, *, whole: bool = False) -> Table:

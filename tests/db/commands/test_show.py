@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from benchmarking import cli
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE
 from db.commands.show import age, main
 from db.warehouse import Warehouse
@@ -76,6 +77,25 @@ def test_an_empty_selection_is_reported(show, asked_database):
     code, out, err = show(asked_database, "model=none")
     assert (code, out) == (EXIT_NOT_ENOUGH_DATA, "")
     assert "no results in model=none" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("show model=gtp2", "history model=gtp2", "check model=gtp2", "series list model=gtp2"),
+        *("compare model=gtp2 model=vit", "delete model=gtp2", "export model=gtp2 --format csv"),
+        *("publish site model=vit|gtp2,batch=77", "charts model=gtp2", "charts --model-id vit gtp2"),
+    ],
+)
+def test_a_mistyped_model_in_a_selection_is_answered_with_the_nearest_stored_one(
+    capsys, asked_database, tmp_path, monkeypatch, words
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*words.split(), f"--db-path={asked_database}"]) in (EXIT_OK, EXIT_USAGE, EXIT_NOT_ENOUGH_DATA)
+    err = capsys.readouterr().err
+    assert "no model 'gtp2' " in err
+    assert "did you mean gpt2" in err
+    assert "'vit'" not in err
 
 
 @pytest.mark.parametrize("arguments", [("nosuch=1",), ("--metric", "latency"), ("--rows", "0")])
