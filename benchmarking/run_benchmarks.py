@@ -1,4 +1,4 @@
-"""Runs your own benchmarks in ./benches (or the examples, if there are none), or with --model an exported ONNX model.
+"""Runs your own benchmarks in ./benches (or the examples, without that folder), or with --model an exported ONNX model.
 Also takes --model-id, --measurement-iterations, --num-tokens-to-generate, --enable-mock and --log-level.
 
 run_benchmarks [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...

@@ -35,6 +35,7 @@ from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import from_json, to_json
 
+WHAT_IS_A_BENCHMARK = "it is a class derived from benchmarking.ModelBenchmark, in a Python file (docs/python-api.md)"
 TIME_LIMIT_S = 300.0
 """Time limit for importing all files: the first import of torch from a slow disk takes a minute."""
 EARLY_END = "what it would request after its first benchmarks, as it ended while they were listed: {}"
@@ -108,7 +109,10 @@ def discover(
     left_out |= listed.left_out
     if not selected:
         reasons = "; ".join(f"{label}: {why}" for label, why in left_out.items())
-        raise UsageError(f"--benches {folder}: no benchmark to run" + (f" ({reasons})" if reasons else " in it"))
+        raise UsageError(
+            f"--benches {folder}: no benchmark to run"
+            + (f" ({reasons})" if reasons else f" in it: {WHAT_IS_A_BENCHMARK}")
+        )
     return Discovery(benches=tuple(selected), left_out=left_out)
 
 

@@ -1,7 +1,7 @@
 """Gates CI: judges the newest results against the earlier runs of their series.
 
 Each result is compared with a prediction interval of its series since the last confirmed change point (at least 10
-runs, at most the last 40). A result has regressed if it is more than 2 % worse, and worse than 99 % of results would be
+runs, at most the last 60). A result has regressed if it is more than 2 % worse, and worse than 99 % of results would be
 if nothing had changed. With --confirm, regressions are measured again in a fresh session and count only if they show up
 there too. Each regression is stored as an alert (benchhouse alert list), once per range of commits; new alerts are sent
 as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
