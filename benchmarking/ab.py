@@ -1,8 +1,8 @@
 """Compares two commands that are measured in alternating launches.
 
-A and B are run_hardware_benchmark or batch_benchmark commands, in quotes: with different flags, with VAR=value in
-front, with the interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two
-commits (--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process, in random order. No
+A and B are commands such as benchhouse run or benchhouse batch, in quotes: with different flags, with VAR=value in
+front, with the interpreter of another environment (/venv/bin/benchhouse run ...), or in worktrees of two commits
+(--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process, in random order. No
 shell is involved.
 
 The difference is first tested after --rounds. Results are paired by round, so that drift of the machine cancels out.
@@ -68,9 +68,9 @@ GROWTH = 1.6
 
 EXAMPLES = """\
 examples:
-  benchhouse ab "run_hardware_benchmark --model-id gpt2" "run_hardware_benchmark --model-id gpt2 --runtime compiled"
-  benchhouse ab "run_hardware_benchmark --model-id gpt2" "OMP_NUM_THREADS=4 run_hardware_benchmark --model-id gpt2"
-  benchhouse ab "run_hardware_benchmark --model-id gpt2" "run_hardware_benchmark --model-id gpt2" --worktree-a ../main
+  benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2 --runtime compiled"
+  benchhouse ab "benchhouse run gpt2" "OMP_NUM_THREADS=4 benchhouse run gpt2"
+  benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2" --worktree-a ../main
 """
 
 LETTERS: tuple[Letter, Letter] = ("a", "b")

@@ -27,7 +27,7 @@ from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
-from benchmarking.core.command_line import default_database, note, run_command
+from benchmarking.core.command_line import default_database, in_the_words_typed, note, run_command
 from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.output_paths import check_database, check_folder
@@ -287,7 +287,13 @@ def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
 
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
-    words = [NAME, "--resume", "--output-dir", str(batch.folder), *_resume_flags(batch.manifest, arguments)]
+    words = [
+        *in_the_words_typed("batch", NAME),
+        "--resume",
+        "--output-dir",
+        str(batch.folder),
+        *_resume_flags(batch.manifest, arguments),
+    ]
     words += target_flags(arguments)
     outcome = f"saved; continue with {shlex.join(words)}"
     note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")

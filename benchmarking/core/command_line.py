@@ -84,6 +84,11 @@ def typed_as(name: str) -> Iterator[None]:
         _TYPED.reset(token)
 
 
+def in_the_words_typed(command: str, script: str) -> tuple[str, ...]:
+    """How a message names a command: as benchhouse's, or by its script's name where that runs."""
+    return ("benchhouse", command) if (_TYPED.get() or "").startswith("benchhouse ") else (script,)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that takes no abbreviations, and reports a usage error in one line with what was meant."""
 

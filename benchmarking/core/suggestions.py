@@ -258,6 +258,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--retries --retry --max-retries --num-retries",
                 "nothing is tried again: a request or launch that fails counts as failed",
             ),
+            ("--resume --continue", ("--resume", "unfinished runs are continued by benchhouse run --resume")),
             # Profilers.
             (
                 "--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops",

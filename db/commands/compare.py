@@ -81,6 +81,10 @@ def _run(argv: Sequence[str]) -> int:
             comparison = compare_within(
                 warehouse, selection, FIELDS[arguments.by], metric, baseline=arguments.baseline, across=across
             )
+        is_stored = bool(warehouse.query("SELECT 1 FROM all_results LIMIT 1").dicts())
+    if not is_stored and not arguments.json:
+        note(f"{NAME}: not enough data: {arguments.db_path} has no results")
+        return EXIT_NOT_ENOUGH_DATA
     from benchmarking.core.records import to_json
     from db.analysis.compare.text import comparison_markdown, comparison_text
 

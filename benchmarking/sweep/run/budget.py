@@ -84,9 +84,9 @@ class Budget:
         needed_s = 2 * call_s + self._overhead.seconds(call_s)
         if spent_s + needed_s <= MOST_BUDGETS * settings.budget_s:
             return None
-        spent = f"the time budget of {settings.budget_s:g} s is spent"
+        spent = f"the time budget of {round(settings.budget_s, 1):g} s is spent"
         if spent_s <= settings.budget_s:
-            spent = f"{spent_s:.0f} s of the time budget of {settings.budget_s:g} s are spent"
+            spent = f"{spent_s:.0f} s of the time budget of {round(settings.budget_s, 1):g} s are spent"
         return f"{spent}, and one more call of about {number(call_s)} s would exceed {MOST_BUDGETS} times the budget"
 
     def skip(self) -> Point:

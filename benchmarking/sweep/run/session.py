@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core.command_line import note
+from benchmarking.core.command_line import in_the_words_typed, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
@@ -216,7 +216,13 @@ def _note_interrupted(
     """Report the results measured before an interruption: with --save they are on disk, else they are printed."""
     measured = sum(track.points_finished for track in tracks)
     total = sum(track.points_total for track in tracks)
-    words = ("run_hardware_benchmark", "--resume", "--output-dir", str(tracks[0].folder), *executor.flags)
+    words = (
+        *in_the_words_typed("run", "run_hardware_benchmark"),
+        "--resume",
+        "--output-dir",
+        str(tracks[0].folder),
+        *executor.flags,
+    )
     outcome = f"saved; continue with {shlex.join(words)}" if saves else "not saved, since --save was not given"
     note(f"{measured} of {total} points measured: {outcome}")
     if not saves:

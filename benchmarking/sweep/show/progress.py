@@ -178,8 +178,8 @@ class Progress(Observer):
         if self._has_warned:
             self._display.say(
                 f"slow: the remaining {_points(len(track.open_points()))} need about {duration(left_s)} even with the "
-                f"minimum of calls, more than the time budget of {settings.budget_s:g} s: measure fewer or smaller "
-                "points (--batch-sizes 1); those that do not fit twice the budget are skipped"
+                f"minimum of calls, more than the time budget of {round(settings.budget_s, 1):g} s: measure fewer or "
+                "smaller points (--batch-sizes 1); those that do not fit twice the budget are skipped"
             )
         return self._has_warned
 

@@ -198,7 +198,9 @@ def _profile(run: Run) -> list[str]:
             if isinstance(item, dict)
         ):
             shortened.append(result.point.label)
-    lines = [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(shortened)}"] if shortened else []
+    budget_s, lines = chosen.get("budget_s"), []
+    if shortened and isinstance(budget_s, int | float):
+        lines = [f"time budget of {number(budget_s)} s: fewer calls at {_listed(shortened)}"]
     most = max(result.launches or 0 for result in run.results)
     processes = f"{most} process{'es' * (most > 1)} per point"
     more = f"{longer.launches} processes per point, " if most < longer.launches else ""

@@ -7,7 +7,14 @@ import argparse
 import pytest
 
 from benchmarking import cli
-from benchmarking.core.command_line import Parser, add_aliases, add_model_id, positive_seconds, typed_as
+from benchmarking.core.command_line import (
+    Parser,
+    add_aliases,
+    add_model_id,
+    in_the_words_typed,
+    positive_seconds,
+    typed_as,
+)
 from benchmarking.core.errors import EXIT_USAGE
 from benchmarking.core.suggestions import OTHER_WORDS, nearest, unknown_flag, unknown_name
 from tests.docs.cli_page import parser_of
@@ -150,6 +157,7 @@ def test_a_wrong_guess_in_choosing_a_runtime_gating_or_load_testing_gets_a_sugge
         ("profile gpt2 --by layer", "by part, layer and operator"),
         ("profile gpt2 --trace x.json", "traces for Chrome and Perfetto"),
         ("compare-runtimes gpt2 --metric ttft", "benchhouse compare --by runtime"),
+        ("compare-runtimes gpt2 --resume", "benchhouse run --resume"),
         ("load m --retries 3", "nothing is tried again"),
         ("run gpt2 --url http://127.0.0.1", "benchhouse load MODEL --url URL"),
         ("export --query x", "benchhouse query SQL"),
@@ -300,6 +308,12 @@ def test_the_usage_line_shows_the_name_that_was_typed(capsys, command):
 def test_a_typed_name_is_of_its_own_command_only():
     with typed_as("benchhouse other"):
         assert Parser(prog="small").prog == "small"
+
+
+def test_a_message_names_a_command_as_it_was_typed():
+    assert in_the_words_typed("run", "run_hardware_benchmark") == ("run_hardware_benchmark",)
+    with typed_as("benchhouse run"):
+        assert in_the_words_typed("run", "run_hardware_benchmark") == ("benchhouse", "run")
 
 
 @pytest.mark.parametrize("words", [["version", "--no-such-flag"], ["--version", "now"], ["versin"], ["rnu"]])

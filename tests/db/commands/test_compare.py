@@ -152,3 +152,10 @@ def test_usage_errors_are_exit_code_2_and_one_line(capsys, arguments, message):
 def test_a_missing_database_is_one_line(capsys, tmp_path):
     assert main(["latest", "latest", "--db-path", str(tmp_path / "none.duckdb")]) == 1
     assert "no database at" in capsys.readouterr().err
+
+
+def test_a_comparison_in_a_warehouse_without_results_says_so(empty_database, capsys):
+    assert main(["--by", "runtime", f"--db-path={empty_database}"]) == 3
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert err.endswith(f"not enough data: {empty_database} has no results\n")
