@@ -89,6 +89,7 @@ HOMONYMS = {
     "benchmarking/runtimes/support/torch/model_loading.py": {"cpu": "torch's device", "mps": "torch's device"},
     "benchmarking/runtimes/webnn.py": {"cpu": "WebNN's kind of device"},
     "benchmarking/sweep/plan/measuring_settings.py": {"bench": "the source of a workload"},
+    "benchmarking/sweep/run/worker.py": {"bench": "a key of a workload's configuration"},
     "benchmarking/workloads/state_space.py": {"cuda": "torch's device"},
     "benchmarking/workloads/support/synthetic_inputs.py": {"vision": "a word in the keys of configurations"},
     "benchmarking/workloads/support/transformers_models.py": {"eager": "transformers' plain attention"},

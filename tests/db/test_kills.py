@@ -23,7 +23,6 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 KILLED_AT = """
 import os, shutil, signal, sys
 from pathlib import Path
-from db.upkeep import merge
 from db.upkeep.merging import OtherWarehouse
 from db.warehouse import Warehouse
 

@@ -99,7 +99,8 @@ def test_the_preparation_is_stored_in_columns_and_as_json(make_run):
     (row,) = rows_of(dataclasses.replace(make_run(), preparation=preparation))["benchmark_runs"]
     columns = ("build_kind", "build_digest", "build_s", "build_is_new", "exporter")
     assert [row[name] for name in columns] == ["onnx", "ab", 12.0, False, "torch.onnx"]
-    assert json.loads(row["preparation"]) == {"build": build, "references": {}, "missing": {"b1 s32": "failed: x"}}
+    missing = {"b1 s32": "failed: x"}
+    assert json.loads(row["preparation"]) == {"build": build, "references": {}, "missing": missing, "stand_ins": {}}
 
 
 def test_a_build_with_invalid_values_is_stored_as_json_only(make_run):

@@ -185,8 +185,9 @@ class Machine:
         """A call of the same model, by torch alone."""
         import torch
 
+        model, inputs = self.session.model, self.inputs  # opened outside of it: weights are filled in place, by threads
         with torch.inference_mode():
-            return self.session.model(**self.inputs)
+            return model(**inputs)
 
     def sync(self) -> None:
         """Wait for the GPU, by torch alone."""

@@ -13,6 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from benchmarking.core import plugins
 from benchmarking.core.metrics import Metric
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, log_variance
@@ -41,10 +42,6 @@ SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS
 """Columns that identify what was measured, besides the point."""
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
-
-
-BASELINES: Mapping[str, str] = {"runtime": "eager", "precision": "float32"}
-"""Column -> the value that others are compared with, if it was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +141,12 @@ def compare_within(
     baseline: str | None = None,
     across: Collection[str] = (),
 ) -> Comparison:
-    """Compare each value of the column with the baseline, by default one of `BASELINES`, or the first measured."""
+    """Compare each value of the column with the baseline, by default the usual one or the first measured."""
     groups: dict[str, list[Measured]] = {}
     (results,) = read_results(warehouse, (selection,), metric)
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
         groups.setdefault(str(result.columns[column]), []).append(result)
-    usual = BASELINES.get(column)
+    usual = _usual_baseline(column)
     baseline_value = baseline or (usual if usual in groups else next(iter(groups), ""))
     may_differ = allowed_across({column, *across})
     matches = [
@@ -164,6 +161,14 @@ def compare_within(
     )
     others = ", ".join(value for value in groups if value != baseline_value)
     return _comparison(warehouse, matched, metric, baseline_value, others, may_differ)
+
+
+def _usual_baseline(column: str) -> str | None:
+    """The default runtime, or full precision; None for other columns."""
+    if column == "runtime":
+        runtimes = (plugins.load(plugins.RUNTIMES, name) for name in plugins.names(plugins.RUNTIMES))
+        return next(str(runtime.name) for runtime in runtimes if runtime.is_default)
+    return "float32" if column == "precision" else None
 
 
 def contrasted_columns(before: Selection, after: Selection) -> frozenset[str]:

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 
 from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
-from visualize.drawing import figure, heat_maps, scales, style
+from visualize.drawing import figure, panels, scales, style
 from visualize.drawing.rows import PACKAGE
 
 
@@ -93,8 +93,8 @@ def test_the_caption_says_where_an_axis_does_not_start_at_zero():
 
 def test_darker_is_faster_in_every_heat_map():
     def fills(better):
-        cells = {(0, 0): heat_maps.Cell(value=1.0, text="1"), (1, 0): heat_maps.Cell(value=9.0, text="9")}
-        panel = heat_maps.heat_panel(cells, ("a", "b"), ("c",), better=better)
+        cells = {(0, 0): panels.Cell(value=1.0, text="1"), (1, 0): panels.Cell(value=9.0, text="9")}
+        panel = panels.heat_panel(cells, ("a", "b"), ("c",), better=better)
         return [sum(int(one.fill[i : i + 2], 16) for i in (1, 3, 5)) for one in panel.blocks]
 
     low, high = fills("higher")
