@@ -84,7 +84,7 @@ def _run(argv: Sequence[str]) -> int:
             throughput_note(_label(row), row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
             for row in rows
         ]
-        launches = launch_notes({_label(row): row["launch_values"] for row in rows})
+        launches = launch_notes({_label(row): row["launch_values"] for row in rows}, table.left_out)
         notes = [*launches, *(note for note in rates if note is not None), *failures, *doubts]
         texts = (", ".join(table.shared), "\n".join(notes))
         head, below = (wrapped(text, page.text_width) for text in texts)

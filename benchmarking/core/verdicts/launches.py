@@ -20,7 +20,7 @@ Two levels are named if the best division into two groups explains more of the v
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
@@ -114,15 +114,14 @@ def level_notes(points: Mapping[str, Sequence[float]]) -> list[str]:
     return [f"{label}: {levels.words}" for label, values in points.items() if (levels := two_levels(values))]
 
 
-def launch_notes(points: Mapping[str, Sequence[float]]) -> list[str]:
+def launch_notes(points: Mapping[str, Sequence[float]], left_out: Collection[str] = ()) -> list[str]:
     """Notes about the launches of labelled points: the levels on which they lie, and where no next launch can be
-    predicted although there is an interval of the typical one."""
+    predicted although there is an interval of the typical one. Headings that are `left_out` are not explained."""
     notes = level_notes(points)
     counts = [len(values) for values in points.values()]
     if any(count >= LEAST_FOR_NEXT for count in counts):
-        notes.append(
-            f"95 % interval: of {COVERS['between']}; {NEXT}: where another one would be, with 95 % probability"
-        )
+        following = f"; {NEXT}: where another one would be, with 95 % probability" if NEXT not in left_out else ""
+        notes.append(f"95 % interval: of {COVERS['between']}{following}")
     elif any(count >= MIN_LAUNCHES_FOR_BETWEEN for count in counts):
         notes.append(
             f"95 % interval: of {COVERS['between']}; {max(counts)} launches are too few to predict the next one "

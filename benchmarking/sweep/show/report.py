@@ -39,7 +39,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
     column = METRICS["latency_p90_ms"]
     if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
         below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
-    below += [*_numbers(run), *_remarks(run), *left_out(table), *_profile(run)]
+    below += [*_numbers(run, table), *_remarks(run), *left_out(table), *_profile(run)]
     above, *notes = (wrapped(text, page.text_width) for text in (title, *below))
     return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])
 
@@ -147,9 +147,9 @@ def _launches(result: Result) -> list[float]:
     return list(launch_medians_ms(result).values())
 
 
-def _numbers(run: Run) -> list[str]:
+def _numbers(run: Run, table: Table) -> list[str]:
     """What the launches say about the next one, and where the throughput does not follow from the median latency."""
-    notes = launch_notes({result.point.label: _launches(result) for result in run.results})
+    notes = launch_notes({result.point.label: _launches(result) for result in run.results}, table.left_out)
     for result in run.results:
         per_sec, at_median = map(result.metrics.get, ("throughput_samples_per_sec", THROUGHPUT_AT_MEDIAN))
         if (note := throughput_note(result.point.label, per_sec, at_median, _items(run))) is not None:

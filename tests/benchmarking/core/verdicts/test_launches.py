@@ -41,6 +41,14 @@ def test_too_few_launches_predict_no_other():
     assert launch_notes({"b1": [10.0]}) == []
 
 
+def test_a_column_that_is_not_shown_is_not_explained():
+    values = {"b1": [10.0, 10.1, 10.0, 10.1, 10.0]}
+    assert launch_notes(values) == [
+        "95 % interval: of the typical launch; next launch: where another one would be, with 95 % probability"
+    ]
+    assert launch_notes(values, left_out=("next launch",)) == ["95 % interval: of the typical launch"]
+
+
 def test_two_levels_are_named_with_their_distance_and_share():
     values = [10.0, 10.4, 10.02, 9.99, 10.41, 10.01, 10.39, 10.0, 10.03, 9.98]
     found = two_levels(values)
