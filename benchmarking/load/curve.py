@@ -124,8 +124,8 @@ def search(
             return [*found.levels, found.failed(f"not found: {found.unknown}")]
     while found.spent < MOST_DURATIONS and found.looks and not found.is_precise():
         middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
-        rate = middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST)
-        say(f"within the limits up to about {middle:.4g} requests/s, measuring near that rate")
+        rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
+        say(f"within the limits up to about {middle:.4g} requests/s, measuring {rate:.4g}/s")
         if found.look(rate, NEAR_DURATIONS) is None and found.is_stuck():
             break
     return [*found.levels, found.outcome()] if not found.looks else found.answered()
@@ -156,10 +156,16 @@ class _Search:
             self._posterior = Posterior(self.looks, *self.ends)
         return self._posterior
 
+    def allowed(self, rate: float) -> float:
+        """The nearest rate that can be measured: between the ends, and below the invalid levels, unless a higher one
+        was valid, since then something else disturbed them."""
+        least, most = self.ends
+        valid = max((one.rate for one in self.looks), default=0.0)
+        return min(max(rate, least), most, *(0.98 * one for one in self.invalid if one > valid))
+
     def look(self, rate: float, durations: int) -> bool | None:
         """Measure a rate for so many durations; returns whether it met the limits, None if the level was invalid."""
-        least, most = self.ends
-        rate = float(f"{min(max(rate, least), most, *(0.98 * one for one in self.invalid)):.4g}")
+        rate = float(f"{self.allowed(rate):.4g}")
         while any(offered(one) == rate for one in self.levels):  # a run has a point once
             rate = float(f"{rate * 0.999:.6g}")
         number = self._lowest.number

@@ -71,6 +71,21 @@ def test_levels_that_are_invalid_give_no_answer():
     assert outcome.error == "not found: no level was valid (late_generator)"
 
 
+def test_a_disturbed_level_below_a_valid_one_does_not_limit_the_rates():
+    """As when another program keeps the generator from sending in time, once."""
+    disturbed, rates = [], []
+
+    def measured(level):
+        is_late = not disturbed and level.duration_s > 30 and level.rate < 0.97 * TRUTH
+        (disturbed if is_late else rates).append(level.rate)
+        return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if is_late else [])
+
+    _, outcome = searched(measured)
+    assert len(disturbed) == 1
+    assert max(rates[-3:]) > disturbed[0]
+    assert outcome.metrics[HIGHEST_RATE] == pytest.approx(TRUTH, rel=0.08)
+
+
 def test_levels_that_are_invalid_above_a_rate_limit_the_answer_to_measured_rates():
     def measured(level):
         return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if level.rate > 20 else [])
