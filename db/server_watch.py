@@ -32,12 +32,14 @@ Peer = tuple[socket.AddressFamily, object]
 
 
 class ServerWatch:
-    """A thread that watches the servers of a connection string's port, until it is closed."""
+    """A thread that watches the servers at a connection string's ports, one for each host, until it is closed. A port
+    that only a service file names is not watched."""
 
     def __init__(self, connection_string: str, patience_s: float) -> None:
         """A server that has answered nothing for `patience_s` loses its connections."""
-        given = re.search(r"\bport\s*=\s*'?(\d+)", connection_string)
-        self._port = int(given[1] if given else os.environ.get("PGPORT", DEFAULT_PORT))
+        given = re.search(r"\bport\s*=\s*'?([\d,]+)", connection_string)
+        ports = given[1] if given else os.environ.get("PGPORT", "")
+        self._ports = frozenset(re.findall(r"\d+", ports) or [DEFAULT_PORT])
         self._patience_s = patience_s
         self._over = threading.Event()
         if os.path.isdir(OWN_FILES):
@@ -63,7 +65,7 @@ class ServerWatch:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _connections(self) -> Iterator[tuple[socket.socket, Peer]]:
-        """This process's connections to the watched port, each with its other end. They are duplicates, since DuckDB
+        """This process's connections to the watched ports, each with its other end. They are duplicates, since DuckDB
         may close its own at any moment."""
         for number in os.listdir(OWN_FILES):
             with suppress(OSError):  # closed meanwhile, or not connected
@@ -72,7 +74,7 @@ class ServerWatch:
                 with socket.socket(fileno=os.dup(int(number))) as duplicate:
                     address = duplicate.getpeername()
                     port = address[1] if isinstance(address, tuple) else os.fsdecode(address).rpartition(SOCKET_FILE)[2]
-                    if str(port) == str(self._port):
+                    if str(port) in self._ports:
                         yield duplicate, (duplicate.family, address)
 
 

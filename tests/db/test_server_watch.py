@@ -92,7 +92,7 @@ def test_a_closed_watch_ends_nothing(quick, silent):
 
 def test_the_port_of_the_environment_is_watched(quick, silent, monkeypatch):
     port = silent.getsockname()[1]
-    monkeypatch.setenv("PGPORT", str(port))
+    monkeypatch.setenv("PGPORT", f"1,{port}")  # of two hosts
     watch = ServerWatch("dbname=lake", PATIENCE_S)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         assert connection.recv(1) == b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log
+from statistics import geometric_mean
 
 from visualize.drawing import words
 from visualize.drawing.configurations import Finding, cut_note, finding, reach, speedup
@@ -205,7 +205,7 @@ def _rank_key(rows: Sequence[Row]) -> tuple[bool, float]:
     """Sort key of a bar: ranked first, then by geometric mean speedup."""
     ranked = [row for row in rows if row["is_ranked"]]
     ratios = [row["speedup"] for row in ranked or rows]
-    return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
+    return (not ranked, -geometric_mean(ratios))
 
 
 def _elements(rows: Sequence[Row], bars: Bars, edge: float) -> Iterator[Element]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, fsum, hypot, log
+from math import exp, hypot, log
 from statistics import median
 from typing import Literal
 
@@ -97,13 +97,6 @@ def launch_medians_ms(result: Result) -> dict[int, float]:
         if samples.phase == "measure" and samples.metric == "latency_wall" and samples.values
     }
     return {launch: value for launch, value in medians.items() if value > 0}
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """The mean of ratios: 0.5 and 2 give 1. Raises ValueError without ratios."""
-    if not ratios:
-        raise ValueError("no ratios to take the mean of")
-    return exp(fsum(map(log, ratios)) / len(ratios))
 
 
 def _median(result: Result) -> Median:

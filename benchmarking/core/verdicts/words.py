@@ -11,10 +11,10 @@ nights before it):
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Literal
 
 from benchmarking.core.metrics import Metric
@@ -121,20 +121,16 @@ def _ratio(judgement: Judgement, metric: Metric) -> _Ratio:
 def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> _Ratio:
     """The geometric means of the members' ratios, and of their distances to the ends of their intervals."""
     ratios = [_ratio(one, metric) for one in members]
-    value = _geometric_mean([one.value for one in ratios])
-    lower = [one.low / one.value for one in ratios if one.low and one.value]
-    upper = [one.high / one.value for one in ratios if one.high and one.value]
+    if min(one.value for one in ratios) <= 0:  # a rate that fell to 0
+        return _Ratio(value=0.0, low=None, high=None)
+    value = geometric_mean([one.value for one in ratios])
+    lower = [one.low / one.value for one in ratios if one.low]
+    upper = [one.high / one.value for one in ratios if one.high]
     return _Ratio(
         value=value,
-        low=value * _geometric_mean(lower) if lower else None,
-        high=value * _geometric_mean(upper) if upper else None,
+        low=value * geometric_mean(lower) if lower else None,
+        high=value * geometric_mean(upper) if upper else None,
     )
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    if min(values) <= 0:  # a rate that fell to 0
-        return 0.0
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def _times(before: str, members: Sequence[Judgement], metric: Metric) -> str:

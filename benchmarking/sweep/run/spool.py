@@ -123,7 +123,7 @@ class PartialRun:
 
     def run_file(self) -> Path | None:
         """Its run file, if it was written before the process was killed; None for one that could not be stored, which
-        `finish` replaces. Raises StorageError if another run's file is in its place."""
+        `write` replaces. Raises StorageError if another run's file is in its place."""
         if not self.final_path.exists():
             return None
         self._check_place(self.read().plan.run_id)
@@ -142,14 +142,9 @@ class PartialRun:
             raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
         self.release()
 
-    def finish(self, run: Run) -> Path:
-        """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
-        path = self.write(run)
-        self.remove()
-        return path
-
     def write(self, run: Run) -> Path:
-        """Write the finished run, and read it back as the database does. Raises StorageError."""
+        """Write the finished run, and read it back as the database does. The partial file stays, for `remove`. Raises
+        StorageError."""
         self._check_place(run.run_id)
         try:
             journal.replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import geometric_mean
 
 from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
@@ -16,7 +17,7 @@ from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
 from benchmarking.core.verdicts.launches import CALLS_NOTE
-from benchmarking.core.verdicts.speedups import Speedup, geometric_mean, launch_medians_ms, speedups
+from benchmarking.core.verdicts.speedups import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.words import verdict_sentence
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference

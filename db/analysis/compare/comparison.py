@@ -146,21 +146,20 @@ def compare_within(
     (results,) = read_results(warehouse, (selection,), metric)
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
         groups.setdefault(str(result.columns[column]), []).append(result)
-    usual = _usual_baseline(column)
-    baseline_value = baseline or (usual if usual in groups else next(iter(groups), ""))
+    if baseline is None:
+        usual = _usual_baseline(column)
+        baseline = usual if usual in groups else next(iter(groups), "")
     may_differ = allowed_across({column, *across})
     matches = [
-        match(groups.get(baseline_value, ()), group, may_differ)
-        for value, group in groups.items()
-        if value != baseline_value
+        match(groups.get(baseline, ()), group, may_differ) for value, group in groups.items() if value != baseline
     ]
     matched = Matched(
         pairs=tuple(pair for one in matches for pair in one.pairs),
         refused=tuple(pair for one in matches for pair in one.refused),
         only_after=tuple(single for one in matches for single in one.only_after),
     )
-    others = ", ".join(value for value in groups if value != baseline_value)
-    return _comparison(warehouse, matched, metric, baseline_value, others, may_differ)
+    others = ", ".join(value for value in groups if value != baseline)
+    return _comparison(warehouse, matched, metric, baseline, others, may_differ)
 
 
 def _usual_baseline(column: str) -> str | None:

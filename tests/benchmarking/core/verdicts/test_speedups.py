@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.core.verdicts.speedups import geometric_mean, launch_medians_ms, speedups
+from benchmarking.core.verdicts.speedups import launch_medians_ms, speedups
 
 
 def result(medians_ms, interval=None, metric="latency_wall"):
@@ -90,10 +90,3 @@ def test_without_a_median_above_zero_there_is_no_ratio(base, other):
 def test_only_timed_calls_count_for_a_launch():
     assert launch_medians_ms(result({0: 4.0, 1: 6.0})) == {0: 4.0, 1: 6.0}
     assert launch_medians_ms(result({0: 4.0}, metric="time_to_first_token")) == {}
-
-
-def test_the_mean_of_ratios_is_geometric():
-    assert geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
-    assert geometric_mean([1.0, 2.0, 4.0]) == pytest.approx(2.0)
-    with pytest.raises(ValueError, match="no ratios"):
-        geometric_mean([])

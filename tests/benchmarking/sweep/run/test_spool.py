@@ -56,7 +56,8 @@ def test_the_file_name_has_model_device_runtime_and_precision(tmp_path, plan):
 def test_runs_of_the_same_second_get_different_names(tmp_path, plan, make_run):
     first = PartialRun.create(tmp_path, plan)
     second = PartialRun.create(tmp_path, plan)
-    first.finish(make_run())
+    first.write(make_run())
+    first.remove()
     third = PartialRun.create(tmp_path, plan)
     assert len({first.final_path, second.final_path, third.final_path}) == 3
 
@@ -77,14 +78,16 @@ def test_truncated_last_lines_are_ignored_and_repaired(tmp_path, plan):
 
 def test_finishing_leaves_only_the_run_file(tmp_path, plan, make_run):
     partial, run = PartialRun.create(tmp_path, plan), make_run()
-    path = partial.finish(run)
+    path = partial.write(run)
+    partial.remove()
     assert os.listdir(tmp_path) == [path.name]
     assert run_from_json(json.loads(path.read_text()), path.name) == run
 
 
 def test_unfinished_runs_are_found_oldest_first(tmp_path, plan, make_run):
     first, second, done = (PartialRun.create(tmp_path, plan) for _ in range(3))
-    done.finish(make_run())
+    done.write(make_run())
+    done.remove()
     os.utime(first.path, ns=(2, 2))
     os.utime(second.path, ns=(1, 1))
     assert [partial.path for partial in spool.unfinished(tmp_path)] == [second.path, first.path]
