@@ -495,6 +495,6 @@ def measure_file(path: str, argv: Sequence[str] | None = None) -> int:
     Use it at the end of the file: `if __name__ == "__main__": sys.exit(measure_file(__file__))`. `argv` are flags of
     batch_benchmark, by default those of the command line.
     """
-    from benchmarking.batch_benchmark import main
+    from benchmarking.commands.batch import main
 
     return main(["--benches", path, *(sys.argv[1:] if argv is None else argv)])

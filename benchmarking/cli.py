@@ -23,31 +23,35 @@ class Command(NamedTuple):
 GROUPS: dict[str, dict[str, Command]] = {
     "measure": {
         "run": Command(
-            "benchmarking.run_hardware_benchmark",
+            "benchmarking.commands.run",
             "measure one model on one device over a grid",
             "run_hardware_benchmark",
         ),
         "batch": Command(
-            "benchmarking.batch_benchmark", "measure many models on many devices in one command", "batch_benchmark"
+            "benchmarking.commands.batch", "measure many models on many devices in one command", "batch_benchmark"
         ),
-        "script": Command("benchmarking.benchit", "measure the models that a Python script calls", "benchit"),
+        "script": Command("benchmarking.commands.script", "measure the models that a Python script calls", "benchit"),
         "benches": Command(
-            "benchmarking.run_benchmarks",
+            "benchmarking.commands.benches",
             "run your own benchmarks in ./benches, or an exported model",
             "run_benchmarks",
         ),
         "compare-runtimes": Command(
-            "benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO", "compare_onnx"
+            "benchmarking.commands.compare_runtimes",
+            "compare the speed of PyTorch, ONNX Runtime and OpenVINO",
+            "compare_onnx",
         ),
         "load": Command(
-            "benchmarking.load_server",
+            "benchmarking.commands.load_server",
             "load-test a server or a model: latency, throughput and goodput at each rate",
         ),
-        "ab": Command("benchmarking.ab", "compare two commands, measured in alternating launches"),
+        "ab": Command("benchmarking.commands.ab", "compare two commands, measured in alternating launches"),
         "profile": Command(
-            "benchmarking.profile_model", "show where a call's time goes, by part, layer and operator", "profile_model"
+            "benchmarking.commands.profile",
+            "show where a call's time goes, by part, layer and operator",
+            "profile_model",
         ),
-        "bisect": Command("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring"),
+        "bisect": Command("benchmarking.commands.bisect", "find the commit that changed a metric, by measuring"),
         "worker": Command("benchmarking.cluster.worker", "make this machine a worker of batch --cluster"),
     },
     "look": {
@@ -61,7 +65,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "dashboard": Command("visualize.pages.dashboard", "show the warehouse as web pages on this machine"),
         "query": Command("db.commands.query", "run a read-only SQL query, or print the data dictionary"),
         "sql": Command("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
-        "top": Command("benchmarking.top", "watch the sweeps running on this machine: progress, results, device use"),
+        "top": Command(
+            "benchmarking.commands.top", "watch the sweeps running on this machine: progress, results, device use"
+        ),
     },
     "judge": {
         "compare": Command("db.commands.compare", "compare two selections of results, worst change first"),
@@ -74,7 +80,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "import": Command("db.commands.import_results", "import result files from other tools"),
         "export": Command("db.commands.export_results", "export results as CSV, Parquet, ..., or a model as ONNX"),
         "export-model": Command(
-            "benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them", "export_to_onnx"
+            "benchmarking.commands.export_model",
+            "export a model to ONNX or OpenVINO files, and verify them",
+            "export_to_onnx",
         ),
         "merge": Command("db.commands.merge", "merge other warehouses into this one"),
         "publish": Command("visualize.pages.publish", "write the pages as a static site"),
@@ -88,7 +96,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "annotate": Command("db.commands.annotate", "store notes about runs, series and machines"),
         "delete": Command("db.commands.delete", "delete runs, after showing which; run files go to a trash folder"),
         "cache": Command(
-            "benchmarking.manage_cache", "list and delete cached exports, engines and compiled code", "manage_cache"
+            "benchmarking.commands.cache", "list and delete cached exports, engines and compiled code", "manage_cache"
         ),
         "compact": Command("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
     },

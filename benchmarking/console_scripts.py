@@ -46,19 +46,19 @@ def benchhouse() -> int:
 
 
 def batch_benchmark() -> int:
-    return run("batch_benchmark", "benchmarking.batch_benchmark")
+    return run("batch_benchmark", "benchmarking.commands.batch")
 
 
 def benchit() -> int:
-    return run("benchit", "benchmarking.benchit")
+    return run("benchit", "benchmarking.commands.script")
 
 
 def compare_onnx() -> int:
-    return run("compare_onnx", "benchmarking.compare_onnx")
+    return run("compare_onnx", "benchmarking.commands.compare_runtimes")
 
 
 def export_to_onnx() -> int:
-    return run("export_to_onnx", "benchmarking.export_to_onnx")
+    return run("export_to_onnx", "benchmarking.commands.export_model")
 
 
 def integration_benchmark() -> int:
@@ -66,11 +66,11 @@ def integration_benchmark() -> int:
 
 
 def manage_cache() -> int:
-    return run("manage_cache", "benchmarking.manage_cache")
+    return run("manage_cache", "benchmarking.commands.cache")
 
 
 def profile_model() -> int:
-    return run("profile_model", "benchmarking.profile_model")
+    return run("profile_model", "benchmarking.commands.profile")
 
 
 def profiler() -> int:
@@ -78,11 +78,11 @@ def profiler() -> int:
 
 
 def run_benchmarks() -> int:
-    return run("run_benchmarks", "benchmarking.run_benchmarks")
+    return run("run_benchmarks", "benchmarking.commands.benches")
 
 
 def run_hardware_benchmark() -> int:
-    return run("run_hardware_benchmark", "benchmarking.run_hardware_benchmark")
+    return run("run_hardware_benchmark", "benchmarking.commands.run")
 
 
 def setup_benchmark_db() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import batch_benchmark
+from benchmarking.commands import batch
 from benchmarking.core.command_line import typed_as
 
 NAME = "integration_benchmark"
@@ -18,7 +18,7 @@ NAME = "integration_benchmark"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     with typed_as(NAME):
-        return batch_benchmark.main(argv)
+        return batch.main(argv)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     if _is_model_export(words):
-        from benchmarking.export_to_onnx import main as export_model
+        from benchmarking.commands.export_model import main as export_model
 
         return export_model(words)
     return run_command(NAME, _run, words)

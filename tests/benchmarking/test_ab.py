@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking import ab, run_hardware_benchmark
+from benchmarking import run_hardware_benchmark
+from benchmarking.commands import ab
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
 from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, arm, order, run_files, without_turn_flag

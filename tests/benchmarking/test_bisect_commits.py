@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from benchmarking import ab, bisect_commits
+from benchmarking.commands import ab
+from benchmarking.commands.bisect import main
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import dumps, to_json
 from benchmarking.core.verdicts.judging import Pair, judge
@@ -72,7 +73,7 @@ def played(monkeypatch):
 
 
 def bisect(*words):
-    return bisect_commits.main([*words, "--quiet", "--json", *COMMAND])
+    return main([*words, "--quiet", "--json", *COMMAND])
 
 
 def test_the_planted_commit_is_found_and_measured_against_its_parent(repository, played, capsys):
@@ -131,7 +132,7 @@ def test_all_candidates_are_named_if_commits_were_skipped(repository, played, ca
 def test_an_unchanged_metric_is_reported(repository, played, capsys):
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.001)
-    assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 0
+    assert main([first, "main", "--quiet", *COMMAND]) == 0
     assert "BAD is equivalent to GOOD: there is no change to find" in capsys.readouterr().out
     assert len(played.pairs) == 1
 
@@ -139,7 +140,7 @@ def test_an_unchanged_metric_is_reported(repository, played, capsys):
 def test_changes_hidden_by_noise_are_not_searched_for(repository, played, capsys):
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.03, noise="20")
-    assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 3
+    assert main([first, "main", "--quiet", *COMMAND]) == 3
     assert "no verdict on whether BAD differs from GOOD: m b1: not judged" in capsys.readouterr().out
 
 
@@ -148,7 +149,7 @@ def test_improvements_are_found_like_regressions(repository, played, capsys):
     commit(repository, "fine", 1.001)
     commit(repository, "fast", 0.8)
     commit(repository, "later", 0.801)
-    assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 0
+    assert main([first, "main", "--quiet", *COMMAND]) == 0
     message = capsys.readouterr().out
     assert " fast (x@y, " in message
     assert "-20.1% (" in message
@@ -222,7 +223,7 @@ def test_interrupted_bisections_resume_from_their_log(repository, played, capsys
 def test_invalid_searches_are_refused_before_anything_is_measured(repository, played, capsys, words, message):
     commit(repository, "first", 1.0)
     repository.commit("second", {"ms.json": "{}"})
-    assert bisect_commits.main(words) == 2
+    assert main(words) == 2
     assert message in capsys.readouterr().err
     assert played.pairs == []
 
@@ -232,7 +233,7 @@ def test_the_flags_of_the_command_are_checked_before_anything_is_measured(reposi
     commit(repository, "second", 2.0)
     monkeypatch.setattr(ab, "measure_and_compare", None)
     words = ["run_hardware_benchmark", "tiny-bert", "--device", "null", "--batch-sizs", "1"]
-    assert bisect_commits.main(["main~1", "main", "--", *words]) == 2
+    assert main(["main~1", "main", "--", *words]) == 2
     said = capsys.readouterr().err
     assert "error: COMMAND: unknown flag --batch-sizs: did you mean --batch-sizes" in said
 
@@ -240,7 +241,7 @@ def test_the_flags_of_the_command_are_checked_before_anything_is_measured(reposi
 def test_failures_at_good_or_bad_end_the_bisection(repository, played, capsys):
     commit(repository, "first", 1.0, broken="")
     commit(repository, "second", 1.0)
-    assert bisect_commits.main(["main~1", "main", *COMMAND]) == 1
+    assert main(["main~1", "main", *COMMAND]) == 1
     assert "GOOD: COMMAND failed: A ended with exit code 1: build failed" in capsys.readouterr().err
 
 
@@ -277,7 +278,7 @@ def test_each_commit_is_measured_with_its_own_files_and_saved(repository, capfd,
     slow = commit(repository, "slow", 1.8)
     keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--db-path", str(tmp_path / "a.duckdb")]
     words = [first, "main", "--rounds", "3", "--max-rounds", "3", "--quiet", "--json", *keep]
-    assert bisect_commits.main([*words, "--", sys.executable, "measure.py"]) == 0
+    assert main([*words, "--", sys.executable, "measure.py"]) == 0
     log = json.loads(capfd.readouterr().out)
     assert log["conclusion"]["kind"] == "found"
     assert log["conclusion"]["commits"][0]["commit"] == slow

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking import ab, run_hardware_benchmark
+from benchmarking import run_hardware_benchmark
+from benchmarking.commands import ab
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point

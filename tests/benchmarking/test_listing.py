@@ -2,8 +2,8 @@
 
 import json
 
+from benchmarking.commands.listings import devices_json, devices_text
 from benchmarking.core.records import Device, from_json
-from benchmarking.listings import devices_json, devices_text
 
 FOUND = {
     "cpu": (

@@ -216,7 +216,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
 def ab(*arguments):
     side = shlex.join([*SWEEP, "--batch-sizes", "1,2", "--iterations", "20"])
-    command = [sys.executable, "-m", "benchmarking.ab", side, f"{side} --warmup-iterations 3", *arguments]
+    command = [sys.executable, "-m", "benchmarking", "ab", side, f"{side} --warmup-iterations 3", *arguments]
     return subprocess.Popen([*command, "--rounds", "2"], stderr=subprocess.PIPE, text=True)
 
 

@@ -15,13 +15,13 @@ import time
 
 import pytest
 
+from benchmarking.commands.top import main
 from benchmarking.core.live_status import FOLDER_VARIABLE, CellProgress, CurrentPoint, MachineProgress, PointResult
 from benchmarking.core.provenance import this_process
-from benchmarking.top import main
 from tests.helpers.sweeps import write_status
 
 ESCAPE = "\x1b[2J"
-COMMAND = [sys.executable, "-m", "benchmarking.top", "--interval", "0.2"]
+COMMAND = [sys.executable, "-m", "benchmarking", "top", "--interval", "0.2"]
 COLUMNS = 50
 GONE = dataclasses.replace(this_process(), created_s=1.0)
 """A process that has ended."""
@@ -150,7 +150,7 @@ def test_no_color_is_no_color_on_a_terminal(folder, monkeypatch, no_color):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("benchmarking.top.time.sleep", interrupt)
+    monkeypatch.setattr("benchmarking.commands.top.time.sleep", interrupt)
     assert main([]) == 0
     assert "3/8 points" in terminal.getvalue()
     assert ("\x1b[31m" in terminal.getvalue()) == (not no_color)

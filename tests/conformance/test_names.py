@@ -53,7 +53,7 @@ HOMONYMS = {
         "cuda": "ONNX Runtime's name of memory",
     },
     "benchmarking/devices/support/torch_gpu.py": {"cuda": "torch's device"},
-    "benchmarking/export_to_onnx.py": {"openvino": "a file format, and the package that writes it"},
+    "benchmarking/commands/export_model.py": {"openvino": "a file format, and the package that writes it"},
     "benchmarking/workloads/support/graph_contents.py": {"openvino": "a file format, and the package that reads it"},
     "benchmarking/workloads/support/engine_folder.py": {
         "cpu": "a provider of ONNX Runtime",

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarking.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
+from benchmarking.commands.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.judging import Pair, Session, judge, log_variance
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement

@@ -68,7 +68,7 @@ def calls(seconds: float) -> TimingResult:
 
 def disturbances() -> list[str]:
     """Calls with and without a watcher, alternating."""
-    watchers = {"nobody": None, "benchhouse top": [sys.executable, "-m", "benchmarking.top"]}
+    watchers = {"nobody": None, "benchhouse top": [sys.executable, "-m", "benchmarking", "top"]}
     found: dict[str, list[TimingResult]] = {name: [] for name in watchers}
     calls(2.0)
     for _ in range(ROUNDS):

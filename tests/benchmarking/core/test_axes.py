@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from benchmarking.batch import model_list
+from benchmarking.commands.run import _parser
 from benchmarking.core.axes import AXES, BY_KEY, FURTHER, POINT_FIELDS, is_fractional
 from benchmarking.core.records import Point
-from benchmarking.run_hardware_benchmark import _parser
 from benchmarking.sweep.plan.request import Request
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import plugin_of

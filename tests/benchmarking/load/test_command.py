@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking import load_server
+from benchmarking.commands import load_server
 from benchmarking.core import load_doubts
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import Readings, dumps

@@ -10,7 +10,7 @@ pytest.importorskip("xllamacpp")
 pytest.importorskip("gguf")
 pytest.importorskip("httptools")
 
-from benchmarking import load_server
+from benchmarking.commands import load_server
 from tests.helpers.llama_server import llama_server, write_model
 
 REQUESTS, TOKENS, WORDS = 12, 6, 8

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking import load_server
+from benchmarking.commands import load_server
 
 REQUESTS, TOKENS, WORDS = 12, 6, 400
 SETTINGS = {

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking import load_server
+from benchmarking.commands import load_server
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import LOOP, Point
 from benchmarking.devices.null import NullHandle, Script

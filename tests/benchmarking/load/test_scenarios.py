@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("mlperf_loadgen")
 
-from benchmarking import load_server
+from benchmarking.commands import load_server
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import LOOP, SCENARIO, Point, run_from_json
 from benchmarking.devices.null import NullHandle, Script

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking import listings
+from benchmarking.commands import listings
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.measure.correctness import about_difference, compare

@@ -85,7 +85,7 @@ def test_an_export_of_a_model_is_recognized(argv, expected):
 
 def test_model_exports_are_forwarded_with_their_flags(command, monkeypatch):
     handed = []
-    monkeypatch.setattr("benchmarking.export_to_onnx.main", lambda argv: handed.append(argv) or 0)
+    monkeypatch.setattr("benchmarking.commands.export_model.main", lambda argv: handed.append(argv) or 0)
     assert command("gpt2", "--format", "onnx", "--output-dir", "x", "--opset", "18")[0] == 0
     assert handed == [["gpt2", "--format", "onnx", "--output-dir", "x", "--opset", "18"]]
 

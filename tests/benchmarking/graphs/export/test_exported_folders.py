@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from benchmarking import export_to_onnx
 from benchmarking.builds.store import BuildStore
+from benchmarking.commands import export_model
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import Cell, Point, Workload, canonical_hash
 from benchmarking.graphs.bundle import read_bundle
@@ -40,7 +40,7 @@ def written(exported: Callable[..., Any], build_cache: Path, tmp_path_factory: p
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
         patch.setenv("HF_HUB_OFFLINE", "1")
-        assert export_to_onnx.main(["tiny-t5", "--output-dir", str(folder), "--quiet", "--json"]) == 0
+        assert export_model.main(["tiny-t5", "--output-dir", str(folder), "--quiet", "--json"]) == 0
     return folder
 
 
@@ -71,7 +71,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def outputs(workload: Workload, store: BuildStore) -> dict[str, np.ndarray]:
     """The outputs of a workload's prepared graphs."""
-    (device,) = export_to_onnx.processor().probe()
+    (device,) = export_model.processor().probe()
     cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="onnxruntime", precision="float32")
     facts = ensure_bundle(cell, (POINT,), store, "if_needed")
     if workload.source == "file":
@@ -109,7 +109,7 @@ def test_family_makes_the_calls_on_the_folders_graphs(
 
 def test_seeded_exports_are_compared_with_eager_and_others_are_not(described: Workload) -> None:
     workload = described
-    (device,) = export_to_onnx.processor().probe()
+    (device,) = export_model.processor().probe()
     cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="onnxruntime", precision="float32")
     reference = reference_cell(cell).workload
     assert reference.config_hash == resolve("tiny-t5", weights="random").config_hash

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.commands.run import _parser
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
-from benchmarking.run_hardware_benchmark import _parser
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import command_line, repeated_command, repeated_request
 

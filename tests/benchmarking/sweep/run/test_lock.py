@@ -350,7 +350,7 @@ def test_a_run_a_turn_and_a_batch_end_at_the_limit_with_exit_code_1(locked_null,
 
 
 def test_both_sides_of_a_comparison_get_the_limit(monkeypatch):
-    from benchmarking import ab
+    from benchmarking.commands import ab
 
     seen = {}
     monkeypatch.setattr(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarking.commands.listings import catalog_json, catalog_text
 from benchmarking.core.errors import UsageError
 from benchmarking.core.terminal import Page
-from benchmarking.listings import catalog_json, catalog_text
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve

@@ -20,7 +20,6 @@ import io
 import json
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -54,10 +53,6 @@ from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import session, spool, warehouse
 from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, Arm, Letter, arm, measure_in_turns, run_files
 from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
-
-if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 
 NAME = "benchhouse ab"
 
@@ -476,7 +471,3 @@ def _check_machine(run: MeasuredRun) -> None:
         raise UsageError(
             f"{INTERLEAVE}: the stored run is from another machine ({differences}): run this command there"
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,11 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
-
-if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import Parser, note, positive_seconds, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
@@ -237,7 +233,3 @@ def _table(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page) -
 
 def _plain_page() -> Page:
     return replace(stdout_page(), has_styles=False)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,17 +14,13 @@ import asyncio
 import json
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-from benchmarking import load_model
+from benchmarking.commands import load_model
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
@@ -423,7 +419,3 @@ def _parser() -> Parser:
     flags.add_keeping(group)
     flags.add_output_format(group)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

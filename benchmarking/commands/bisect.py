@@ -16,16 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-from benchmarking import ab
 from benchmarking.bisection.search import Conclusion, check_sides, conclusion_text, search
 from benchmarking.bisection.steps import (
     Log,
@@ -41,6 +36,7 @@ from benchmarking.bisection.steps import (
     step_line,
     write_log,
 )
+from benchmarking.commands import ab
 from benchmarking.core.command_line import Parser, note, notes, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -239,7 +235,3 @@ def _parser() -> Parser:
     flags.add_keeping(output)
     flags.add_output_format(output)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The commands that measure, one module each: parse, call, print. `benchmarking.cli` names them."""

@@ -1,0 +1,352 @@
+"""Measures many models on many devices in one command, and saves each run as soon as it is finished.
+
+Each run becomes a run file in --output-dir and is stored in the database. The folder also gets benchmark_summary.json
+and the log of the batch. An interrupted batch continues with --resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from benchmarking.batch import command_line, summary
+from benchmarking.batch import manifest as manifests
+from benchmarking.batch.batch import Batch
+from benchmarking.batch.estimate import Estimate, estimate
+from benchmarking.batch.manifest import BatchInfo, Manifest
+from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
+from benchmarking.core.command_line import default_database, in_the_words_typed, note, run_command
+from benchmarking.core.database_paths import absolute_database, database_exists
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
+from benchmarking.core.output_paths import check_database, check_folder
+from benchmarking.core.plugins import check_installed, check_measuring
+from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.records import to_json
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import visible_lines
+from benchmarking.core.untrusted.redaction import from_home, redacted
+from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.foreign_code import foreign_code
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run import journal, session, spool
+from benchmarking.sweep.run.supervisor import check_location
+from benchmarking.sweep.run.turns import take_turn, without_turn_flag
+from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.show.comparison import comparison_text
+from benchmarking.sweep.show.progress import machines_text
+from benchmarking.sweep.show.scaling import scaling_text
+
+ESTIMATE_WAIT_S = 1.0
+"""Time that an estimate waits for the database, in seconds: it is not worth more."""
+NAME = "batch_benchmark"
+Finished = Callable[[Path, BatchSummary], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    return run(argv, NAME, __doc__)
+
+
+def run(
+    argv: Sequence[str],
+    name: str,
+    description: str | None,
+    finished: Finished = lambda folder, batch: None,
+    *,
+    usage: str = command_line.USAGE,
+) -> int:
+    """The command under a name, without its handling of errors. `finished` is called with the folder and the summary of
+    a saved batch."""
+    arguments = command_line.parser(name, description, usage).parse_args(argv)
+    command_line.check(arguments)
+    _check_report(arguments.report)
+    arguments.finished = finished
+    with flags.logging_to_stderr(arguments.log_level):
+        return _start(arguments, argv)
+
+
+def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    if arguments.models or arguments.model_list:  # user-written benchmarks may not need these packages
+        check_measuring()
+    flags.use_cache_dir(arguments.cache_dir)
+    if arguments.turn is not None and not arguments.dry_run:
+        return _take_turn(arguments, argv)
+    if arguments.resume:
+        return _resume(arguments, argv)
+    with open_target(arguments, arguments.devices) as target:
+        return _start_on(target, arguments, argv)
+
+
+def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure one launch of each run in the folder, for benchhouse ab, which stores the runs."""
+    command = (NAME, *without_turn_flag(argv))
+    return take_turn(
+        arguments.turn,
+        lambda: command_line.plans(arguments, command, uuid7(), Machine()),
+        quiet=arguments.quiet,
+        arguments=vars(arguments),
+        device_wait_s=arguments.lock_timeout,
+    )
+
+
+def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    session_id = uuid7()
+    plans = command_line.plans(arguments, (NAME, *argv), session_id, target.machine)
+    _check_report(arguments.report, plans)
+    if arguments.dry_run:
+        if arguments.report is not None:
+            check_folder(Path(arguments.report).absolute().parent)
+        if arguments.save:
+            check_folder(Path(arguments.output_dir))
+            check_database(arguments.db_path or default_database())
+        return _dry_run(plans, arguments)
+    info = BatchInfo(
+        session_id=session_id,
+        command=(NAME, *argv),
+        started_at=utc_now(),
+        db_path=absolute_database(arguments.db_path or default_database()) if arguments.save else None,
+        report=None if arguments.report is None else _absolute(arguments.report),
+    )
+    output_dir = Path(arguments.output_dir) if arguments.save else None
+    with spool.opened_folder(output_dir) as folder, _lean(arguments):
+        ingest = _ingest(info.db_path, arguments)
+        session.note_choices(plans)
+        manifest = Manifest.create(folder, info, plans)
+        batch = Batch(
+            *(folder, manifest, ingest),
+            quiet=arguments.quiet,
+            device_wait_s=arguments.lock_timeout,
+            cluster=target.cluster,
+        )
+        try:
+            return _measure(batch, target, arguments)
+        finally:
+            manifest.release()
+
+
+def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
+    """Print the plan and measure nothing."""
+    time_s = _estimate(plans, arguments)
+    if arguments.json:
+        cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
+        print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
+    else:
+        print(plan_table(plans, time_s, stdout_page()))
+    return EXIT_OK
+
+
+def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
+    """The estimated time of the plans, from the database if there is one that answers soon."""
+    from benchmarking.batch.estimate import earlier_points
+
+    path = arguments.db_path or default_database()
+    if not database_exists(path):
+        return estimate(plans, ())
+    from db.warehouse import Warehouse
+
+    try:
+        with Warehouse.open(path, read_only=True, lock_timeout_s=ESTIMATE_WAIT_S) as warehouse:
+            return estimate(plans, earlier_points(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
+    except StorageError as error:
+        note(f"the estimate does not use earlier runs: {error}")
+        return estimate(plans, ())
+
+
+def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Continue the newest unfinished batch in the folder, or the one with this command's settings. A batch that may not
+    be continued is refused before a cluster is started for it."""
+    folder = Path(arguments.output_dir)
+    found = manifests.unfinished(folder)
+    if not found:
+        raise UsageError(f"--resume: no unfinished batch in {folder}")
+    spool.prepare(folder)
+    if arguments.models or arguments.model_list:
+        manifest = _find_manifest(found, argv)
+    else:
+        if len(found) > 1:
+            note(f"{len(found)} unfinished batches: continuing the newest; repeat --resume for the next one")
+        newest = Manifest.open(found[0])
+        if newest is None:
+            raise StorageError(f"{found[0]} was finished by another process in the meantime")
+        manifest = newest
+    try:
+        return _continue(manifest, arguments)
+    finally:
+        manifest.release()
+
+
+def _continue(manifest: Manifest, arguments: argparse.Namespace) -> int:
+    info = manifest.info
+    db_path = arguments.db_path or manifest.own_path(info.db_path, "--db-path", also=default_database())
+    arguments.report = arguments.report or manifest.own_path(info.report, "--report")
+    _check_report(arguments.report, manifest.plans)
+    for plan in manifest.plans:
+        check_location(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
+    ingest = _ingest(db_path and absolute_database(db_path), arguments)
+    with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
+        batch = Batch(
+            *(manifest.path.parent, manifest, ingest),
+            quiet=arguments.quiet,
+            device_wait_s=arguments.lock_timeout,
+            cluster=target.cluster,
+        )
+        return _measure(batch, target, arguments)
+
+
+def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
+    """The newest unfinished batch that this command started. Raises UsageError if there is none, LockedError if it may
+    be one that another process continues."""
+    words = redacted([word for word in argv if word != "--resume"])
+    in_use: LockedError | None = None
+    for path in paths:
+        try:
+            manifest = Manifest.open(path)
+        except LockedError as error:
+            in_use = in_use or error
+            continue
+        if manifest is not None:
+            if redacted(list(manifest.info.command[1:])) == words:
+                return manifest
+            manifest.release()
+    if in_use is not None:
+        raise in_use
+    raise UsageError(
+        f"--resume: no unfinished batch in {paths[0].parent} was started with these settings: remove all flags but "
+        "--output-dir to continue the newest one, or remove --resume to start a new batch"
+    )
+
+
+def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
+    """Start or resume a batch, and show its results."""
+    with _logging(batch):
+        try:
+            summarised = batch.resume(target.machine, vars(arguments)) if arguments.resume else batch.start()
+        except (KeyboardInterrupt, LockedError, WorkersLostError):
+            _note_interrupted(batch, arguments)
+            raise
+    if target.cluster is not None and not arguments.quiet:
+        for line in machines_text(target.cluster.machines).splitlines():
+            note(line)
+    _show(summarised, arguments)
+    if arguments.save:
+        arguments.finished(batch.folder, summarised)
+    if arguments.report is not None:
+        _report(batch, summarised, arguments)
+    failed = summary.failures(summarised.cells)
+    for line in failed:
+        note(f"failed: {line}")
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
+    """Raise UsageError for a report that could not be written afterwards, NotInstalledError if a package for it is
+    missing."""
+    if path is None:
+        return
+    check_installed("--report", ("duckdb", "jinja2"), "pip install benchhouse")
+    from visualize.report.report_file import check_request
+
+    check_request(Path(path), sum(len(plan.points) for plan in plans))
+
+
+def _report(batch: Batch, summarised: BatchSummary, arguments: argparse.Namespace) -> None:
+    """Write the report from the run files, or from the database if some files were removed after storing."""
+    from visualize.report.report_file import write_session_report
+
+    files = [str(batch.folder / cell.run_file) for cell in summarised.cells if cell.run_file is not None]
+    database = summarised.database if any(cell.status == "stored" for cell in summarised.cells) else None
+    write_session_report(Path(arguments.report), summarised.session_id, files if database is None else (), database)
+    note(f"report: {arguments.report}")
+
+
+def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
+    page = stdout_page()
+    tables = [cells_table(summarised.cells, page), *(comparison_text(one, page) for one in summarised.comparisons)]
+    tables += [scaling_text(one, page) for one in summarised.scalings]
+    print(json.dumps(redacted(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
+    if arguments.save and not arguments.quiet:
+        note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
+
+
+def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
+    finished = sum(cell.run_file is not None for cell in batch.cells)
+    words = [
+        *in_the_words_typed("batch", NAME),
+        "--resume",
+        "--output-dir",
+        str(batch.folder),
+        *_resume_flags(batch.manifest, arguments),
+    ]
+    words += target_flags(arguments)
+    outcome = f"saved; continue with {shlex.join(words)}"
+    note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")
+
+
+def _resume_flags(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:
+    """The arguments that a later --resume needs again on its command line."""
+    info, words = manifest.info, list[str]()
+    for flag, path, also in (("--db-path", info.db_path, default_database()), ("--report", info.report, None)):
+        words += [flag, path] if path is not None and not manifest.owns(path, also) else []
+    codes = {foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
+    foreign = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
+    return [*words, *(word for flag, value in sorted(foreign.items()) for word in (flag, value))]
+
+
+def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None:
+    return None if db_path is None else database(db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def _lean(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    return lean_cache(is_lean=arguments.lean_cache, say=note)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+class LogFormatter(logging.Formatter):
+    """Messages without secrets, with control characters as escapes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(from_home(without_secrets(super().format(record))))
+
+
+@contextmanager
+def _logging(batch: Batch) -> Iterator[None]:
+    """Inside, log messages go to a file next to the runs, with times in UTC."""
+    path = batch.folder / f"batch_{batch.manifest.info.session_id}.log"
+    try:
+        stream = journal.opened(path, "a")
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}: remove the file, or choose another --output-dir"
+        ) from error
+    handler = logging.StreamHandler(stream)
+    formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger(flags.OWN_LOGGER)
+    handler.setLevel(logging.INFO)
+    before = logger.level
+    logger.setLevel(min(before or logging.INFO, logging.INFO))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        handler.close()
+        stream.close()

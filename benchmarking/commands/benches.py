@@ -1,0 +1,142 @@
+"""Runs your own benchmarks in ./benches (or the examples, without that folder), or with --model an exported ONNX model.
+Also takes --model-id, --measurement-iterations, --num-tokens-to-generate, --enable-mock and --log-level.
+
+run_benchmarks [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...
+    takes the flags below, like batch_benchmark --benches; each benchmark's results are also written to
+    OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json in the layout of benchmark_v2
+
+run_benchmarks --model MODEL [--num-iterations N] [--batch-size N] [--seq-length N] [--output FILE] ...
+    measures an exported model in ONNX Runtime: a file or folder, or a name in ./models; a name that is not exported yet
+    is exported to the cache. Takes the flags of run_hardware_benchmark too. Defaults: 100 iterations, 5 for warm-up,
+    batch size 1, sequence length 128, device cpu. Run files go to ./results/raw if there is a folder ./results
+
+run_benchmarks --list-models
+    lists the exported models that --model finds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarking.batch.command_line import DEFAULT_BENCHES
+from benchmarking.batch.summary import BatchSummary
+from benchmarking.commands import batch, run
+from benchmarking.core.command_line import note, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.other_words import flags_in, in_our_words, repeated, taken
+from benchmarking.core.records import Result, Run, to_json
+from benchmarking.core.run_file import read_run
+from benchmarking.core.scenario_file import scenario_file
+from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
+from benchmarking.devices.support.kinds import processor
+from benchmarking.runtimes.support.lookup import export_runtimes
+from benchmarking.sweep.run import result_file
+
+NAME = "run_benchmarks"
+BENCH_WORDS = {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
+PATTERNS = ("--include", "--exclude")
+"""Flags that take several patterns, in benchmark_v2 separated by spaces."""
+MODEL_WORDS = {"--num-iterations": "--iterations", "--seq-length": "--sequence-lengths"}
+"""Flags of the two tools with a script of this name -> ours."""
+USAGE = "%(prog)s [--benches DIR | --model MODEL | --list-models] [flags]"
+MODELS = "models"
+ENDING = ".onnx"
+RAW = Path(result_file.RESULTS_DIR) / "raw"
+MODEL_DEFAULTS = (
+    *("--device", processor().name, "--iterations", "100", "--warmup-iterations", "5"),
+    *("--batch-sizes", "1", "--sequence-lengths", "128"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    model, words = taken(argv, "--model")
+    if model is not None:
+        return _measure_exported(model, in_our_words(words, MODEL_WORDS))
+    if "--list-models" in argv:
+        return _list_models()
+    if "--seq-length" in flags_in(argv):
+        raise UsageError("--seq-length requires --model MODEL: benchmarks set it in their configurations")
+    words = repeated(in_our_words(argv, BENCH_WORDS), PATTERNS)
+    if not {"--benches", "--resume", "-h", "--help", "--help-all", "--help-options"}.intersection(flags_in(words)):
+        words = ["--benches", _benches(), *words]
+    return batch.run(words, NAME, __doc__, _write_scenarios, usage=USAGE)
+
+
+def _benches() -> str:
+    """./benches, or the examples without it."""
+    if Path(DEFAULT_BENCHES).is_dir():
+        return DEFAULT_BENCHES
+    from benchmarking.benches.discovery import EXAMPLES
+
+    note(f"benchmarks: there is no folder ./{DEFAULT_BENCHES}, so the examples in {EXAMPLES}")
+    return str(EXAMPLES)
+
+
+def _write_scenarios(folder: Path, batch: BatchSummary) -> None:
+    """Write a file in the layout of benchmark_v2 for each name under which benchmarks save their results."""
+    from benchmarking.benches.runner import write_scenarios
+
+    found: dict[str, list[tuple[Run, Result]]] = {}
+    for cell in batch.cells:
+        if cell.run_file is None or not (path := folder / cell.run_file).is_file():
+            continue
+        run = read_run(path).run
+        config = run.cell.workload.config
+        name = config.get("saved_as") or config.get("model_id") or run.cell.workload.model_id
+        found.setdefault(Path(str(name)).name, []).extend((run, result) for result in run.results)
+    for name, results in found.items():
+        note(f"results: {write_scenarios(folder, scenario_file(name, results))}")
+
+
+def _measure_exported(model: str, words: Sequence[str]) -> int:
+    """Measure a model in the runtime of ONNX files."""
+    output, rest = taken(words, "--output")
+    exported = _exported()
+    known = exported.get(Path(model).name.removesuffix(ENDING))
+    path = exported.get(model) or (model if Path(model).exists() else known)
+    file = None if output is None else result_file.checked(output, "benchmark", model)
+    if path is None:
+        note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see export_to_onnx)")
+    folder = RAW if RAW.parent.is_dir() else Path(DEFAULT_OUTPUT_DIR)
+    saving = () if "--no-save" in rest or "--dry-run" in rest else ("--save", "--output-dir", str(folder))
+    given = [word for word in rest if word != "--no-save"]
+    runtime = ("--runtime", export_runtimes()["onnx"])
+    runs: list[Run] = []
+    code = run.run(
+        ["--model-id", path or model, *runtime, *MODEL_DEFAULTS, *saving, *given], finished=runs.append, name=NAME
+    )
+    if file is not None and runs:
+        result_file.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])
+        note(f"results: {file}")
+    return code
+
+
+def _exported() -> dict[str, str]:
+    """The exported models in ./models and this folder: name -> path."""
+    found: dict[str, str] = {}
+    for place in (Path(MODELS), Path()):
+        for path in sorted(place.glob(f"*{ENDING}")):
+            found.setdefault(path.stem, str(path))
+        for manifest in sorted(place.glob("*/bundle.json")):
+            folder = manifest.parent
+            found.setdefault(folder.name.removesuffix("-onnx"), str(folder))
+            found.setdefault(folder.name, str(folder))
+    return found
+
+
+def _list_models() -> int:
+    paths = _exported()
+    for path, name in sorted({path: name for name, path in reversed(paths.items())}.items()):
+        print(f"{name}  {path}")
+    if not paths:
+        note(
+            f"no exported model in ./{MODELS} or this folder: make one with export_to_onnx MODEL, or see the models "
+            "that can be exported with run_hardware_benchmark --list-models"
+        )
+    return EXIT_OK

@@ -1,0 +1,128 @@
+"""Measures one model in PyTorch (eager), ONNX Runtime and OpenVINO, and shows the speedup of each over eager.
+
+Of these three, runtimes that cannot run here are left out, with the reason; --runtimes selects others. A speedup is
+the ratio of median latencies at a point, from 3 launches on the geometric mean of the ratios of launches with the same
+number; the summary shows its geometric mean over all points, the best and the worst.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.other_words import ARGUMENT, flags_in, in_our_words, with_default_model
+from benchmarking.core.output_paths import check_database, check_folder
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Run
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
+from benchmarking.sweep.run import result_file, session
+from benchmarking.sweep.run.warehouse import database
+
+NAME = "compare_onnx"
+WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
+"""Flags of ML Runtime Profiler's script of this name -> ours."""
+DEFAULT_MODEL = "distilbert-base-uncased"
+"""The model that is compared if only its flags are given."""
+DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", result_file.AUTO)
+"""Its defaults, which hold if the model is given as there, with --model, or not at all."""
+EXAMPLES = """\
+examples:
+  benchhouse compare-runtimes bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
+  benchhouse compare-runtimes gpt2 --new-tokens 16 --profile quick --save
+  benchhouse compare-runtimes gpt2 --runtimes eager,compiled,onnxruntime --device cuda --precision float16
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
+    is_theirs = "--model" in flags_in(argv) or len(words) > len(argv)
+    arguments = _parser().parse_args([*(DEFAULTS if is_theirs else ()), *in_our_words(words, WORDS)])
+    if arguments.launches is None:
+        arguments.launches = ROUNDS_TO_PROVE
+    check_measuring()
+    flags.use_cache_dir(arguments.cache_dir)
+    planned = _planned(arguments, argv)
+    show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
+    planned.report_refused(note)
+    plans = flags.named_plans(arguments, planned.plans)
+    model_id = plans[0].cell.workload.model_id
+    output = None if arguments.output is None else result_file.checked(arguments.output, "onnx_comparison", model_id)
+    if arguments.dry_run:
+        if arguments.save:
+            check_folder(Path(arguments.output_dir))
+            check_database(arguments.db_path)
+        return session.show_plans(plans, show)
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    runs: list[Run] = []
+    with lean_cache(is_lean=arguments.lean_cache, say=note):
+        output_dir = Path(arguments.output_dir) if arguments.save else None
+        code = session.run_plans(
+            plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout, finished=runs.append
+        )
+    if output is not None and show.document is not None:
+        result_file.write(output, show.document(runs))
+        note(f"comparison: {output}")
+    return code
+
+
+def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
+    """The plans. Raises UsageError if there is nothing to compare."""
+    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
+    runtimes = arguments.runtimes or _compared()
+    if len(runtimes) < 2 and runtimes != (ALL,):
+        raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
+    planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
+    if len(planned.plans) < 2:
+        reasons = "; ".join(f"{runtime}: {why}" for runtime, why in planned.refused.items())
+        raise UnsupportedError(f"nothing to compare {planned.plans[0].cell.runtime} with: {reasons}")
+    return planned
+
+
+def _compared() -> tuple[str, ...]:
+    """The default runtimes: torch's default one, and those of exported graphs."""
+    return (default_runtime(), *export_runtimes().values())
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage="%(prog)s MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    flags.add_named_model(parser.add_argument_group("model"))
+    hardware = parser.add_argument_group("device and runtime")
+    flags.add_device(hardware)
+    default = f"{', '.join(_compared())}, if supported here"
+    flags.add_runtime(hardware, "two or more, or all", several=True, default_words=default)
+    add_settings(hardware, MEASURING, "precision")
+    flags.add_threads(hardware)
+    add_runtime_options(parser)
+    flags.add_grid(parser)
+    flags.add_measuring(parser)
+    flags.add_builds(parser)
+    output = parser.add_argument_group("output")
+    add_settings(output, SHARED, "save")
+    file = "JSON file of the comparison and its runs; auto is results/onnx_comparison_*.json"
+    add_settings(output, COMMON, "output", helps={"output": file})
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    add_settings(output, SHARED, "dry_run")
+    return parser

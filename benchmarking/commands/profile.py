@@ -1,0 +1,237 @@
+"""Shows where the time and the memory of a model's call go: by part of the model, by layer and by operator.
+
+The model runs under its runtime's profiler in a fresh process, alternating with unprofiled calls, which show the
+profiler's overhead. Profiles have their own files and tables and never mix with latency results. benchhouse compare
+--profiles finds the layer that got slower between two profiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarking.core.command_line import Parser, folder_to_write, note, notes, positive_int, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
+from benchmarking.core.other_words import ARGUMENT, in_our_words
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.untrusted.redaction import redacted
+from benchmarking.measure.settings import settings
+from benchmarking.profiler import (
+    DEFAULT_RUNS,
+    Profiled,
+    check_folders,
+    comparison_text,
+    on_exported,
+    plan_profile,
+    profiled,
+    save,
+    save_comparison,
+)
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options, options_in
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.run import result_file
+from benchmarking.sweep.run.session import store_run
+from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.show.profile_report import profile_text
+from benchmarking.workloads.support.families import chosen_texts
+
+NAME = "profile_model"
+EXAMPLES = """\
+examples:
+  benchhouse profile bert-base-uncased --batch-size 8 --sequence-length 128
+  benchhouse profile gpt2 --new-tokens 16 --output-dir profiles --tensorboard logs
+  benchhouse profile bert-base-uncased --runtime onnxruntime --save --tag version=2
+"""
+WORDS = {"--model": ARGUMENT}
+"""Flags of ML Runtime Profiler -> ours."""
+AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
+"""Axes with a flag, which takes a single value in this command."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(in_our_words(argv, WORDS))
+    check_measuring("profiling")
+    flags.use_cache_dir(arguments.cache_dir)
+    say = notes(quiet=arguments.quiet)
+    request = _request(arguments, (NAME, *argv))
+    plan = plan_profile(request, uuid7())
+    file = _results_file(arguments, plan)
+    check_folders(plan, *_folders(arguments))
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    for choice in chosen_texts(plan.cell.workload):
+        say(choice)
+
+    def one(plan: CellPlan) -> Profiled:
+        plan = plan.anonymous() if arguments.anonymous else plan
+        return profiled(plan, arguments.num_runs, arguments.db_path, say, device_wait_s=arguments.lock_timeout)
+
+    found = [one(plan)]
+    if arguments.compare_onnx:
+        found += on_exported(request, one, note)
+    _print(found, as_json=arguments.json)
+    return _keep(found, arguments, ingest, file)
+
+
+def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
+    """The request of the flags."""
+    return Request(
+        model_id=arguments.model_id,
+        device=arguments.device,
+        runtime=arguments.runtime,
+        precision=arguments.precision,
+        task=arguments.task,
+        weights=arguments.weights,
+        batch_sizes=(arguments.batch_size,),
+        sequence_lengths=None if arguments.sequence_length is None else (arguments.sequence_length,),
+        new_tokens=None if arguments.new_tokens is None else (arguments.new_tokens,),
+        num_threads=arguments.num_threads,
+        cpu_list=arguments.cpu_list,
+        **flags.graph_inputs(arguments),
+        options=options_in(vars(arguments)),
+        rebuild=arguments.rebuild,
+        settings=settings("quick"),
+        timeout_s=arguments.timeout,
+        command=command,
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+
+
+def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
+    profiles = [one.profile for one in found]
+    if as_json:
+        document = [redacted(to_json(one), anonymous=not one.run.provenance.host) for one in profiles]
+        print(json.dumps(document if len(document) > 1 else document[0], indent=1))
+        return
+    page = stdout_page()
+    print("\n\n".join(profile_text(one, page) for one in profiles))
+    if len(profiles) > 1:
+        print("\n" + comparison_text(profiles, page))
+
+
+def _keep(
+    found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None, file: Path | None = None
+) -> int:
+    """Write the files and store the profiles; returns the exit code. `file` is that of the first profile."""
+    folder, tensorboard = _folders(arguments)
+    code = EXIT_OK
+    if (place := folder or (None if file is None else file.parent) or tensorboard) is None:
+        return code
+    for one in found:
+        paths = save(one, place, tensorboard, file=file if one is found[0] else None)
+        for kind, path in paths.items():
+            _say(arguments, f"{kind}: {path}")
+        problem = store_run(paths["results"], ingest)
+        if problem is not None:
+            note(f"not stored: {problem}")
+            code = EXIT_FAILED
+    if len(found) > 1:
+        path = save_comparison([one.profile for one in found], place)
+        _say(arguments, f"comparison: {path}")
+    return code
+
+
+def _results_file(arguments: argparse.Namespace, plan: CellPlan) -> Path | None:
+    """The file of --output. Raises UsageError if it cannot be written."""
+    if arguments.output is None:
+        return None
+    return result_file.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
+
+
+def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """The folders of the profile's files and of TensorBoard's log."""
+    default = DEFAULT_OUTPUT_DIR if arguments.save and arguments.output is None else None
+    named = arguments.output_dir or default, arguments.tensorboard
+    output, tensorboard = (None if one is None else Path(one) for one in named)
+    return output, tensorboard
+
+
+def _say(arguments: argparse.Namespace, text: str) -> None:
+    if not arguments.quiet:
+        note(text)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage="%(prog)s MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    model = parser.add_argument_group("model")
+    flags.add_named_model(model)
+    flags.add_graph_inputs(model)
+    hardware = parser.add_argument_group("device and runtime")
+    flags.add_device(hardware)
+    flags.add_runtime(hardware, "one with a profiler")
+    add_settings(hardware, MEASURING, "precision")
+    flags.add_threads(hardware)
+    add_runtime_options(parser)
+    _add_measuring(parser)
+    _add_builds(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the point and of the number of calls."""
+    group = parser.add_argument_group("point and calls")
+    defaults = {**dict.fromkeys(AXIS_FLAGS), "batch_size": 1}
+    words = {name: "the family's first default" for name in AXIS_FLAGS if name != "batch_size"}
+    add_settings(group, MEASURING, *AXIS_FLAGS, defaults=defaults, default_words=words)
+    group.add_argument(
+        "--num-runs",
+        type=positive_int,
+        default=DEFAULT_RUNS,
+        metavar="N",
+        help="calls under the profiler, and as many without (default: %(default)s)",
+    )
+    group.add_argument(
+        "--compare-onnx", action="store_true", help="also profile the runtimes of exported graphs, and compare"
+    )
+    add_settings(group, MEASURING, "timeout", helps={"timeout": "time limit in seconds for loading, and for all calls"})
+
+
+def _add_builds(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("builds")
+    add_settings(group, MEASURING, "cache_dir")
+    add_settings(group, MEASURING, "rebuild")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of files, database and output."""
+    group = parser.add_argument_group("output")
+    file = "JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json"
+    add_settings(group, COMMON, "output", helps={"output": file})
+    files = "folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json"
+    add_settings(
+        group,
+        SHARED,
+        *("output_dir", "save"),
+        helps={"output_dir": files, "save": "also store the profile in the database (default: print only)"},
+        defaults={"output_dir": None},
+        default_words={"output_dir": f"none, with --save {DEFAULT_OUTPUT_DIR}"},
+    )
+    group.add_argument(
+        "--tensorboard",
+        type=folder_to_write,
+        metavar="DIR",
+        help="TensorBoard log folder to write the trace to (default: none)",
+    )
+    flags.add_database_and_labels(group)
+    flags.add_output_format(group)

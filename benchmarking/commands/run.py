@@ -1,0 +1,278 @@
+"""Measures the latency, throughput and memory of one model on one device, at every point of a grid."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
+from benchmarking.commands import ab, listings
+from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.help_texts import few_need
+from benchmarking.core.output_paths import check_database, check_folder
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Run, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import plan_cell, workload_of
+from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
+from benchmarking.sweep.run import session
+from benchmarking.sweep.run.turns import take_turn, without_turn_flag
+from benchmarking.sweep.run.warehouse import Ingest, database
+
+NAME = "run_hardware_benchmark"
+EXAMPLES = """\
+examples:
+  benchhouse run bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
+  benchhouse run gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
+  benchhouse run gpt2 --device cuda --precision float16 --save --compare-to latest
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    return run(argv)
+
+
+def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None, *, name: str = NAME) -> int:
+    """The command without its handling of errors, under a name in its messages. `finished` is called with each run that
+    it measured by itself."""
+    arguments = _parser(name).parse_args(argv)
+    resolve_target(arguments)
+    flags.use_cache_dir(arguments.cache_dir)
+    if (listing := _listing(arguments)) is not None:
+        return listings.show(listing, as_json=arguments.json)
+    is_lean = arguments.lean_cache and not arguments.dry_run
+    with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
+        return _measure(arguments, argv, finished)
+
+
+def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Callable[[Run], None]) -> int:
+    check_measuring("measuring")
+    show = session.Show(json=arguments.json, quiet=arguments.quiet)
+    output_dir = Path(arguments.output_dir)
+    if arguments.resume:
+        with (
+            session.unfinished(output_dir, arguments.model_id, on_cluster=arguments.cluster is not None) as files,
+            open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
+        ):
+            return session.resume(
+                files,
+                _database(arguments),
+                show,
+                arguments=vars(arguments),
+                device_wait_s=arguments.lock_timeout,
+                executor=target.executor,
+            )
+    _check_local_only(arguments)
+    if arguments.benches is not None:
+        raise UsageError("--benches requires --resume: to measure benchmarks, use batch_benchmark --benches")
+    if arguments.calibrate_device:
+        return _calibrate(arguments, argv, show)
+    if arguments.model_id is None:
+        raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
+    if arguments.turn is not None and not arguments.dry_run:
+        return take_turn(
+            arguments.turn,
+            lambda: _plans(arguments, argv, show, Machine())[0],
+            quiet=arguments.quiet,
+            arguments=vars(arguments),
+            device_wait_s=arguments.lock_timeout,
+        )
+    ab.check_comparison_flags(arguments)
+    if arguments.interleave and not arguments.dry_run:
+        return _measure_in_turns(arguments, argv)
+    if arguments.launches is None:  # a comparison needs many launches rather than long ones
+        arguments.launches = (
+            ROUNDS_TO_PROVE if _compares(arguments) else ab.DEFAULT_ROUNDS if arguments.compare_to is not None else None
+        )
+    with open_target(arguments, _devices(arguments)) as target:
+        plans, show = _plans(arguments, argv, show, target.machine)
+        if arguments.dry_run:
+            _check_paths(arguments, output_dir)
+            return session.show_plans(plans, show)
+        if arguments.compare_to is not None:
+            show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
+        saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
+        return session.run_plans(
+            *(plans, saved_in, _database(arguments), show),
+            device_wait_s=wait_s,
+            executor=target.executor,
+            finished=finished,
+        )
+
+
+def _check_paths(arguments: argparse.Namespace, output_dir: Path) -> None:
+    """Check where the runs would be saved. Raises StorageError."""
+    if arguments.save:
+        check_folder(output_dir)
+        check_database(arguments.db_path)
+
+
+def _devices(arguments: argparse.Namespace) -> tuple[str, ...]:
+    return (arguments.device,)
+
+
+def _check_local_only(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for flags that do not work on another machine."""
+    if arguments.cluster is None:
+        return
+    for flag in ("interleave", "turn", "calibrate_device", "benches"):
+        if getattr(arguments, flag):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} works on this machine only: run it there without --backend and --use-slurm"
+            )
+
+
+def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure the stored run and this command in alternating launches, and compare them."""
+    rounds = arguments.launches or ab.DEFAULT_ROUNDS
+    looks = ab.planned_looks(rounds, arguments.launches or ab.MAX_ROUNDS)
+    return ab.run_comparison(ab.arms(arguments, argv), looks, ab.output_options(arguments))
+
+
+def _plans(
+    arguments: argparse.Namespace, argv: Sequence[str], show: session.Show, machine: Machine
+) -> tuple[Sequence[CellPlan], session.Show]:
+    """The plans, and how their runs are shown."""
+    requests = flags.requests(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
+    session_id, workload = uuid7(), workload_of(requests[0])
+    if not _names_several(arguments.runtimes or ()):
+        (runtime,) = arguments.runtimes or (None,)
+        chosen = [replace(request, runtime=runtime) for request in requests]
+        plans = [plan_cell(request, session_id, workload=workload, machine=machine) for request in chosen]
+        return flags.named_plans(arguments, plans), show
+    planned = [
+        plan_runtimes(request, arguments.runtimes, session_id, workload=workload, machine=machine)
+        for request in requests
+    ]
+    planned[0].report_refused(note)
+    plans = [plan for one in planned for plan in one.plans]
+    # With several precisions or numbers of threads there are several comparisons, which the session's tables show.
+    show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show
+    return flags.named_plans(arguments, plans), show
+
+
+def _compares(arguments: argparse.Namespace) -> bool:
+    """Whether the command measures several runtimes, precisions or numbers of threads."""
+    several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
+    return several or _names_several(arguments.runtimes or ())
+
+
+def _names_several(runtimes: Sequence[str]) -> bool:
+    return len(runtimes) > 1 or ALL in runtimes
+
+
+def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
+    """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
+    from benchmarking.benches.planning import BenchPlanning
+    from benchmarking.calibration.plans import outline, plan_calibration
+    from benchmarking.measure.peaks import table
+
+    if arguments.model_id is not None:
+        raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
+    if arguments.dry_run:
+        planned_outline = outline(arguments.device)
+        print(json.dumps(to_json(planned_outline), indent=1) if show.json else planned_outline.text)
+        return EXIT_OK
+    planning = BenchPlanning(
+        session_id=uuid7(),
+        settings=flags.chosen_settings(arguments),
+        timeout_s=arguments.timeout,
+        command=(NAME, *argv),
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+    wait_s = arguments.lock_timeout
+    calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet), device_wait_s=wait_s)
+    plans = flags.named_plans(arguments, calibration.plans)
+    show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
+    database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
+    return session.run_plans(plans, output_dir, database, show, device_wait_s=wait_s)
+
+
+def _database(arguments: argparse.Namespace) -> Ingest | None:
+    """Stores runs; None without --save. A resumed run was started with --save."""
+    if not (arguments.save or arguments.resume):
+        return None
+    return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
+    """The requested list, if any."""
+    if arguments.list_devices:
+        return listings.devices()
+    if arguments.list_runtimes:
+        return listings.runtimes()
+    return listings.models() if arguments.list_models else None
+
+
+def _parser(name: str = NAME) -> Parser:
+    parser = Parser(
+        prog=name,
+        usage="%(prog)s MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    model = parser.add_argument_group("model")
+    what = "name on the Hugging Face hub, local folder, or a name from --list-models"
+    add_model_id(model, what, is_needed=False)
+    flags.add_model(model)
+    flags.add_graph_inputs(model)
+    hardware = parser.add_argument_group("device and runtime")
+    flags.add_device(hardware)
+    flags.add_runtime(hardware, "several, or all, to compare them", several=True)
+    add_settings(hardware, MEASURING, "precision", lists=("precision",))
+    flags.add_threads(hardware, several=True)
+    add_runtime_options(parser)
+    flags.add_grid(parser)
+    flags.add_measuring(parser)
+    flags.add_builds(parser)
+    add_remote(parser)
+    output = parser.add_argument_group("output")
+    add_settings(output, SHARED, "save")
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    add_settings(output, SHARED, "log_level")
+    resume = "finish and store the unfinished runs in --output-dir"
+    add_settings(output, COMMON, "resume", helps={"resume": resume})
+    benches = output.add_argument(
+        "--benches",
+        metavar="DIR",
+        help="with --resume: folder of your own benchmarks whose runs to finish (default: none)",
+    )
+    few_need(benches)
+    ab.add_comparison_flags(output)
+    flags.add_turn(output)
+    instead = parser.add_argument_group("instead of measuring a model")
+    add_settings(instead, SHARED, "dry_run")
+    instead.add_argument(
+        "--list-devices", action="store_true", help="list all kinds of devices, and why any was not found"
+    )
+    instead.add_argument(
+        "--list-runtimes",
+        action="store_true",
+        help="list all runtimes, and which packages any lacks",
+    )
+    instead.add_argument("--list-models", action="store_true", help="list the models in the catalog and in the cache")
+    instead.add_argument(
+        "--calibrate-device",
+        action="store_true",
+        help="measure the device's peak FLOP/s and bandwidth",
+    )
+    return parser

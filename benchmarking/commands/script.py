@@ -1,0 +1,377 @@
+"""Measures the torch models that unmodified Python scripts call, with the inputs that the scripts use.
+
+Each script first runs in a separate process that records which models it calls. Every process that measures or builds a
+model then runs the script again up to that call, and takes the model from it. Nothing is pickled. Models are measured
+in eval mode on every requested device and runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from benchmarking import __version__
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
+from benchmarking.commands import cache
+from benchmarking.core.child_process import environment_variable
+from benchmarking.core.command_line import (
+    Parser,
+    non_negative_int,
+    note,
+    notes,
+    run_command,
+    shows_tracebacks,
+    typed_as,
+)
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.help_texts import few_need
+from benchmarking.core.other_words import in_our_words, lists_joined
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Json, Run, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.terminal import Page, stdout_page
+from benchmarking.core.text import number, visible_lines
+from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.scripts.analysis import Analysis
+from benchmarking.scripts.planning import outlines, split_arguments, targets
+from benchmarking.scripts.session import Models, Selection, analyse_each
+from benchmarking.scripts.states import BuildRecord
+from benchmarking.scripts.tables import builds_table
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import add_runtime_options, check_shared_options, options_in
+from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.run import session
+from benchmarking.sweep.run.warehouse import Ingest, database
+
+NAME = "benchit"
+EXAMPLES = """\
+examples:
+  benchhouse script example.py
+  benchhouse script example.py::d5b1ab77 --device x86 --runtime pytorch,ort --save
+  benchhouse script --all --analyze-only --max-depth 1
+
+benchhouse cache list|print|stats|delete|report shows the builds.
+"""
+WORDS = {"--devices": "--device", "--runtimes": "--runtime"}
+"""Other spellings of flags."""
+TRACEBACK, DEBUG = "MLAGILITY_TRACEBACK", "MLAGILITY_DEBUG"
+"""Environment variables of MLAgility: True shows tracebacks, and everything that scripts print."""
+
+
+ACTIONS = {"cache": "cache list", "version": "version", "benchmark": "benchmark SCRIPT"}
+"""What benchit does besides measuring -> an example; their names come before all flags."""
+UNKNOWN_BATCH = "the inputs do not show how many items a call holds: throughput counts calls (--batch-size N says it)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    with environment_variable("BENCHHOUSE_TRACEBACK", "1") if _is_set(TRACEBACK) else nullcontext():
+        if words[:1] == ["cache"]:
+            with typed_as(f"{NAME} cache"):
+                return cache.main(words[1:])
+        if words[:1] == ["version"]:
+            return run_command(f"{NAME} version", _version, words[1:])
+        return run_command(NAME, _run, words[1:] if words[:1] == ["benchmark"] else words)
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "true", "yes")
+
+
+def _own_arguments(argv: Sequence[str]) -> list[str]:
+    """The words, with the value of --script-args as one word: it is another program's flags, which look like ours.
+    Raises UsageError for an action after a flag."""
+    words: list[str] = []
+    for word in argv:
+        if words[-1:] == ["--script-args"]:
+            words[-1] = f"--script-args={word}"
+            continue
+        is_value = bool(words) and words[-1].startswith("-")
+        if word in ACTIONS and not is_value and not Path(word).exists():
+            raise UsageError(f"{word} comes first, as in benchit {ACTIONS[word]}")
+        words.append(word)
+    return words
+
+
+def _version(argv: Sequence[str]) -> int:
+    Parser(prog=f"{NAME} version", description="Prints the version.").parse_args(argv)
+    print(f"benchhouse {__version__}")
+    return EXIT_OK
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = _parser()
+    flags_of_groq = (word.partition("=")[0] for word in argv if word.startswith("--groq"))
+    if groq := next((flag for flag in flags_of_groq if flag not in parser._option_string_actions), None):
+        # A plugin for its compiler may have added some.
+        raise UsageError(f"{groq}: Groq's compiler and chips are not supported: remove the flag")
+    words = lists_joined(in_our_words(_own_arguments(argv), WORDS), "--device", ".py")
+    arguments = parser.parse_args(words)
+    resolve_target(arguments)
+    _check_local_only(arguments)
+    scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
+    script_arguments = split_arguments(arguments.script_args)
+    check_measuring("measuring the models of a script")
+    selection = Selection(devices=arguments.devices, runtimes=arguments.runtimes or (), precision=arguments.precision)
+    selection.check(is_here=arguments.cluster is None and not arguments.analyze_only)
+    flags.use_cache_dir(arguments.cache_dir)
+    say = notes(quiet=arguments.quiet)
+    with lean_cache(is_lean=arguments.lean_cache, say=note):
+        models = Models()
+        analyses = analyse_each(
+            models,
+            scripts,
+            script_arguments,
+            max_depth=arguments.max_depth,
+            limit_s=arguments.timeout,
+            sequence=arguments.sequence_file,
+            batch_size=arguments.batch_size,
+            say=say,
+        )
+        code = EXIT_OK
+        if arguments.analyze_only or any(script.hashes for script in scripts):
+            analyses = iter(list(analyses))  # an unknown hash is found before anything is measured
+        if not arguments.analyze_only:
+            with open_target(arguments, arguments.devices, [one.path for one in scripts]) as target:
+                request = _request(arguments, argv)
+                act = _build if arguments.build_only else _measure
+                code = act(models, analyses, selection, request, arguments, target)
+    if arguments.analyze_only:
+        _print_analyses(models, arguments)
+    if _is_set(DEBUG):
+        _print_logs(models)
+    for failure in models.failures:
+        note(f"failed: {failure}")
+    _note_tracebacks(models.analyses)
+    return EXIT_FAILED if models.failures else code
+
+
+def _print_logs(models: Models) -> None:
+    """Print what the scripts printed, on stderr."""
+    for log in (Path(one.log) for one in models.analyses if one.log is not None):
+        if log.is_file() and (text := log.read_text(encoding="utf-8", errors="replace").rstrip()):
+            note(f"output of the script ({log}):")
+            print(visible_lines(text), file=sys.stderr, flush=True)
+
+
+def _note_tracebacks(analyses: Sequence[Analysis]) -> None:
+    """Print the tracebacks of failed scripts if they are asked for, else where they are."""
+    for analysis in analyses:
+        if analysis.traceback is None:
+            continue
+        where = "" if analysis.log is None else f"in {analysis.log}; "
+        hint = f"{analysis.name}: the whole traceback is {where}shown with BENCHHOUSE_TRACEBACK=1"
+        if shows_tracebacks():
+            print(visible_lines(analysis.traceback), file=sys.stderr)
+        else:
+            note(hint)
+
+
+def _check_local_only(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for flags that do not work on another machine."""
+    if arguments.cluster is None:
+        return
+    for flag in ("analyze_only", "build_only", "sequence_file"):
+        if getattr(arguments, flag):
+            raise UsageError(f"--{flag.replace('_', '-')} works on this machine only: remove --backend and --use-slurm")
+
+
+def _build(
+    models: Models,
+    analyses: Iterator[Analysis],
+    selection: Selection,
+    request: Request,
+    arguments: argparse.Namespace,
+    target: Target,
+) -> int:
+    """Make the builds of all models; returns the exit code."""
+    for _ in analyses:
+        models.plan(selection, request, uuid7(), note, machine=target.machine)
+    models.check_planned()
+    check_shared_options(request.shared_options, [plan.cell for plan in models.plans])
+    if not arguments.json:
+        print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
+    engines = models.build(notes(quiet=arguments.quiet))
+    print(_builds_json(models, engines) if arguments.json else builds_table(engines, stdout_page()))
+    return EXIT_OK
+
+
+def _measure(
+    models: Models,
+    analyses: Iterator[Analysis],
+    selection: Selection,
+    request: Request,
+    arguments: argparse.Namespace,
+    target: Target,
+) -> int:
+    """Measure the models of each script before the next script runs; returns the exit code."""
+    session_id, runs, codes = uuid7(), list[Run](), [EXIT_OK]
+    show = session.Show(json=arguments.json, quiet=arguments.quiet, text=_results_text, is_last=False)
+    output_dir, ingest = Path(arguments.output_dir) if arguments.save else None, _database(arguments)
+
+    def keep(run: Run) -> None:
+        models.keep(run)
+        runs.append(run)
+
+    for analysis in analyses:
+        is_first = not models.plans
+        plans = models.plan(selection, request, session_id, note, machine=target.machine)
+        if is_first and plans:
+            check_shared_options(request.shared_options, [plan.cell for plan in plans])
+        if not arguments.json:
+            print("\n\n".join(outlines([analysis])), end="\n\n", flush=True)
+        if plans:
+            plans, wait_s = flags.named_plans(arguments, plans), arguments.lock_timeout
+            codes.append(
+                session.run_plans(
+                    *(plans, output_dir, ingest, show),
+                    device_wait_s=wait_s,
+                    finished=keep,
+                    executor=target.executor,
+                )
+            )
+    models.check_planned()
+    if arguments.json:
+        print(json.dumps({"scripts": _scripts_json(models), "runs": [to_json(run) for run in runs]}, indent=1))
+    return max(codes)
+
+
+def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
+    """The request that all models share."""
+    return Request(
+        model_id="",
+        options=(options := options_in(vars(arguments))),
+        shared_options=frozenset(options),
+        rebuild=arguments.rebuild,
+        build_only=arguments.build_only,
+        settings=flags.chosen_settings(arguments),
+        timeout_s=arguments.timeout,
+        skip_unsupported=arguments.skip_unsupported,
+        command=(NAME, *argv),
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+
+
+def _database(arguments: argparse.Namespace) -> Ingest | None:
+    if not arguments.save:
+        return None
+    return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def _print_analyses(models: Models, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps({"scripts": _scripts_json(models)}, indent=1))
+    else:
+        print("\n\n".join(outlines(models.analyses)))
+
+
+def _scripts_json(models: Models) -> list[Json]:
+    return [to_json(analysis) for analysis in models.analyses]
+
+
+def _builds_json(models: Models, engines: Sequence[BuildRecord]) -> str:
+    return json.dumps({"scripts": _scripts_json(models), "builds": [to_json(one) for one in engines]}, indent=1)
+
+
+def _results_text(runs: Sequence[Run], page: Page) -> str:
+    """The tables of the runs, then a line per result with latency, throughput and their units."""
+    lines = []
+    for run in runs:
+        target = f"{run.cell.subject} on {run.cell.device.selector} in {run.cell.runtime} ({run.cell.precision})"
+        for result in run.results:
+            found = run.performance_of(result)
+            if found.mean_latency is None or found.throughput is None:
+                lines.append(f"{target}, {result.point.label}: {result.status}: {result.error or 'no latency'}")
+                continue
+            lines.append(
+                f"{target}, {result.point.label}: {number(found.mean_latency)} {found.latency_units} on average, "
+                f"{number(found.throughput)} {found.throughput_units}"
+            )
+        if run.cell.workload.counts_calls:
+            lines.append(f"{run.cell.subject}: {UNKNOWN_BATCH}")
+    return "\n\n".join([session.tables(runs, page), "\n".join(lines)])
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage="%(prog)s SCRIPT[::HASH,HASH] ... [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    scripts = parser.add_argument_group("scripts")
+    scripts.add_argument(
+        "script",
+        nargs="*",
+        metavar="SCRIPT",
+        help="Python script, optionally only its models with these hashes (default: all models)",
+    )
+    scripts.add_argument("-s", "--search-dir", metavar="DIR", help="folder of the scripts (default: current folder)")
+    scripts.add_argument("--all", action="store_true", help="measure every script (*.py) in --search-dir")
+    scripts.add_argument(
+        "--script-args",
+        default="",
+        metavar="ARGS",
+        help='their arguments as one string: "--width 64" (default: none)',
+    )
+    scripts.add_argument(
+        "--max-depth",
+        type=non_negative_int,
+        default=0,
+        metavar="N",
+        help="levels of submodules to measure below the models that the script calls (default: 0)",
+    )
+    add_settings(
+        scripts,
+        MEASURING,
+        "batch_size",
+        defaults={"batch_size": None},
+        default_words={"batch_size": "the inputs' first dimension, where it is a batch"},
+        helps={"batch_size": "items that each call holds"},
+    )
+    instead = parser.add_argument_group("instead of measuring").add_mutually_exclusive_group()
+    instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts and exit")
+    instead.add_argument("--build-only", action="store_true", help="build what the runtimes load and exit")
+    hardware = parser.add_argument_group("devices and runtimes")
+    add_settings(
+        hardware,
+        MEASURING,
+        *("device", "runtime", "precision"),
+        lists=("device", "runtime"),
+        helps={
+            "device": f"{MEASURING['device'].help}, or their aliases",
+            "runtime": "runtimes or their aliases",
+        },
+        defaults={"precision": None},
+        default_words={
+            "runtime": f"the device's own, else {default_runtime()}",
+            "precision": "the script's",
+            "device": str(MEASURING["device"].default),
+        },
+    )
+    flags.add_measuring(parser)
+    flags.add_builds(parser)
+    add_runtime_options(parser)
+    add_remote(parser)
+    stages = scripts.add_argument(
+        "--sequence-file",
+        metavar="FILE",
+        help="Python file whose get_sequence() returns the build stages (default: export only)",
+    )
+    few_need(stages)
+    output = parser.add_argument_group("output")
+    add_settings(output, SHARED, "save")
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    return parser
