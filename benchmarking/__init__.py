@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from benchmarking.api import benchmark_model, benchmark_script, measure_file
     from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
     from benchmarking.benches.runner import BenchmarkRunner
+    from benchmarking.commands.ml_runtime_profiler import MLRuntimeProfiler
     from benchmarking.measure.memory import flush_memory
     from benchmarking.measure.monitor import CPUMonitor, DeviceMonitor, GPUMonitor
     from benchmarking.measure.timing_result import TimingResult
-    from benchmarking.profiler import MLRuntimeProfiler
 
 __version__ = "0.2.0"
 __all__ = [
@@ -40,7 +40,7 @@ HOMES = {
     "CustomMetric": "benchmarking.benches",
     "DeviceMonitor": "benchmarking.measure.monitor",
     "GPUMonitor": "benchmarking.measure.monitor",
-    "MLRuntimeProfiler": "benchmarking.profiler",
+    "MLRuntimeProfiler": "benchmarking.commands.ml_runtime_profiler",
     "ModelBenchmark": "benchmarking.benches",
     "TimingResult": "benchmarking.measure.timing_result",
     "benchmark_model": "benchmarking.api",

@@ -74,7 +74,7 @@ def profile_model() -> int:
 
 
 def profiler() -> int:
-    return run("profiler", "benchmarking.profiler")
+    return run("profiler", "benchmarking.commands.ml_runtime_profiler")
 
 
 def run_benchmarks() -> int:

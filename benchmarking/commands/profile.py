@@ -12,6 +12,17 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarking.commands.ml_runtime_profiler import (
+    DEFAULT_RUNS,
+    Profiled,
+    check_folders,
+    comparison_text,
+    on_exported,
+    plan_profile,
+    profiled,
+    save,
+    save_comparison,
+)
 from benchmarking.core.command_line import Parser, folder_to_write, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
 from benchmarking.core.other_words import ARGUMENT, in_our_words
@@ -23,17 +34,6 @@ from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.settings import settings
-from benchmarking.profiler import (
-    DEFAULT_RUNS,
-    Profiled,
-    check_folders,
-    comparison_text,
-    on_exported,
-    plan_profile,
-    profiled,
-    save,
-    save_comparison,
-)
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import add_runtime_options, options_in

@@ -127,7 +127,8 @@ def measured(tmp_path_factory):
     words = [
         sys.executable,
         "-m",
-        "benchmarking.ab",
+        "benchmarking",
+        "ab",
         *map(command, sides),
         "--rounds",
         "3",

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking import MLRuntimeProfiler, profile_model, profiler
+from benchmarking import MLRuntimeProfiler
+from benchmarking.commands import ml_runtime_profiler as profiler
+from benchmarking.commands import profile as profile_model
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.profiles import profile_from_json
 from db.warehouse import Warehouse

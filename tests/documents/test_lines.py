@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking import compare_onnx, profiler
 from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.commands import compare_runtimes, ml_runtime_profiler
 from benchmarking.sweep.run.lock import FOLDER_VARIABLE
 from tests.documents.lines import LINES, Line
 from tests.helpers.paths import ROOT
@@ -117,10 +117,10 @@ def run(folder, build_cache, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "locks"))  # not behind other tests: times do not matter here
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
-    monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
-    monkeypatch.setattr(compare_onnx, "DEFAULT_MODEL", "tiny-bert")
-    monkeypatch.setattr(compare_onnx, "ROUNDS_TO_PROVE", 1)  # the launches of a comparison
-    monkeypatch.setattr(compare_onnx, "_compared", lambda: ("eager", "onnxruntime"))  # OpenVINO takes as long again
+    monkeypatch.setattr(ml_runtime_profiler, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(compare_runtimes, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(compare_runtimes, "ROUNDS_TO_PROVE", 1)  # the launches of a comparison
+    monkeypatch.setattr(compare_runtimes, "_compared", lambda: ("eager", "onnxruntime"))  # OpenVINO takes as long again
 
     def run_words(words):
         capfd.readouterr()

@@ -1,0 +1,331 @@
+"""Profiling from Python, and the files of profiles; `benchhouse profile` is built on it.
+
+profiler = MLRuntimeProfiler("bert-base-uncased", device="cpu")
+profiler.profile_inference(["What takes the time?"], num_runs=20)
+profiler.print_summary()
+profiler.save_results("profiles")
+
+The command `profiler` is `benchhouse profile` with the defaults of ML Runtime Profiler's script of this name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarking.core import plugins
+from benchmarking.core.command_line import default_database, note
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
+from benchmarking.core.other_words import with_default_model
+from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import FAILED, Json, to_json
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.text import number, wrapped
+from benchmarking.core.untrusted.redaction import redacted
+from benchmarking.devices.support.kinds import processor
+from benchmarking.measure.profiled_calls import NOT_CALIBRATED
+from benchmarking.measure.settings import settings
+from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes, runtime_named
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
+from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.profile_launch import RUNTIMES, profile_cell, profiler_of
+from benchmarking.sweep.run.result_file import AUTO
+from benchmarking.sweep.run.warehouse import measured_peaks
+from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
+
+DEFAULT_RUNS = 20
+NAME = "profiler"
+DEFAULT_MODEL = "distilbert-base-uncased"
+DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", processor().name, "--num-runs", "5")
+"""Arguments of the command `profiler` that its user's come after, and override."""
+FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
+"""Its flags, with only which it profiles the default model."""
+RESULTS_PREFIX = "profiling_results_"
+TENSORBOARD_ENDING = ".pt.trace.json"
+"""The file name that TensorBoard's torch profiler plug-in expects: WORKER.TIME.pt.trace.json."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """A profile, and the trace of its last call."""
+
+    profile: Profile
+    trace: str | None
+    """JSON in Chrome's format; None for a profiler that writes none."""
+
+
+def plan_profile(request: Request, session_id: str) -> CellPlan:
+    """The plan of a request's first point. Raises UsageError, also for a runtime without a profiler."""
+    plan = plan_cell(request, session_id)
+    profiler_of(plan.cell.runtime)
+    return dataclasses.replace(plan, points=plan.points[:1])
+
+
+def profiled(
+    plan: CellPlan,
+    num_runs: int,
+    db_path: str,
+    say: Say,
+    *,
+    texts: Sequence[str] = (),
+    device_wait_s: float | None = None,
+) -> Profiled:
+    """Profile a plan in a worker, with the device's peak rates from the database. If the database cannot be read, the
+    profile lacks only these. Raises as `profile_cell` does."""
+    peaks, why_none = _peaks(plan, db_path, say)
+    with temporary_folder("benchhouse-profile") as folder:
+        profile_settings = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
+        profile = profile_cell(plan, profile_settings, peaks, say, why_no_peaks=why_none, device_wait_s=device_wait_s)
+        trace = folder / TRACE_FILE
+        return Profiled(profile=profile, trace=trace.read_text(encoding="utf-8") if trace.is_file() else None)
+
+
+def _peaks(plan: CellPlan, db_path: str, say: Say) -> tuple[dict[str, float], str]:
+    """The measured peak rates of a plan's device, or the reason why there are none."""
+    try:
+        return measured_peaks(plan.hardware.hardware_id, db_path), NOT_CALIBRATED
+    except StorageError as error:
+        say(f"without the device's peak rates: {error}")
+        return {}, f"{FAILED}: {error}"
+
+
+def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: Say) -> list[Profiled]:
+    """The same request on each other runtime of exported graphs with a profiler. Runtimes that cannot run it here are
+    reported with the reason."""
+    found, session_id = list[Profiled](), uuid7()
+    for name in export_runtimes().values():
+        if request.runtime is not None and runtime_named(request.runtime) == name:
+            continue
+        try:
+            plan = plan_profile(dataclasses.replace(request, runtime=name, options={}), session_id)
+            found.append(profile(plan))
+        except BenchhouseError as error:
+            say(f"without {name}: {error}")
+    return found
+
+
+def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None) -> None:
+    """Create the folders of a profile's files. Raises StorageError, and UnsupportedError if the profiler writes no
+    trace for TensorBoard."""
+    runtime: Runtime = plugins.load(RUNTIMES, plan.cell.runtime)
+    if tensorboard is not None and not runtime.profiler_traces:
+        raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
+    for each in (folder, tensorboard):
+        if each is not None:
+            spool.prepare(each)
+
+
+def save(
+    found: Profiled, folder: Path, tensorboard: Path | None = None, *, file: Path | None = None
+) -> dict[str, Path]:
+    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and a copy of the trace for TensorBoard:
+    kind of file -> path, the results first. `file` is another path for the results, with the trace beside it. Raises
+    StorageError."""
+    name = _name(found.profile)
+    for each in (folder, tensorboard, None if file is None else file.parent):
+        if each is not None:
+            spool.prepare(each)
+    document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
+    paths = {"results": file or folder / f"{RESULTS_PREFIX}{name}.json"}
+    _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+    if found.trace is not None:
+        short = None if file is None else file.stem.removeprefix(RESULTS_PREFIX)
+        paths["trace"] = paths["results"].with_name(f"trace_{short or name}.json")
+        _write(paths["trace"], found.trace)
+    if tensorboard is not None and found.trace is not None:
+        paths["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
+        _write(paths["tensorboard"], found.trace)
+    return paths
+
+
+NOT_JUDGED = (
+    "speedup: the ratio of the medians of one process each, not judged: benchhouse compare-runtimes measures in turns"
+)
+
+
+def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
+    """Write `onnx_comparison_*.json`. Raises StorageError."""
+    path = folder / f"onnx_comparison_{_name(profiles[0])}.json"
+    spool.prepare(folder)
+    _write(path, json.dumps(redacted(comparison(profiles)), ensure_ascii=False, indent=1) + "\n")
+    return path
+
+
+def comparison(profiles: Sequence[Profile]) -> dict[str, Json]:
+    """Profiles of one model on several runtimes: medians without the profiler, the speedup over the first, and the
+    share of each part of the model."""
+    first = median(profiles[0].call.latency_ms)
+    rows: list[Json] = [
+        {
+            "runtime": profile.run.cell.runtime,
+            "profile_id": profile.profile_id,
+            "latency_median_ms": (median_ms := median(profile.call.latency_ms)),
+            "speedup": first / median_ms if median_ms else None,
+            "shares": dict[str, Json](kind_shares(profile)),
+        }
+        for profile in profiles
+    ]
+    return {"model_id": profiles[0].run.cell.workload.model_id, "point": profiles[0].point.label, "runtimes": rows}
+
+
+def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
+    """That comparison as a table, with what its speedups do not say."""
+    rows: Any = comparison(profiles)["runtimes"]
+    kinds = list(dict.fromkeys(kind for row in rows for kind in row["shares"]))
+    table = table_text(
+        Table(
+            headings=("runtime", "median ms", "speedup", *(KIND_NAMES.get(kind, kind) for kind in kinds)),
+            rows=tuple(
+                (
+                    row["runtime"],
+                    number(row["latency_median_ms"], 4),
+                    "-" if row["speedup"] is None else f"{row['speedup']:.2f}x",
+                    *("-" if (share := row["shares"].get(kind)) is None else f"{share:.0%}" for kind in kinds),
+                )
+                for row in rows
+            ),
+            numbers=tuple(range(1, 3 + len(kinds))),
+        ),
+        page,
+    )
+    return f"{table}\n\n{wrapped(NOT_JUDGED, page.text_width)}"
+
+
+class MLRuntimeProfiler:
+    """Profiles one model on one device, in a new process each time."""
+
+    def __init__(self, model_name: str, device: str = "auto", **fields: Any) -> None:
+        """`fields` are further fields of a request: runtime, precision, weights, options, num_threads, tags, ..."""
+        self._fields = {"model_id": model_name, "device": device, "settings": settings("quick"), **fields}
+        self._request: Request | None = None
+        self._found: Profiled | None = None
+        self._compared: list[Profiled] = []
+        self._num_runs = DEFAULT_RUNS
+
+    def profile_inference(
+        self, texts: str | Sequence[str] | None = None, num_runs: int = DEFAULT_RUNS, **axes: Any
+    ) -> Profile:
+        """Profile a call on a batch of these texts: one sequence each, as long as the longest of them in tokens,
+        without padding. Without texts `axes` are the fields of the point (batch_size, sequence_length, new_tokens).
+
+        The texts are tokenized as they are; the model runs on ids of that shape, since what the ids are makes no
+        difference to the time of a dense model. Without a tokenizer in the model's folder a word counts as a token, and
+        `missing["tokenize"]` has the reason. Raises UsageError, BenchhouseError.
+        """
+        plugins.check_measuring()
+        if num_runs < 1:
+            raise UsageError(f"num_runs takes a whole number from 1: got {num_runs}")
+        given = (texts,) if isinstance(texts, str) else tuple(texts or ())
+        try:
+            request = Request(**self._fields, **_sizes(axes))
+        except TypeError as error:
+            raise UsageError(f"profile_inference: {error}") from error
+        if given:
+            tokens = _tokens(request, given)
+            request = dataclasses.replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
+        request = dataclasses.replace(request, command=tuple(sys.argv))
+        self._num_runs, self._request, self._compared = num_runs, request, []
+        plan = plan_profile(request, uuid7())
+        self._found = profiled(plan, num_runs, default_database(), lambda message: None, texts=given)
+        return self._found.profile
+
+    @property
+    def profile(self) -> Profile:
+        """The last profile. Raises UsageError before the first."""
+        return self._last.profile
+
+    def print_summary(self) -> None:
+        """Print where the time of the last profile goes, and what to try."""
+        print(profile_text(self.profile, stdout_page()))
+        if self._compared:
+            print("\n" + comparison_text([self.profile, *(one.profile for one in self._compared)], stdout_page()))
+
+    def save_results(self, path: str | Path) -> dict[str, Path]:
+        """Write the files of the last profile, and of those compared with it, to a folder: kind of file -> path. A path
+        that ends in .json is the file of the last profile; the others are beside it."""
+        file = Path(path) if Path(path).suffix == ".json" else None
+        folder = Path(path) if file is None else file.parent
+        paths = save(self._last, folder, file=file)
+        for one in self._compared:
+            save(one, folder)
+        if self._compared:
+            profiles = [self.profile, *(one.profile for one in self._compared)]
+            paths["onnx_comparison"] = save_comparison(profiles, folder)
+        return paths
+
+    def compare_onnx(self) -> dict[str, Json]:
+        """Profile the last point on the runtimes of exported graphs too: medians, speedups, and the share of each part
+        of the model. Raises UsageError before the first profile, BenchhouseError when none of them runs here."""
+        request, runs = self._request, self._num_runs
+        if request is None:
+            raise UsageError("compare_onnx needs a profile to compare with: call profile_inference first")
+        self._compared = on_exported(
+            request, lambda plan: profiled(plan, runs, default_database(), lambda message: None), note
+        )
+        if not self._compared:
+            raise BenchhouseError(f"no other runtime to compare {default_runtime()} with: see the reasons above")
+        return comparison([self.profile, *(one.profile for one in self._compared)])
+
+    @property
+    def _last(self) -> Profiled:
+        if self._found is None:
+            raise UsageError("there is no profile yet: call profile_inference first")
+        return self._found
+
+
+def _sizes(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes of a point as fields of a request; the batch size is 1 by default."""
+    known = ("batch_size", "sequence_length", "new_token")
+    named = {name.removesuffix("s"): value for name, value in axes.items()}
+    if unknown := sorted(set(named) - set(known)):
+        raise UsageError(
+            f"profile_inference has no axis {unknown[0]!r}: it has batch_size, sequence_length, new_tokens"
+        )
+    return {f"{name}s": (value,) for name, value in {"batch_size": 1, **named}.items()}
+
+
+def _tokens(request: Request, texts: Sequence[str]) -> int:
+    """Tokens of the longest text, at most the model's limit."""
+    from benchmarking.workloads.support.processing import has_processor, load, token_count
+
+    workload = workload_of(request)
+    if workload.path is not None and has_processor(Path(workload.path), "text"):
+        count = token_count(load(Path(workload.path), "text"), texts)
+    else:
+        count = max(1, *(len(text.split()) for text in texts))
+    return min(count, workload.max_sequence_length or count)
+
+
+def _name(profile: Profile) -> str:
+    """The common part of a profile's file names. The end of the id keeps profiles of the same second apart."""
+    return f"{spool.file_name(profile.run.cell, profile.run.started_at)}_{profile.profile_id[-8:]}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        journal.replace(path, text)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}; choose another path") from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command `profiler`; returns its exit code."""
+    from benchmarking.commands.profile import main as profile
+    from benchmarking.core.command_line import typed_as
+
+    words = with_default_model(sys.argv[1:] if argv is None else argv, FLAGS, DEFAULT_MODEL)
+    has_place = any(word.partition("=")[0] in ("--output", "--output-dir") for word in words)
+    with typed_as(NAME):
+        return profile([*DEFAULTS, *(() if has_place else ("--output", AUTO)), *words])
