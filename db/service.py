@@ -11,12 +11,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.core.codec import to_json
 from benchmarking.core.command_line import Parser, hide_package, non_negative_seconds, one_line
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import (
+    EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
     BenchhouseError,
@@ -27,6 +29,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.untrusted.secret_texts import know_secrets_in
+from benchmarking.core.verdicts.fail_on import EXIT_GATE_FAILED, FLAG, HELP, conditions
 from db.warehouse import Warehouse
 
 
@@ -74,7 +77,8 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    """Compare two selections, in which everything but the point may differ."""
+    """Compare two selections, in which everything but the point may differ. A failed --fail-on has an exit code of its
+    own, since 1 is that of an error."""
     from benchmarking.core.terminal import stdout_page
     from db.analysis.compare.comparison import compare
     from db.analysis.compare.matching import across_column
@@ -85,11 +89,20 @@ def _compare(arguments: argparse.Namespace) -> int:
     with Warehouse.open(arguments.database, read_only=True) as warehouse:
         metric = judged_metric(warehouse, arguments.metric)
         comparison = compare(warehouse, before, after, metric, [across_column("all")])
+    gate = comparison.gate(metric, arguments.fail_on) if arguments.fail_on else None
     if arguments.json:
-        print(json.dumps(to_json(comparison), indent=2, ensure_ascii=False))
+        document = {**to_json(comparison), **({} if gate is None else {"gate": to_json(gate)})}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print(comparison_text(comparison, page=stdout_page()))
-    return EXIT_NOT_ENOUGH_DATA if comparison.is_empty else EXIT_OK
+        named = replace(
+            comparison,
+            before=arguments.before_name or comparison.before,
+            after=arguments.after_name or comparison.after,
+        )
+        print("\n".join([comparison_text(named, page=stdout_page()), *([] if gate is None else [gate.text])]))
+    if gate is None:
+        return EXIT_NOT_ENOUGH_DATA if comparison.is_empty else EXIT_OK
+    return EXIT_GATE_FAILED if gate.exit_code == EXIT_FAILED else gate.exit_code
 
 
 def _peaks(arguments: argparse.Namespace) -> int:
@@ -125,6 +138,9 @@ def _parser() -> Parser:
     compare.add_argument("after", metavar="B", help="selection")
     compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
     compare.add_argument("--json", action="store_true", help="the comparison as JSON")
+    compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
+    for side in ("before", "after"):
+        compare.add_argument(f"--{side}-name", metavar="TEXT", help="what the text calls it (default: selection)")
     return parser
 
 

@@ -9,7 +9,8 @@ The difference is first tested after --rounds. Results are paired by round, so t
 While the confidence interval of a point extends beyond 2 %, more rounds are measured, up to --max-rounds or --budget.
 The test corrects for these interim looks, so that they do not add false positives.
 
-The exit code does not depend on the verdict: 1 if a point failed, 3 if no point has a verdict.
+The exit code is 1 if a point failed, and 3 if no point has a verdict. With --fail-on slower it gates CI, without any
+history: 1 also if B is slower, and 3 if that is not known.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from benchmarking.core.command_line import (
     run_command,
     typed_as,
 )
-from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
@@ -48,10 +49,21 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
+from benchmarking.core.text import listed, wrapped
+from benchmarking.core.verdicts.fail_on import FLAG, HELP, Condition, conditions
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import session, spool, warehouse
-from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, Arm, Letter, arm, measure_in_turns, run_files
+from benchmarking.sweep.run.turns import (
+    COMMAND,
+    COMMANDS,
+    DEFAULT_COMMAND,
+    Arm,
+    Letter,
+    arm,
+    measure_in_turns,
+    run_files,
+)
 from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
 
 NAME = "benchhouse ab"
@@ -65,7 +77,7 @@ EXAMPLES = """\
 examples:
   benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2 --runtime compiled"
   benchhouse ab "benchhouse run gpt2" "OMP_NUM_THREADS=4 benchhouse run gpt2"
-  benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2" --worktree-a ../main
+  benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2" --worktree-a ../main --fail-on slower
 """
 
 LETTERS: tuple[Letter, Letter] = ("a", "b")
@@ -83,6 +95,7 @@ class OutputOptions:
     tags: Mapping[str, str]
     description: str | None
     metric: str | None
+    fail_on: Sequence[Condition]
     anonymous: bool
     json: bool
     quiet: bool
@@ -100,10 +113,13 @@ def _run(argv: Sequence[str]) -> int:
     check_metric(arguments.metric, *arms)
     looks = looks_of(arguments)
     check_commands(arms)
-    return run_comparison(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)
+    output = output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on)
+    return run_comparison(arms, looks, output, arguments.budget)
 
 
-def output_options(arguments: argparse.Namespace, *, metric: str | None = None) -> OutputOptions:
+def output_options(
+    arguments: argparse.Namespace, *, fail_on: Sequence[Condition], metric: str | None = None
+) -> OutputOptions:
     """The output options from the flags."""
     return OutputOptions(
         # Absolute, since a side may run in another folder.
@@ -113,6 +129,7 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
         tags=dict(arguments.tag),
         description=arguments.description,
         metric=metric,
+        fail_on=fail_on,
         json=arguments.json,
         anonymous=arguments.anonymous,
         quiet=arguments.quiet,
@@ -230,16 +247,20 @@ def measure_and_compare(
                     ingest(path)
                     runs[letter].append(_run_id(path))
             rounds = count
-        return ABResult(
-            exit_code=code, run_ids=runs, rounds=rounds, comparison=_compare(runs, db_path, output, *format_flags)
-        )
+        last = _compare(runs, db_path, output, *_fail_on_flags(output.fail_on), *format_flags)
+        return ABResult(exit_code=code, run_ids=runs, rounds=rounds, comparison=last)
 
 
 def _compare(
     runs: Mapping[Letter, Sequence[str]], db_path: str, output: OutputOptions, *flags: str
 ) -> StoredComparison:
     metric = ["--metric", output.metric] if output.metric else []
-    return compare_stored(selection_of(runs["a"]), selection_of(runs["b"]), db_path, *metric, *flags)
+    names = ["--before-name", "the first command", "--after-name", "the second command"]
+    return compare_stored(selection_of(runs["a"]), selection_of(runs["b"]), db_path, *metric, *names, *flags)
+
+
+def _fail_on_flags(asked: Sequence[Condition]) -> list[str]:
+    return [FLAG, ",".join(asked)] if asked else []
 
 
 def _side_arguments(output: OutputOptions, name: str) -> dict[Letter, list[str]]:
@@ -346,6 +367,7 @@ def _parser() -> Parser:
     flags.add_saved(output)
     flags.add_keeping(output)
     flags.add_output_format(output)
+    output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
     return parser
 
 
@@ -398,12 +420,17 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
     )
     what = f"with {COMPARE_TO}: remeasure that run in turns with this one"
     few_need(group.add_argument(INTERLEAVE, action="store_true", help=what))
+    group.add_argument(
+        FLAG, type=conditions, default=(), metavar="VERDICTS", help=f"with {COMPARE_TO}, where B is this run: {HELP}"
+    )
 
 
 def check_comparison_flags(arguments: argparse.Namespace) -> None:
     """Check that the stored run exists, before anything is measured. Raises UsageError, StorageError."""
     if arguments.interleave and arguments.compare_to is None:
         raise UsageError(f"{INTERLEAVE} requires {COMPARE_TO}: add the run to measure in turns with this one")
+    if arguments.fail_on and arguments.compare_to is None:
+        raise UsageError(f"{FLAG} requires {COMPARE_TO} RUN: add the stored run that this one may not be slower than")
     if arguments.compare_to is None:
         return
     if not (arguments.save or arguments.interleave):
@@ -412,23 +439,43 @@ def check_comparison_flags(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{COMPARE_TO} {arguments.compare_to}: no results of that run in {arguments.db_path}")
 
 
-def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str]) -> session.Show:
-    """Shows the runs as before, then their comparison with the stored run."""
+def show_comparison(
+    show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str], codes: list[int]
+) -> session.Show:
+    """Shows the runs as before, then their comparison with the stored run, whose exit code is appended to `codes`."""
     # Selected by id, because "latest" is the new run by then.
-    before = selection_of([run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)])
+    stored = [run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)]
+    typed = arguments.compare_to
+    name = typed if any(run_id.startswith(typed) for run_id in stored) else f"{typed} ({_short_ids(stored)})"
+    names = ["--before-name", name, "--after-name", "this run"]
+    gate = _fail_on_flags(arguments.fail_on)
+
+    def compared(*format_flags: str) -> StoredComparison:
+        found = compare_stored(
+            selection_of(stored), selection_of(run_ids), arguments.db_path, *names, *gate, *format_flags
+        )
+        codes.append(found.exit_code)
+        return found
 
     def text(runs: Sequence[Run], page: Page) -> str:
         result = (session.tables if show.text is None else show.text)(runs, page)
-        return f"{result}\n\n{compare_stored(before, selection_of(run_ids), arguments.db_path).text}"
+        found = compared()
+        advice = (
+            f"to decide without a history, add {INTERLEAVE}: {typed} is then measured again, in turns with this run"
+        )
+        lines = [found.text, *([wrapped(advice, page.text_width)] if found.exit_code == EXIT_NOT_ENOUGH_DATA else [])]
+        return "\n".join([result, "", *lines])
 
     def document(runs: Sequence[Run]) -> Json:
         result = [to_json(run) for run in runs] if show.document is None else show.document(runs)
-        return {
-            "measured": result,
-            "comparison": compare_stored(before, selection_of(run_ids), arguments.db_path, "--json").document,
-        }
+        return {"measured": result, "comparison": compared("--json").document}
 
     return replace(show, text=text, document=document)
+
+
+def _short_ids(run_ids: Sequence[str]) -> str:
+    """The ids by which each run can be selected: the time of a UUIDv7, in milliseconds, is in its first two groups."""
+    return f"run{'s' * (len(run_ids) > 1)} {listed(['-'.join(one.split('-')[:2]) for one in run_ids], 2)}"
 
 
 def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
@@ -438,21 +485,22 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
     """
     runs = stored_runs(arguments.compare_to, arguments.db_path)
     try:
-        _, *words = repeated_command(runs)
+        words = repeated_command(runs)
     except UsageError as error:
         raise UsageError(f"{INTERLEAVE}: {COMPARE_TO} {arguments.compare_to}: {error}") from error
     _check_machine(runs[-1])
-    return arm("a", shlex.join(words)), arm("b", shlex.join(_without_comparison_flags(argv)))
+    own = (COMMAND, *_without_comparison_flags(argv))
+    return arm("a", shlex.join(words)), arm("b", shlex.join(own))
 
 
 def _without_comparison_flags(words: Sequence[str]) -> list[str]:
     """The arguments without the comparison flags."""
-    positions = {position for position, word in enumerate(words) if word == COMPARE_TO}
+    positions = {position for position, word in enumerate(words) if word in (COMPARE_TO, FLAG)}
     dropped = positions | {position + 1 for position in positions}
     return [
         word
         for position, word in enumerate(words)
-        if position not in dropped and word != INTERLEAVE and not word.startswith(f"{COMPARE_TO}=")
+        if position not in dropped and word != INTERLEAVE and not word.startswith((f"{COMPARE_TO}=", f"{FLAG}="))
     ]
 
 

@@ -123,7 +123,7 @@ class _Bisection:
             looks=ab.looks_of(arguments),
         )
         self.log = requested if self._path is None else read_log(self._path, requested)
-        output = ab.output_options(arguments, metric=arguments.metric)
+        output = ab.output_options(arguments, metric=arguments.metric, fail_on=())
         tags = {**output.tags, "bisect": f"{requested.good[:12]}..{requested.bad[:12]}"}
         self._output = replace(output, json=True, tags=tags)
 

@@ -12,7 +12,7 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
 from benchmarking.commands import ab, listings
 from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
-from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
@@ -36,7 +36,8 @@ EXAMPLES = """\
 examples:
   benchhouse run bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
   benchhouse run gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
-  benchhouse run gpt2 --device cuda --precision float16 --save --compare-to latest
+  benchhouse run gpt2 --device cuda --precision float16 --save
+  benchhouse run gpt2 --device cuda --precision float16 --compare-to latest --interleave --fail-on slower
 """
 
 
@@ -106,15 +107,17 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
         if arguments.dry_run:
             _check_paths(arguments, output_dir)
             return session.show_plans(plans, show)
+        compared: list[int] = []
         if arguments.compare_to is not None:
-            show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
+            show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans], compared)
         saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
-        return session.run_plans(
+        code = session.run_plans(
             *(plans, saved_in, _database(arguments), show),
             device_wait_s=wait_s,
             executor=target.executor,
             finished=finished,
         )
+        return code or (max(compared, default=EXIT_NOT_ENOUGH_DATA) if arguments.fail_on else EXIT_OK)
 
 
 def _check_paths(arguments: argparse.Namespace, output_dir: Path) -> None:
@@ -143,7 +146,7 @@ def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int
     """Measure the stored run and this command in alternating launches, and compare them."""
     rounds = arguments.launches or ab.DEFAULT_ROUNDS
     looks = ab.planned_looks(rounds, arguments.launches or ab.MAX_ROUNDS)
-    return ab.run_comparison(ab.arms(arguments, argv), looks, ab.output_options(arguments))
+    return ab.run_comparison(ab.arms(arguments, argv), looks, ab.output_options(arguments, fail_on=arguments.fail_on))
 
 
 def _plans(

@@ -48,7 +48,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "very_noisy",
         "noisy",
-        "call times vary by more than 25% of the median, too much for a gate to judge",
+        "call times vary by more than 25% of the median, so only large changes stand out",
         "find what else is running on the machine and measure again",
     ),
     (

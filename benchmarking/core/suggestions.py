@@ -197,7 +197,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--export-csv", "stored results are written by benchhouse export --format csv"),
             ("--export-markdown", ("--markdown", "stored results are written by benchhouse export --format markdown")),
             ("--report --summary --summary-file", ("--report", "--markdown")),
-            ("--exit-code --ci --strict --fail --error-exitcode", "the exit code says it: 1 for a regression"),
+            (
+                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --error-exitcode",
+                ("--fail-on", "the exit code of benchhouse check says it: 1 for a regression"),
+            ),
             (
                 "--window --lookback --last --history",
                 ("--rows", "a result is judged by all earlier ones of its series"),
@@ -350,7 +353,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--version -V", "benchhouse version prints the version"),
             (
-                "--threshold --tolerance --max-regression --fail-threshold --fail-on-regression --fail-on --alpha "
+                "--threshold --tolerance --max-regression --fail-threshold --alpha "
                 "--confidence --significance --p-value --noise --noise-threshold",
                 "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set",
             ),

@@ -164,6 +164,13 @@ def markdown_escaped(text: str) -> str:
     return AUTOLINKS.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", MARKUP.sub(r"\\\1", safe))
 
 
+def markdown_code(text: str) -> str:
+    """The text as a Markdown code span, from which it can be copied; with what might end the span or be HTML, escaped
+    text instead."""
+    line = visible(text)
+    return markdown_escaped(text) if set(line) & set("`<>\n\r") else f"`{line}`"
+
+
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """The rows as a GitHub Markdown table, its text escaped; columns at the indices in `right` are right-aligned."""
     rule = ("---:" if place in right else "---" for place in range(len(headings)))

@@ -1,10 +1,12 @@
 """Gates CI: judges the newest results against the earlier runs of their series.
 
 Each result is compared with a prediction interval of its series since the last confirmed change point (at least 10
-runs, at most the last 60). A result has regressed if it is more than 2 % worse, and worse than 99 % of results would be
-if nothing had changed. With --confirm, regressions are measured again in a fresh session and count only if they show up
-there too. Each regression is stored as an alert (benchhouse alert list), once per range of commits; new alerts are sent
-as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
+runs, at most the last 60). A result has regressed if it is more than 2 % worse, and outside an interval that at most
+5 % of the checks leave if nothing has changed. With --confirm, regressions are measured again in a fresh session and
+count only if they show up there too. Each regression is stored as an alert (benchhouse alert list), once per range of
+commits; new alerts are sent as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
+
+With fewer runs, gate with benchhouse ab A B --fail-on slower, which measures both sides and needs no history.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, file_to_write, note, run_command
+from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
@@ -43,7 +46,7 @@ from db.commands.arguments import (
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
-    from db.analysis.gate.findings import Finding, FlaggedRun
+    from db.analysis.gate.findings import Finding, FlaggedRun, Verdict
 
 NAME = "benchhouse check"
 STDOUT = Path("-")
@@ -60,7 +63,7 @@ exit codes:
   1  something regressed, or failed although it worked before; also if nearly everything moved together, which points
      to the machine rather than the code
   2  usage
-  3  not enough data to judge anything
+  3  not enough data to judge anything, or no warehouse yet
 """
 
 
@@ -77,6 +80,8 @@ def _run(argv: Sequence[str]) -> int:
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
     metrics = chosen_metrics(arguments, arguments.metric)
+    if not database_exists(arguments.db_path):
+        return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.findings import exit_code
@@ -137,13 +142,16 @@ def _findings(
 ) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
     """The findings, and the runs that contain a regression."""
     from db.analysis.gate.candidates import Scope, candidates
-    from db.analysis.gate.findings import flagged_runs, judge_candidates, with_commands
+    from db.analysis.gate.findings import exit_code, flagged_runs, judge_candidates, with_commands
 
+    few: Verdict = "not enough data"
     scope = Scope(run=arguments.run, session=arguments.session)
     with open_to_read(arguments) as warehouse:
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         flagged = flagged_runs(warehouse, findings)
-    return with_commands(findings, flagged, _command), flagged
+        short = flagged_runs(warehouse, findings, few) if exit_code(findings) == EXIT_NOT_ENOUGH_DATA else ()
+    findings = with_commands(findings, flagged, _command)
+    return (with_commands(findings, short, _command, few) if short else findings), flagged
 
 
 def _command(flagged: FlaggedRun) -> str:
@@ -158,7 +166,12 @@ def _no_findings(arguments: argparse.Namespace) -> int:
     if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
         why = unknown_models_in(arguments, arguments.selection) or ": see benchhouse history"
         raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
-    note(f"{NAME}: not enough data: {arguments.db_path} has no results")
+    return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")
+
+
+def _nothing_to_judge(arguments: argparse.Namespace, why: str) -> int:
+    """Report that there is no result at all; returns exit code 3."""
+    note(f"{NAME}: not enough data: {why}: store the first ones with benchhouse run MODEL --save")
     if arguments.github is not None:
         from db.analysis.gate.text import github_note
 

@@ -7,7 +7,7 @@ is split by a field, and each value is compared with the baseline.
 
 Sides that ran interleaved (benchhouse ab, --interleave, several runtimes in one command) are compared round by round.
 Other comparisons need a history of at least five sessions for a verdict; without it only the difference is shown. The
-exit code tells whether any point has a verdict, not which one.
+exit code tells whether any point has a verdict; with --fail-on slower, also which one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.verdicts.fail_on import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
 from db.commands.arguments import (
@@ -48,10 +49,11 @@ examples:
   benchhouse compare 1f0c2ab 9be4410
   benchhouse compare runtime=eager runtime=onnxruntime --metric throughput_samples_per_sec
   benchhouse compare model=gpt2 --by precision --baseline float32 --markdown
+  benchhouse compare branch=main branch=feature --fail-on slower
   benchhouse compare --profiles tag.version=1 tag.version=2
 """
 EXIT_CODES = """
-exit codes: 0 compared; 2 usage; 3 no point has a verdict
+exit codes: 0 compared; 1 --fail-on: slower; 2 usage; 3 no point has a verdict, or --fail-on: not known
 """
 BY = ("device", "runtime", "precision", "threads")
 
@@ -88,12 +90,16 @@ def _run(argv: Sequence[str]) -> int:
     from benchmarking.core.records import to_json
     from db.analysis.compare.text import comparison_markdown, comparison_text
 
+    gate = comparison.gate(metric, arguments.fail_on) if arguments.fail_on else None
     if arguments.json:
-        print_json(to_json(comparison))
+        print_json({**to_json(comparison), **({} if gate is None else {"gate": to_json(gate)})})
     elif arguments.markdown:
         print(comparison_markdown(comparison, only_changes=arguments.only_changes))
     else:
         print(comparison_text(comparison, only_changes=arguments.only_changes, page=stdout_page()))
+    if gate is not None:
+        note(f"{NAME}: {gate.text}")
+        return gate.exit_code
     if comparison.is_empty:
         why = unknown_models_in(arguments, *arguments.selections)
         note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}{why}")
@@ -136,6 +142,7 @@ def _parser() -> Parser:
     add_settings(what, COMMON, "metric", "across", lists=("across",))
     output = parser.add_argument_group("output")
     add_settings(output, COMMON, "only_changes")
+    output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
     form = output.add_mutually_exclusive_group()
     add_shared(form, json="comparison as JSON", markdown="comparison as Markdown, for a pull request comment")
     add_database(parser)
@@ -145,7 +152,8 @@ def _parser() -> Parser:
 def _check(arguments: argparse.Namespace) -> None:
     """Check the arguments before opening anything. Raises UsageError."""
     count = len(arguments.selections)
-    if arguments.profiles and (count != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
+    others = (arguments.by is not None, arguments.markdown, arguments.only_changes, bool(arguments.fail_on))
+    if arguments.profiles and (count != 2 or any(others)):
         raise UsageError("--profiles takes two selections, and no other flag but --json")
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")

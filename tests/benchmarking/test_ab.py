@@ -134,6 +134,7 @@ def measured(tmp_path_factory):
         "3",
         "--max-rounds",
         "3",
+        *("--fail-on", "slower"),
         "--json",
         *keep,
     ]
@@ -142,9 +143,13 @@ def measured(tmp_path_factory):
     return done.returncode, json.loads(out.read_text()), folder
 
 
-def test_launches_of_a_side_are_one_run_and_the_difference_is_judged(measured):
+def test_launches_of_a_side_are_one_run_and_a_slower_second_side_fails_the_gate(measured):
     code, document, _ = measured
-    assert code == 0
+    assert code == 1
+    assert document["comparison"]["gate"] == {
+        "exit_code": 1,
+        "text": "--fail-on slower: failed: B is worse at 1 of 1 point",
+    }
     (finding,) = document["comparison"]["findings"]
     assert finding["judgement"]["verdict"] == "slower"
     assert finding["judgement"]["change"] == pytest.approx(0.7)
@@ -257,7 +262,7 @@ def test_a_command_that_measures_nothing_is_an_error(tmp_path):
         run_files(tmp_path, "a")
 
 
-def test_compare_to_shows_a_comparison_at_the_end(capfd, tmp_path, null_script, make_run):
+def test_compare_to_shows_a_comparison_at_the_end_which_may_be_a_gate(capfd, tmp_path, null_script, make_run):
     null_script(latency_ms={"*": [1.0, 1.01]})
     stored = tmp_path / "stored.json"
     stored.write_text(dumps(make_run(batch_sizes=(1,), sequence_lengths=(32,))))
@@ -265,12 +270,13 @@ def test_compare_to_shows_a_comparison_at_the_end(capfd, tmp_path, null_script, 
     assert setup_benchmark_db.main(["--ingest", str(stored), *database, "--quiet"]) == 0
     keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--quiet", *database]
     words = [*FLAGS.split(), "--launches", "1", *keep, "--compare-to", "tag.suite=test", "--json"]
-    assert run_hardware_benchmark.main(words) == 0
+    assert run_hardware_benchmark.main([*words, "--fail-on", "slower"]) == 3
     document = json.loads(capfd.readouterr().out)
     (finding,) = document["comparison"]["findings"]
     assert finding["after"]["run_id"] == document["measured"][0]["run_id"]
     assert finding["judgement"]["reason"].startswith("not comparable")
     assert "simulated: False / True" in finding["judgement"]["reason"]
+    assert document["comparison"]["gate"]["text"] == "--fail-on slower: not known at 1 of 1 point"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +284,7 @@ def test_compare_to_shows_a_comparison_at_the_end(capfd, tmp_path, null_script, 
     [
         (["--interleave"], "--interleave requires --compare-to"),
         (["--compare-to", "latest"], "add --save"),
+        (["--fail-on", "slower"], "--fail-on requires --compare-to RUN"),
     ],
 )
 def test_compare_to_checks_its_requirements(capfd, flags, message):

@@ -96,7 +96,9 @@ def test_stored_command_lines_are_never_executed(tmp_path, monkeypatch, capfd):
     assert setup_benchmark_db.main(["--ingest", str(path), "--quiet"]) == 0
     capfd.readouterr()
     # One round is measured, and not judged.
-    assert run_hardware_benchmark.main([*grid, "--compare-to", "latest", "--interleave", "--json"]) == 3
+    model, *rest = grid[1:]
+    asked = ["--compare-to", "latest", "--interleave", "--fail-on=slower", "--json"]
+    assert run_hardware_benchmark.main([model, *rest, *asked]) == 3
     sides = json.loads(capfd.readouterr().out)
     assert "bash" not in sides["a"]["command"]
     assert "--model-id tiny-bert" in sides["a"]["command"]

@@ -15,10 +15,18 @@ from benchmarking.core import child_process
 from benchmarking.core.codec import from_json
 from benchmarking.core.command_line import note
 from benchmarking.core.database_paths import database_exists
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE, StorageError, UsageError
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_NOT_ENOUGH_DATA,
+    EXIT_OK,
+    EXIT_USAGE,
+    StorageError,
+    UsageError,
+)
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
+from benchmarking.core.verdicts.fail_on import EXIT_GATE_FAILED
 
 SERVICE = "db.service"
 WITHOUT_DUCKDB = (
@@ -37,7 +45,7 @@ class StoredComparison:
     text: str
     """As text or JSON, as requested."""
     exit_code: int
-    """0, or 3 if nothing could be compared."""
+    """0, or 3 if nothing could be compared; with `--fail-on`, 1 if that failed and 3 if it is not known."""
 
     @property
     def document(self) -> Json:
@@ -69,8 +77,10 @@ def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Inge
 def compare_stored(before: str, after: str, db_path: str, *flags: str) -> StoredComparison:
     """The comparison of two selections, like `benchhouse compare`; all but the point may differ. Raises
     StorageError."""
-    done = _ask("compare", db_path, before, after, *flags, accepted=(EXIT_OK, EXIT_NOT_ENOUGH_DATA))
-    return StoredComparison(text=done.stdout.rstrip("\n"), exit_code=done.exit_code or EXIT_OK)
+    accepted = (EXIT_OK, EXIT_NOT_ENOUGH_DATA, EXIT_GATE_FAILED)
+    done = _ask("compare", db_path, before, after, *flags, accepted=accepted)
+    code = EXIT_FAILED if done.exit_code == EXIT_GATE_FAILED else done.exit_code or EXIT_OK
+    return StoredComparison(text=done.stdout.rstrip("\n"), exit_code=code)
 
 
 def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:

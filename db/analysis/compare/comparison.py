@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core import plugins
 from benchmarking.core.metrics import Metric
 from benchmarking.core.verdicts import judging
+from benchmarking.core.verdicts.fail_on import Condition, Outcome, outcome
 from benchmarking.core.verdicts.judging import Pair, Session, log_variance
 from benchmarking.core.verdicts.sessions import SessionScatter
 from benchmarking.core.verdicts.words import Judgement, verdict_sentence
@@ -121,6 +122,10 @@ class Comparison:
     def is_empty(self) -> bool:
         """Whether no point has a verdict."""
         return all(one.judgement.scope is None for one in self.findings)
+
+    def gate(self, metric: Metric, asked: Sequence[Condition]) -> Outcome:
+        """What `--fail-on` makes of it."""
+        return outcome([one.judgement for one in self.findings], metric, asked)
 
 
 def compare(

@@ -163,7 +163,8 @@ def _notes(comparison: Comparison) -> list[str]:
     for one in findings:
         if one.judgement.reason is not None:
             points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_label(one))
-    lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
+    if len(points) > 1 or len(findings) > len(next(iter(points.values()), ())):  # else the sentence has the reason
+        lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
     lines += _launch_notes(findings, comparison.unit)
     lines += doubt_notes(
         (kind, f"{name} {one.point}")

@@ -65,7 +65,8 @@ class Finding:
     common_shift: CommonShift | None = None
     """The common change of its session, which suggests the environment rather than the code; or None."""
     repeat_command: str | None = None
-    """The command that measures it again, or why there is none; None if it is not needed."""
+    """The command that measures it again, or why there is none; None if it is not needed, which is for regressions,
+    and for too few runs if nothing has a verdict."""
 
     @property
     def ratio(self) -> float:
@@ -198,23 +199,28 @@ MeasureAgain = Callable[[FlaggedRun], str | None]
 """Measures the points again and stores them as a run with the tags; returns the error, or None on success."""
 
 
-def flagged_runs(warehouse: Warehouse, findings: Iterable[Finding]) -> tuple[FlaggedRun, ...]:
-    """The runs that contain a regression, oldest first."""
+def flagged_runs(
+    warehouse: Warehouse, findings: Iterable[Finding], verdict: Verdict = "regressed"
+) -> tuple[FlaggedRun, ...]:
+    """The runs that contain findings of the verdict, oldest first."""
     points: dict[str, list[Point]] = {}
     for finding in findings:
-        if finding.verdict == "regressed":
+        if finding.verdict == verdict:
             points.setdefault(finding.candidate.run_id, []).append(finding.candidate.point)
     runs = measured_runs(warehouse, "run_id IN (SELECT unnest(?))", (list(points),))
     return tuple(FlaggedRun(run=run, points=tuple(points[run.run_id])) for run in runs)
 
 
 def with_commands(
-    findings: Iterable[Finding], flagged: Iterable[FlaggedRun], command: Callable[[FlaggedRun], str]
+    findings: Iterable[Finding],
+    flagged: Iterable[FlaggedRun],
+    command: Callable[[FlaggedRun], str],
+    verdict: Verdict = "regressed",
 ) -> tuple[Finding, ...]:
-    """The findings; each regression has the command that measures it again, or why there is none."""
+    """The findings; each of the verdict has the command that measures it again, or why there is none."""
     texts = {flagged_run.run.run_id: _command_text(flagged_run, command) for flagged_run in flagged}
     return tuple(
-        replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict == "regressed" else finding
+        replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict == verdict else finding
         for finding in findings
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +20,16 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import command_lines, listed, markdown_escaped, markdown_table, number, visible, wrapped
+from benchmarking.core.text import (
+    command_lines,
+    listed,
+    markdown_code,
+    markdown_escaped,
+    markdown_table,
+    number,
+    visible,
+    wrapped,
+)
 from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 from db.analysis.settings import SETTINGS
@@ -46,8 +56,8 @@ def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = 
     parts += [table_text(table, page)] if table.rows else []
     notes = wrapped("\n".join([summary(findings), *_notes(findings, parameters)]), page.text_width)
     commands = [
-        (wrapped if text.startswith(NOT_POSSIBLE) else command_lines)(f"measure again: {text}", page.text_width)
-        for text in _repeat_commands(findings)
+        (wrapped if text.startswith(NOT_POSSIBLE) else command_lines)(f"{what}: {text}", page.text_width)
+        for what, text in _commands(findings)
     ]
     parts.append("\n".join([notes, *commands]))
     return "\n\n".join(parts)
@@ -58,8 +68,12 @@ def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
     table = _table(findings)
     parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
-    lines = [*_notes(findings, parameters), *(f"measure again: {text}" for text in _repeat_commands(findings))]
-    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in lines))
+    lines = [markdown_escaped(line) for line in _notes(findings, parameters)]
+    lines += [
+        f"{what}: {markdown_escaped(text) if text.startswith(NOT_POSSIBLE) else markdown_code(text)}"
+        for what, text in _commands(findings)
+    ]
+    parts.append("\n".join(f"- {line}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -104,8 +118,8 @@ def _head(findings: Sequence[Finding]) -> str:
 
 
 def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
-    """A row per judged finding, without the subjects that all of them share."""
-    shown = [finding for finding in findings if finding.verdict in JUDGED]
+    """A row per finding with a verdict or a value, without the subjects that all of them share."""
+    shown = [finding for finding in findings if finding.verdict in JUDGED or finding.candidate.value is not None]
     several = _differing_subjects(findings)
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
@@ -116,7 +130,7 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
         number_column(
             heading="predicted", text=lambda one: optional_number(one.judgement.centre if one.judgement else None)
         ),
-        number_column(heading="now", text=lambda one: optional_number(one.judgement.value if one.judgement else None)),
+        number_column(heading="now", text=lambda one: optional_number(one.candidate.value)),
         number_column(
             heading="remeasured", text=lambda one: optional_number(one.confirmation.value if one.confirmation else None)
         ),
@@ -159,10 +173,11 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     lines = [f"environment, not code: {text}" for text in sorted(shifts)]
     if lines:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
-    if any(finding.verdict in JUDGED for finding in findings):
+    if any(finding.verdict in ("regressed", "not confirmed", "fine") for finding in findings):
         lines.append(
-            f"regressed: worse than the earlier runs predict for all series of a check together (false alarms on at "
-            f"most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
+            f"{'regressed' if any(one.verdict in BAD for one in findings) else 'would be regressed'}: worse than the "
+            f"earlier runs predict for all series of a check together (false alarms on at most "
+            f"{parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
         )
     lines += _reasons(findings)
     judged = [finding for finding in findings if finding.verdict in JUDGED]
@@ -173,10 +188,15 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     return lines
 
 
-def _repeat_commands(findings: Iterable[Finding]) -> list[str]:
-    """The commands that measure regressions again, each once."""
-    commands = (one.repeat_command for one in findings if one.repeat_command is not None and one.verdict == "regressed")
-    return list(dict.fromkeys(commands))
+def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """What to do next, and the command for it: to measure each regression again; without any verdict, to gate now."""
+    commands = [one.repeat_command for one in findings if one.repeat_command is not None and one.verdict == "regressed"]
+    again = [("measure again", text) for text in dict.fromkeys(commands)]
+    side = next((one.repeat_command for one in findings if one.verdict == "not enough data" and one.repeat_command), "")
+    if not side or side.startswith(NOT_POSSIBLE):
+        return again
+    words = ("benchhouse", "ab", side, side, "--worktree-a", "FOLDER", "--fail-on", "slower")
+    return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]
 
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:

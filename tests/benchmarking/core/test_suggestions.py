@@ -57,7 +57,9 @@ def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_fl
         ("run", "--commit-id", "recorded by themselves"),
         ("script", "--version", "benchhouse version"),
         ("recommend", "--latency-p95", "it is called --limit here"),
-        ("check", "--fail-on", "there is no threshold to set"),
+        ("check", "--fail-on", "the exit code of benchhouse check says it: 1 for a regression"),
+        ("check", "--threshold", "there is no threshold to set"),
+        ("ab", "--strict", "it is called --fail-on here"),
     ],
 )
 def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):

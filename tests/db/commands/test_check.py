@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 import shutil
 import uuid
 from dataclasses import replace
@@ -13,6 +15,7 @@ import pytest
 
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Doubt
+from benchmarking.sweep.run.turns import DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates
 from db.analysis.gate.findings import judge_candidates
@@ -299,9 +302,35 @@ def test_invalid_requests_are_one_line(history, capsys, arguments, code, expecte
     assert error.count("\n") == 1
 
 
-def test_an_empty_database_has_not_enough_data(database, capsys):
-    assert check.main(["--db-path", str(database)]) == 3
-    assert "has no results" in capsys.readouterr().err
+def test_an_empty_or_missing_database_has_not_enough_data_and_the_next_step_is_named(database, tmp_path, capsys):
+    for path, why in ((database, "has no results"), (tmp_path / "none.duckdb", "there is no warehouse at")):
+        assert check.main(["--db-path", str(path)]) == 3
+        error = capsys.readouterr().err
+        assert why in error
+        assert "benchhouse run MODEL --save" in error
+
+
+def test_with_too_few_runs_the_value_is_shown_and_the_command_that_gates_now(
+    empty_database, tmp_path, measured, capsys
+):
+    path = shutil.copy(empty_database, tmp_path / "short.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(measured(1))
+    assert check.main(["--db-path", str(path)]) == 3
+    table, _, notes = capsys.readouterr().out.partition("2 not enough data")
+    assert re.search(r"b1 s32 +8 +ms +0 +not enough data", table)
+    command = notes.partition(" in FOLDER: ")[2].replace("\\\n", " ")
+    front, name, first, second, *gate = shlex.split(command)
+    assert (front, name, gate) == ("benchhouse", "ab", ["--worktree-a", "FOLDER", "--fail-on", "slower"])
+    assert first == second
+    assert arm("a", first).words[: len(DEFAULT_COMMAND)] == DEFAULT_COMMAND
+
+
+def test_without_a_regression_the_legend_does_not_say_that_there_is_one(stored, history, measured, capsys):
+    stored(measured(20))
+    assert check.main(["--db-path", str(history)]) == 0
+    out = capsys.readouterr().out
+    assert "2 fine\nwould be regressed: worse than" in out
 
 
 def test_an_older_run_is_judged_by_the_runs_before_it(checked, history):

@@ -1,0 +1,48 @@
+"""--fail-on: a comparison's verdicts as an exit code."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from benchmarking.core.metrics import METRICS
+from benchmarking.core.verdicts.fail_on import conditions, outcome
+from benchmarking.core.verdicts.words import Judgement
+
+LATENCY, THROUGHPUT = METRICS["latency_median_ms"], METRICS["throughput_samples_per_sec"]
+SLOWER = Judgement(verdict="slower", is_worse=True, change=0.1, low=0.08, high=0.12)
+FASTER = Judgement(verdict="faster", is_worse=False, change=-0.1, low=-0.12, high=-0.08)
+EQUIVALENT = Judgement(verdict="equivalent", change=0.0, low=-0.01, high=0.01, detectable=0.02)
+WIDE = Judgement(verdict="not judged", change=0.01, low=-0.04, high=0.06, detectable=0.08)
+UNPROVEN = Judgement(verdict="not judged", change=0.08, low=0.03, high=0.13, detectable=0.09)
+UNKNOWN = Judgement(verdict="not judged", change=0.0)
+
+
+@pytest.mark.parametrize(
+    ("judgements", "metric", "asked", "code"),
+    [
+        ([EQUIVALENT, FASTER], LATENCY, "slower", 0),
+        ([SLOWER, UNKNOWN], LATENCY, "slower", 1),
+        ([EQUIVALENT, UNKNOWN], LATENCY, "slower", 3),
+        ([EQUIVALENT, UNPROVEN], LATENCY, "slower", 3),
+        ([UNPROVEN], THROUGHPUT, "slower", 0),  # more throughput than before
+        ([WIDE], LATENCY, "slower", 0),
+        ([WIDE], LATENCY, "slower,not-judged", 3),
+        ([SLOWER], LATENCY, "not-judged", 0),
+        ([], LATENCY, "slower", 3),
+    ],
+)
+def test_slower_fails_and_what_is_not_known_does_not_pass(judgements, metric, asked, code):
+    assert outcome(judgements, metric, conditions(asked)).exit_code == code
+
+
+def test_a_pass_with_a_wide_interval_says_what_it_would_have_found():
+    text = outcome([EQUIVALENT, WIDE], LATENCY, ("slower",)).text
+    assert text.endswith("nothing speaks for a change for the worse; a change of 8.0% would have been found at each")
+
+
+def test_the_words_of_other_metrics_and_commands_mean_the_same():
+    assert conditions("regressed, Not-Judged,worse") == ("slower", "not-judged")
+    with pytest.raises(argparse.ArgumentTypeError, match="takes slower or slower,not-judged: got '5%'"):
+        conditions("5%")
