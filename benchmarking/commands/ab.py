@@ -420,9 +420,8 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
     )
     what = f"with {COMPARE_TO}: remeasure that run in turns with this one"
     few_need(group.add_argument(INTERLEAVE, action="store_true", help=what))
-    group.add_argument(
-        FLAG, type=conditions, default=(), metavar="VERDICTS", help=f"with {COMPARE_TO}, where B is this run: {HELP}"
-    )
+    what = f"with {COMPARE_TO}, where B is this run: {HELP}"
+    few_need(group.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=what))
 
 
 def check_comparison_flags(arguments: argparse.Namespace) -> None:

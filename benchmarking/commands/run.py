@@ -36,7 +36,6 @@ EXAMPLES = """\
 examples:
   benchhouse run bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
   benchhouse run gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
-  benchhouse run gpt2 --device cuda --precision float16 --save
   benchhouse run gpt2 --device cuda --precision float16 --compare-to latest --interleave --fail-on slower
 """
 

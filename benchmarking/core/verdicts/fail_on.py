@@ -29,8 +29,8 @@ WORDS: Mapping[str, Condition] = {
 EXIT_GATE_FAILED = 4
 """What the warehouse's child process answers for a failed gate; its 1 is an error."""
 HELP = (
-    "exit with 1 if B is slower (or needs more) at any point, and 3 if that is not known; with slower,not-judged also "
-    "with 3 if a point has no verdict (default: the verdict does not change the exit code)"
+    "slower: exit code 1 if B is slower (or needs more) at a point, 3 if that is not known; slower,not-judged: 3 also "
+    "for a point without a verdict (default: independent of verdicts)"
 )
 
 
