@@ -14,7 +14,7 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +27,9 @@ from benchmarking.core.command_line import (
     notes,
     run_command,
 )
-from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.doubts import MAX_PLACES, doubt_notes
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.highest_rate import LEAST_GOOD, HighestRate
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
@@ -36,14 +37,24 @@ from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import number
+from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
-from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, facts_of, is_search, offered, search, with_knee
+from benchmarking.load.curve import (
+    NOT_MET,
+    SearchInterrupted,
+    disturbances,
+    facts_of,
+    is_search,
+    meets,
+    offered,
+    search,
+    with_knee,
+)
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import WORDS
+from benchmarking.load.limits import WORDS, limits_text
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
 from benchmarking.load.server import (
     ServerLoad,
@@ -106,7 +117,7 @@ def _run(argv: Sequence[str]) -> int:
         spool.prepare(Path(arguments.output_dir))
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
     started_at = utc_now()
-    results, is_interrupted = _results(load, levels, arguments)
+    results, interruption = _results(load, levels, arguments)
     if isinstance(load, ServerLoad):
         settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}
         about = provenance(command, dict(arguments.tag), arguments.description)
@@ -121,16 +132,18 @@ def _run(argv: Sequence[str]) -> int:
         if problem is not None:
             notes(quiet=False)(f"not stored: {problem}")
             code = EXIT_FAILED
-    if is_interrupted:
-        raise KeyboardInterrupt
+    if interruption is not None:
+        if isinstance(interruption, SearchInterrupted):
+            notes(quiet=False)(interruption.so_far)
+        raise interruption
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and any(map(_has_found_nothing, results)) else code
 
 
 def _results(
     load: ServerLoad | ModelLoad, levels: Sequence[Level], arguments: argparse.Namespace
-) -> tuple[list[Result], bool]:
-    """The levels in order with the knee marked, and whether Ctrl-C ended the load early. The result of a search for the
-    highest rate comes last."""
+) -> tuple[list[Result], KeyboardInterrupt | None]:
+    """The levels in order with the knee marked, and the Ctrl-C that ended the load early. The result of a search for
+    the highest rate comes last."""
     done: list[Result] = []
 
     def measured(level: Level) -> Result:
@@ -139,13 +152,14 @@ def _results(
 
     try:
         if not arguments.find_rate:
-            return with_knee([measured(level) for level in levels]), False
-        *found, outcome = search(measured, levels[0], float(levels[-1].rate or 0), load.say)
-        return [*with_knee(found), outcome], False
-    except KeyboardInterrupt:
+            return with_knee([measured(level) for level in levels]), None
+        lowest, *_, highest = sorted(levels, key=lambda one: one.rate or 0.0)
+        *found, outcome = search(measured, lowest, float(highest.rate or 0), load.say)
+        return [*with_knee(found), outcome], None
+    except KeyboardInterrupt as interruption:
         if not done:
             raise
-        return with_knee(list({offered(one): one for one in done}.values())), True
+        return with_knee(list({offered(one): one for one in done}.values())), interruption
 
 
 def _has_found_nothing(result: Result) -> bool:
@@ -317,32 +331,58 @@ def _value(name: str) -> Callable[[Result], str | None]:
 
 
 GOODPUT = "goodput_requests_per_sec"
-COLUMNS = (
-    Column[Result](heading="level", text=lambda one: _level_text(one), is_key=True),
-    Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
-    Column[Result](heading="failed", text=lambda one: _value("requests_failed")(one) or None, is_number=True, spare=1),
-    Column[Result](heading="requests/s", text=_value("throughput_samples_per_sec"), is_number=True),
-    Column[Result](heading="tokens/s", text=_value("throughput_tokens_per_sec"), is_number=True),
-    Column[Result](heading="goodput/s", text=_value(GOODPUT), is_number=True),
-    Column[Result](heading="TTFT p50 ms", text=_value("time_to_first_token_ms"), is_number=True),
-    Column[Result](heading="p99", text=_value("time_to_first_token_p99_ms"), is_number=True, spare=2),
-    Column[Result](heading="TPOT p50 ms", text=_value("time_per_output_token_ms"), is_number=True),
-    Column[Result](heading="p99", text=_value("time_per_output_token_p99_ms"), is_number=True, spare=3),
-    Column[Result](heading="latency p50 ms", text=_value("latency_median_ms"), is_number=True, spare=1),
-    Column[Result](heading="p99", text=_value("latency_p99_ms"), is_number=True, spare=2),
-    Column[Result](heading="validity", text=lambda one: one.validity or one.status, is_state=True),
-)
+TIMES = {
+    "ttft": ("TTFT", "time_to_first_token_ms", "time_to_first_token_p99_ms"),
+    "tpot": ("TPOT", "time_per_output_token_ms", "time_per_output_token_p99_ms"),
+    "e2e": ("latency", "latency_median_ms", "latency_p99_ms"),
+}
+"""Name in `--limit` -> heading, metric of the median and of p99."""
 
 
-def _level_text(result: Result) -> str:
+def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[Result]]:
+    """The columns of the table. Limits apply to 99 % of the requests, so the p99 of a limited time is shown before
+    other times. Failures are left out only where there are none."""
+    has_failures = any(one.metrics.get("requests_failed") for one in levels)
+    decimals = _decimals(levels)
+    of_times = [
+        Column[Result](
+            heading=f"{heading} {word} ms",
+            text=_value(name),
+            is_number=True,
+            spare=(0 if is_tail else 2) if time in limits else (5 if is_tail else 3) + (time == "e2e"),
+        )
+        for time, (heading, *metrics) in TIMES.items()
+        for is_tail, word, name in zip((False, True), ("p50", "p99"), metrics, strict=True)
+    ]
+    return [
+        Column[Result](heading="level", text=lambda one: _level_text(one, decimals), is_key=True),
+        Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
+        Column[Result](
+            heading="failed", text=_value("requests_failed"), is_number=True, spare=0 if has_failures else 7
+        ),
+        Column[Result](heading="requests/s", text=_value("throughput_samples_per_sec"), is_number=True),
+        Column[Result](heading="tokens/s", text=_value("throughput_tokens_per_sec"), is_number=True, spare=1),
+        Column[Result](heading="goodput/s", text=_value(GOODPUT), is_number=True),
+        *of_times,
+        Column[Result](heading="validity", text=lambda one: one.validity or one.status, is_state=True),
+    ]
+
+
+def _decimals(levels: Sequence[Result]) -> int:
+    """With how many decimals all rates are exact."""
+    return max((len(f"{offered(one):g}".partition(".")[2]) for one in levels), default=0)
+
+
+def _level_text(result: Result, decimals: int | None = None) -> str:
+    """A level, its rate with this many decimals."""
     if is_search(result):
         return "highest rate"
     rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
-    level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
+    per_s = "" if rate is None else f"{rate:g}/s" if decimals is None else f"{rate:.{decimals}f}/s"
+    level = per_s or f"{result.point.concurrency} in flight"
     level = "all at once" if facts_of(result).get("is_at_once") else level
     level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
-    marks = [word for key, word in (("is_knee", "knee"), ("is_highest_rate", "highest")) if facts_of(result).get(key)]
-    return f"{level} ({', '.join(marks)})" if marks else level
+    return f"{level} (knee)" if facts_of(result).get("is_knee") else level
 
 
 def _print(run: Run, *, as_json: bool) -> None:
@@ -353,35 +393,66 @@ def _print(run: Run, *, as_json: bool) -> None:
             )
         )
         return
-    page = stdout_page()
+    page, slo = stdout_page(), run.cell.runtime_mode.get("slo")
+    limits = parse_limits(str(slo), WORDS) if slo else {}
     levels = [one for one in run.results if not is_search(one)]
-    print(table_text(table_of(COLUMNS, levels, page), page))
+    table = table_of(_columns(levels, limits), levels, page)
+    lines = [f"{_level_text(one)}: {one.status}: {one.error}" for one in levels if one.error is not None]
+    dropped = [name for name in table.left_out if name != "failed"]
+    lines += ["no request failed"] if "failed" in table.left_out else []
+    lines += [f"not shown: {', '.join(dropped)} (--json prints all)"] if dropped else []
+    lines += _unknown(levels, limits)
+    searches = [one for one in run.results if is_search(one)]
+    for one in searches:
+        found = HighestRate.of(one.metrics, facts_of(one))
+        lines.append(str(one.error) if found is None else f"highest rate within the limits: {found.text}")
+    lines += [_holding(levels, limits)] if limits and not searches else []
+    lines += doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts)
+    print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
+
+
+def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
+    """What is unknown at which levels, and why: goodput, medians, and the p99 of limited times."""
+    names = {GOODPUT: "goodput", "throughput_tokens_per_sec": "tokens/s"}
+    for time, (heading, typical, tail) in TIMES.items():
+        names |= {typical: f"{heading} p50 ms", **({tail: f"{heading} p99 ms"} if time in limits else {})}
+    found: dict[tuple[str, str], list[str]] = {}
+    decimals = _decimals(levels)
+    for one in (level for level in levels if level.status == "ok"):
+        why: dict[str, list[str]] = {}
+        for name, words in names.items():
+            if name not in one.metrics and name in one.missing and (name != GOODPUT or limits):
+                kind, _, text = one.missing[name].partition(": ")
+                why.setdefault(text or kind.replace("_", " "), []).append(words)
+        for reason, unknown in why.items():
+            found.setdefault((", ".join(unknown), reason), []).append(_level_text(replace(one, extra={}), decimals))
+    return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
+
+
+def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
+    """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
+    held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
     for one in levels:
-        if one.error is not None:
-            print(f"{_level_text(one)}: {one.status}: {one.error}")
-    unknown = {one.missing[GOODPUT]: _level_text(one) for one in reversed(levels) if GOODPUT in one.missing}
-    for why, level in unknown.items():
-        print(f"goodput unknown (first at {level}): {why.partition(': ')[2]}")
-    for found in filter(is_search, run.results):
-        print(_search_text(found))
-    for line in doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts):
-        print(line)
-
-
-def _search_text(found: Result) -> str:
-    """The outcome of a search in one sentence."""
-    rate, low, high = (found.metrics.get(name) for name in (HIGHEST_RATE, RATE_LOW, RATE_HIGH))
-    if rate is None or low is None:
-        return str(found.error)
-    invalid = facts_of(found).get("invalid_levels")
-    if high is not None:
-        rest = f"95 % interval {low:.4g} to {high:.4g}"
-    elif isinstance(invalid, dict) and invalid:
-        kinds = ", ".join(sorted(set(map(str, invalid.values()))))
-        rest = f"{low:.4g} or more with 97.5 % confidence; higher levels were invalid: {kinds}"
+        name, share, is_met = (
+            _level_text(replace(one, extra={}), decimals),
+            one.metrics.get("goodput_share"),
+            meets(one),
+        )
+        if one.status != "ok":
+            missed.append(f"{name} ({one.status})")
+        elif (wrong := disturbances(one)) or is_met is None:
+            untold.append(f"{name} ({', '.join(wrong) or 'unknown'})")
+        elif is_met:
+            held.append(name)
+        else:
+            kinds = ", ".join(each.kind for each in one.doubts if each.kind in NOT_MET)
+            missed.append(f"{name} ({f'{share:.1%}' if share is not None and share < LEAST_GOOD else kinds})")
+    rule = f"{LEAST_GOOD:.0%} of the requests met {limits_text(limits)}"
+    if held:
+        parts = [f"at least {rule} at {', '.join(held)}", f"not at {', '.join(missed)}" if missed else ""]
     else:
-        rest = f"{low:.4g} or more with 97.5 % confidence; the highest tried is {rate:g}: search higher"
-    return f"highest rate within the limits: {rate:g} requests/s ({rest})"
+        parts = [f"no level holds: fewer than {rule} at {', '.join(missed)}" if missed else ""]
+    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "")))
 
 
 def _without_raw(result: Result) -> Result:

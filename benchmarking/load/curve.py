@@ -7,6 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from benchmarking.core.highest_rate import (
+    AT_TOP,
+    HIGHEST_RATE,
+    INVALID,
+    LEAST_GOOD,
+    RATE_HIGH,
+    RATE_LOW,
+    SEARCHED,
+    HighestRate,
+)
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, REQUEST_RATE, Json, Point, Result
@@ -14,8 +24,6 @@ from benchmarking.load.generator import Level
 from benchmarking.load.rate_posterior import Look, Posterior, look_of
 
 KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
-LEAST_GOOD = 0.99
-"""Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
 CLOSE = 1.25
 """Bisection ends when a rate that meets the limits and one that does not differ by this factor."""
 NEAR_DURATIONS = 2
@@ -31,12 +39,10 @@ PRECISE = 0.032
 """Standard deviation of the answer's logarithm, including the model's error."""
 CERTAIN = 0.99
 MOST_INVALID = 8
+NEAR_THE_TOP, TOP_LEVELS = 0.98, 2
+"""Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
 COUNTED = frozenset({"failed_requests"})
 """Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
-HIGHEST_RATE = "highest_request_rate_per_sec"
-"""The metric of a search."""
-RATE_LOW, RATE_HIGH = "highest_request_rate_ci_low_per_sec", "highest_request_rate_ci_high_per_sec"
-"""Its 95 % interval."""
 NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
 """Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
@@ -55,7 +61,7 @@ def offered(result: Result) -> float:
 
 def is_search(result: Result) -> bool:
     """Whether the result belongs to a search rather than a level."""
-    return "searched_per_s" in facts_of(result)
+    return SEARCHED in facts_of(result)
 
 
 def with_knee(results: Sequence[Result]) -> list[Result]:
@@ -105,6 +111,20 @@ def meets(result: Result) -> bool | None:
     return None if share is None else share >= LEAST_GOOD
 
 
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a search."""
+
+    def __init__(self, so_far: str) -> None:
+        super().__init__()
+        self.so_far = so_far
+        """What the levels so far say about the answer, in a sentence."""
+
+
+def disturbances(result: Result) -> list[str]:
+    """The doubts that make a level invalid although the server may have kept up, so that it shows nothing of it."""
+    return sorted({one.kind for one in result.doubts if one.severity == "invalid"} - NOT_MET - COUNTED)
+
+
 def search(
     measured: Callable[[Level], Result], lowest: Level, highest: float, say: Callable[[str], None]
 ) -> list[Result]:
@@ -113,22 +133,28 @@ def search(
     Bisection brackets the answer. Then levels of twice the duration near it are added until the posterior of all looks
     (`rate_posterior`) is narrow, or the levels took `MOST_DURATIONS` times the duration. Every level has fresh
     arrivals. The answer is the median of the posterior, or less if it could otherwise be more than 5 % too high with a
-    probability above 10 %.
+    probability above 10 %. A search that holds at its upper bound ends there, and so does one that fails at its lower.
+    Raises SearchInterrupted.
     """
     found = _Search(measured, lowest, highest)
     low, high = found.ends
-    while high / low > CLOSE or not found.levels:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if found.look(middle, 1) else (low, middle)
-        if found.unknown is not None:
-            return [*found.levels, found.failed(f"not found: {found.unknown}")]
-    while found.spent < MOST_DURATIONS and found.looks and not found.is_precise():
-        middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
-        rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
-        say(f"within the limits up to about {middle:.4g} requests/s, measuring {rate:.4g}/s")
-        if found.look(rate, NEAR_DURATIONS) is None and found.is_stuck():
-            break
-    return [*found.levels, found.outcome()] if not found.looks else found.answered()
+    try:
+        while high / low > CLOSE or not found.levels:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if found.look(middle, 1) else (low, middle)
+            if found.unknown is not None:
+                return [*found.levels, found.failed(f"not found: {found.unknown}")]
+        while found.spent < MOST_DURATIONS and found.looks and not found.is_settled():
+            middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
+            rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
+            say(f"within the limits up to about {middle:.4g} requests/s, measuring {rate:.4g}/s")
+            if found.look(rate, NEAR_DURATIONS * (2 if found.has_met(rate) else 1)) is None and found.is_stuck():
+                break
+        if found.looks and found.is_below_the_measured():
+            found.look(found.ends[0], NEAR_DURATIONS)
+    except KeyboardInterrupt:
+        raise SearchInterrupted(found.so_far()) from None
+    return [*found.levels, found.outcome()]
 
 
 class _Search:
@@ -165,9 +191,7 @@ class _Search:
 
     def look(self, rate: float, durations: int) -> bool | None:
         """Measure a rate for so many durations; returns whether it met the limits, None if the level was invalid."""
-        rate = float(f"{self.allowed(rate):.4g}")
-        while any(offered(one) == rate for one in self.levels):  # a run has a point once
-            rate = float(f"{rate * 0.999:.6g}")
+        rate = self._new(self.allowed(rate))
         number = self._lowest.number
         level = replace(
             self._lowest,
@@ -177,7 +201,7 @@ class _Search:
         )
         self.levels.append(result := self._measured(level))
         self.spent += durations
-        wrong = sorted({one.kind for one in result.doubts if one.severity == "invalid"} - NOT_MET - COUNTED)
+        wrong = disturbances(result)
         is_met = meets(result)
         if result.status == "ok" and is_met is None:
             why = result.missing.get("goodput_share", "it is unknown how many requests met the limits")
@@ -192,27 +216,66 @@ class _Search:
         self._posterior = None
         return is_met
 
-    def is_precise(self) -> bool:
+    def _new(self, rate: float) -> float:
+        """The nearest rate that no level has, in four digits: a run has a point once."""
+        taken, (least, most) = {offered(one) for one in self.levels}, self.ends
+        step = min(0.01, math.log(most / least) / MOST_DURATIONS)
+        for place in range(MOST_DURATIONS):
+            for one in (rate * (1 - place * step), rate * (1 + place * step)):
+                new = min(max(float(f"{one:.4g}"), least), most)
+                if new not in taken:
+                    return new
+        return float(f"{rate * 0.999:.6g}")
+
+    def has_met(self, rate: float) -> bool:
+        """Whether a level at this rate has met the limits."""
+        return any(offered(one) == rate and meets(one) is True for one in self.used)
+
+    def is_settled(self) -> bool:
         """Whether the answer is known well enough, or lies outside the searched rates."""
-        posterior, (least, most) = self.posterior, self.ends
-        if posterior.above(most) > CERTAIN or posterior.above(least) < 1 - CERTAIN:
+        posterior, least = self.posterior, self.ends[0]
+        if posterior.above(least) < (0.5 if any(offered(one) == least for one in self.used) else 1 - CERTAIN):
+            return True
+        if self.holds_at_the_top():
             return True
         if self.spent < LEAST_DURATIONS:
             return False
         middle, low, high = (posterior.quantile(share) for share in (0.5, 0.16, 0.84))
         return posterior.quantile(0.1) * MOST_ABOVE >= middle and math.log(high / low) / 2 < PRECISE
 
+    def holds_at_the_top(self) -> bool:
+        """Whether the highest rate met the limits, and hardly any rate up to it can fail: by the posterior, or since a
+        second, longer level near it met them too and none failed."""
+        _, most = self.ends
+        if not self.has_met(most):
+            return False
+        near = [one for one in self.used if offered(one) >= NEAR_THE_TOP * most]
+        is_all_met = all(meets(one) for one in self.used)
+        return self._most_likely() >= most or (is_all_met and len(near) >= TOP_LEVELS)
+
+    def _most_likely(self) -> float:
+        """The rate above which the answer lies by the posterior, or less than 5 % below, with a probability of 90 %."""
+        return self.posterior.quantile(0.1) * MOST_ABOVE
+
+    def is_below_the_measured(self) -> bool:
+        """Whether the answer would be below all measured rates though it may lie above the lowest one."""
+        least, _ = self.ends
+        measured = any(offered(one) == least for one in self.levels)
+        return not measured and self.posterior.above(least) >= 0.5 and self._most_likely() < least
+
+    def so_far(self) -> str:
+        """What the levels so far say about the answer."""
+        met = max((offered(one) for one in self.used if meets(one)), default=None)
+        missed = min((offered(one) for one in self.used if not meets(one)), default=None)
+        parts = ["no rate met the limits" if met is None else f"the highest rate within the limits is {met:g}/s"]
+        parts += [] if missed is None else [f"the lowest outside {missed:g}/s"]
+        if self.looks and (found := _answer(self.outcome())) is not None:
+            parts.append(f"by all levels {found.text}")
+        return f"so far: {'; '.join(parts)}"
+
     def is_stuck(self) -> bool:
         """Whether the last levels were all invalid."""
         return len(self.levels) - len(self.looks) > MOST_INVALID
-
-    def answered(self) -> list[Result]:
-        """The levels with the one nearest to the answer marked, then the outcome."""
-        outcome = self.outcome()
-        if (rate := outcome.metrics.get(HIGHEST_RATE)) is None:
-            return [*self.levels, outcome]
-        nearest = min(self.used, key=lambda one: abs(math.log(offered(one) / rate)))
-        return [*(_marked(one, is_highest_rate=True) if one is nearest else one for one in self.levels), outcome]
 
     def outcome(self) -> Result:
         """The result of the search, at a point without a rate, so that repeated searches are one series: the level
@@ -220,17 +283,25 @@ class _Search:
         if not self.looks:
             whys = ", ".join(dict.fromkeys(self.invalid.values()))
             return self.failed(f"not found: no level was valid ({whys})")
-        least, most = self.ends
-        posterior = self.posterior
+        (least, most), posterior = self.ends, self.posterior
         if posterior.above(least) < 0.5:
             return self.failed(f"no rate of {least:g} requests/s or more met the limits: search lower")
-        measured_most = max(one.rate for one in self.looks) if self.invalid else most
-        middle = min(posterior.quantile(0.5), most, measured_most)
-        answer = float(f"{max(min(middle, posterior.quantile(0.1) * MOST_ABOVE), min(least, middle)):.4g}")
+        measured = [one.rate for one in self.looks]
+        is_at_top = self.holds_at_the_top()
+        answer = most if is_at_top else min(posterior.quantile(0.5), self._most_likely(), max(measured), most)
+        if answer < least:
+            if not self.has_met(least):
+                return self.failed(
+                    f"not found: rates below {least:g} requests/s may be the highest within the limits: search lower, "
+                    "or with a longer --duration"
+                )
+            answer = least
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))
-        is_highest = posterior.above(most) > 0.5
-        metrics = {HIGHEST_RATE: answer, RATE_LOW: low, **({} if is_highest or self.invalid else {RATE_HIGH: high})}
-        return _found(min(self.used, key=lambda one: abs(math.log(offered(one) / answer))), metrics, self._facts())
+        is_open = is_at_top or any(rate > max(measured) for rate in self.invalid)
+        metrics = {HIGHEST_RATE: float(f"{answer:.4g}"), RATE_LOW: low, **({} if is_open else {RATE_HIGH: high})}
+        valid = [one for one in self.used if one.validity != "invalid"] or self.used
+        nearest = min(valid, key=lambda one: abs(math.log(offered(one) / answer)))
+        return _found(nearest, metrics, {**self._facts(), AT_TOP: is_at_top})
 
     def failed(self, error: str) -> Result:
         return Result(
@@ -246,13 +317,17 @@ class _Search:
         least, most = self.ends
         not_met = [offered(one) for one in self.used if meets(one) is False]
         return {
-            "searched_per_s": [least, most],
+            SEARCHED: [least, most],
             "lowest_rate_not_met_per_s": min(not_met, default=None),
             "looks": [
                 {"rate_per_s": one.rate, "requests": one.requests, "outside_limits": one.outside} for one in self.looks
             ],
-            "invalid_levels": {f"{rate:g}": why for rate, why in self.invalid.items()},
+            INVALID: {f"{rate:g}": why for rate, why in self.invalid.items()},
         }
+
+
+def _answer(outcome: Result) -> HighestRate | None:
+    return HighestRate.of(outcome.metrics, facts_of(outcome))
 
 
 def _without_rate(point: Point) -> Point:

@@ -180,7 +180,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             plural="limits",
             kind=TEXT,
             metavar="LIMITS",
-            help="latency limits: ttft:500ms,tpot:50ms,e2e:2s",
+            help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s",
             other_flags=("--slo",),
         ),
         Setting(name="duration", kind=SECONDS, help="seconds of arrivals per level", default=30.0),

@@ -3,7 +3,8 @@
 A rate holds if the required share of its requests (by default 99 %, as in MLPerf's Server scenario) succeeded and met
 every limit. Requests are counted one by one if they are stored; for imported load tests without requests, each limited
 percentile that covers the share must be within its limit. The rate of a server is the highest measured rate that holds
-together with all lower ones: nothing is assumed between or beyond measured rates. A higher rate needs several machines
+together with all lower ones: nothing is assumed between or beyond measured rates. Where `benchhouse load --find-rate`
+searched with the same limits and share, its answer is the rate. A higher rate needs several machines
 that share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.highest_rate import HIGHEST_RATE, LEAST_GOOD, HighestRate
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
@@ -56,6 +58,14 @@ WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulate
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """
+SEARCHES = f"""
+SELECT {", ".join(COLUMNS)}
+FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
+WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+    AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND (runtime_mode->>'slo') = ?
+ORDER BY started_at DESC, result_id DESC
+"""
+"""Searches for the highest rate within exactly these limits, the newest first."""
 UNFIT = f"""
 SELECT count(*) AS n,
     count(*) FILTER (WHERE {LOOP_TYPE} IS NULL) AS calls,
@@ -154,6 +164,8 @@ class Server:
     levels: tuple[Level, ...]
     """By rate."""
     price_per_hour: float | None = None
+    searched: HighestRate | None = None
+    """The answer of a search with the same limits, which is then the only level."""
 
     @property
     def best(self) -> Level | None:
@@ -226,10 +238,30 @@ def servers_by_traffic(
     for row in rows:
         level = _level(row, demand, shares.get(row["result_id"]))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
+    searched = _searched(warehouse, model_id, selection, demand)
     return {
-        traffic: _ranked([_server(levels, prices) for levels in by_server.values()], demand)
+        traffic: _ranked(
+            [_server(levels, prices, searched.get((traffic, key))) for key, levels in by_server.items()], demand
+        )
         for traffic, by_server in sorted(by_traffic.items(), key=lambda item: item[0].text)
     }
+
+
+def _searched(
+    warehouse: Warehouse, model_id: str, selection: Selection, demand: Demand
+) -> dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]]:
+    """By traffic and server, the newest search for exactly the demanded limits and share."""
+    if not demand.limits or demand.share != LEAST_GOOD:
+        return {}
+    names = {"latency": "e2e"}
+    limits = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
+    rows = warehouse.query(SEARCHES.format(condition=selection.condition), (model_id, *selection.values, limits))
+    found: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
+    for row in rows.dicts():
+        answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
+        if answer is not None:
+            found.setdefault((_traffic(row), _server_key(row)), (row, answer))
+    return found
 
 
 def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
@@ -255,9 +287,16 @@ def _shares(warehouse: Warehouse, ids: Sequence[str], demand: Demand) -> dict[st
 
 def _level(row: Row, demand: Demand, share: Share | None) -> Level:
     holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
+    why = _why_unknown(row, share) if holds is None else None
+    return _level_at(row, float(json.loads(row["axes"])[REQUEST_RATE]), share, holds=holds, why_unknown=why)
+
+
+def _level_at(
+    row: Row, rate: float, share: Share | None, *, holds: bool | None, why_unknown: str | None = None
+) -> Level:
     return Level(
         result_id=row["result_id"],
-        request_rate=float(json.loads(row["axes"])[REQUEST_RATE]),
+        request_rate=rate,
         requests_per_sec=row["throughput_samples_per_sec"],
         tokens_per_sec=row["throughput_tokens_per_sec"],
         ttft_p99_ms=stated_value(row, "time_to_first_token_p99_ms"),
@@ -267,7 +306,7 @@ def _level(row: Row, demand: Demand, share: Share | None) -> Level:
         doubts=doubt_kinds(row["extra"]),
         share=None if share is None or share.unknown else share.met / share.n,
         holds=holds,
-        why_unknown=_why_unknown(row, share) if holds is None else None,
+        why_unknown=why_unknown,
     )
 
 
@@ -339,13 +378,18 @@ def _server_key(row: Row) -> tuple[Any, ...]:
     return (*(row[name] for name in columns), json.dumps(_mode(row), sort_keys=True))
 
 
-def _server(rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None) -> Server:
-    row = rows_and_levels[0][0]
+def _server(
+    rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None, searched: tuple[Row, HighestRate] | None
+) -> Server:
+    row, levels = rows_and_levels[0][0], _one_per_rate([level for _, level in rows_and_levels])
+    if searched is not None:
+        levels = (_level_at(searched[0], searched[1].rate, None, holds=True),)
     names = ("hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     server = Server(
         **{name: row[name] for name in names},
         runtime_mode=_mode(row),
-        levels=_one_per_rate([level for _, level in rows_and_levels]),
+        levels=levels,
+        searched=None if searched is None else searched[1],
     )
     if prices is None:
         return server

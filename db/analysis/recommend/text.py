@@ -288,8 +288,8 @@ def servers_words(
         table=table_of(_server_columns(servers, demand, currency), servers, page),
         notes=(
             f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
-            "the highest measured rate that holds together with all lower ones; several machines share the requests "
-            "evenly",
+            "the highest measured rate that holds together with all lower ones, or what a search with the same limits "
+            "found (--find-rate); several machines share the requests evenly",
             *doubt_notes(doubted),
         ),
     )
@@ -313,6 +313,8 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
+    if (searched := first.searched) is not None:
+        each = f"a search found {searched.text}"
     machines = "one machine" if count == 1 else f"{count} machines"
     doubts = f"; {best.validity}, see below" if best.validity != "valid" else ""
     return f"recommended: {machines}: {_server_name(first, servers)}: {each}{price}{doubts}"

@@ -18,14 +18,16 @@ pytest.importorskip("httptools")
 
 from benchmarking.commands import load_server
 from benchmarking.core import load_doubts
+from benchmarking.core.doubts import doubt
+from benchmarking.core.highest_rate import HIGHEST_RATE
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import Readings, dumps
+from benchmarking.core.terminal import Page
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load import curve, server
 from benchmarking.load.connections import Target
-from benchmarking.load.curve import HIGHEST_RATE
 from benchmarking.load.server import scraped
-from db.commands import compare, history, show
+from db.commands import compare, history, recommend, show
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.certificates import certificate
@@ -347,9 +349,70 @@ def test_a_stored_search_is_shown_as_one(stored, capsys):
     assert len(rows) > 1
 
 
-def test_the_search_has_a_one_sentence_summary(stored, capsys):
+def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(stored, capsys):
     load_server._print(stored[3], as_json=False)
-    assert re.search(r"highest rate within the limits: [\d.]+ requests/s", " ".join(capsys.readouterr().out.split()))
+    shown = " ".join(capsys.readouterr().out.split())
+    ((words, rate),) = re.findall(r"highest rate within the limits: ((?:at least )?([\d.]+) requests/s)", shown)
+    assert "(highest" not in shown
+    arguments = ("some-model", "--request-rate", "1", "--ttft-ms", "20000", "--db-path", str(stored[2] / "a.duckdb"))
+    assert recommend.main(arguments) == 0
+    assert f"a search found {words}" in " ".join(capsys.readouterr().out.split())
+    assert recommend.main([*arguments, "--json"]) == 0
+    servers = [one for each in json.loads(capsys.readouterr().out)["traffic"] for one in each["servers"]]
+    assert float(rate) in [one["holds_up_to"] for one in servers]
+
+
+def of_levels(run, *levels):
+    """The run with levels of these rates, shares of requests within the limits, and doubts."""
+    template = run.results[0]
+    found = []
+    for rate, share, *kinds in levels:
+        metrics = {**template.metrics, "goodput_share": share, "requests_failed": 0.0}
+        found.append(
+            replace(
+                template,
+                point=replace(template.point, axes={"request_rate": rate}),
+                metrics={name: value for name, value in metrics.items() if value is not None},
+                doubts=tuple(map(doubt, kinds)),
+                extra={},
+                validity="invalid" if kinds else "valid",
+            )
+        )
+    return replace(run, results=tuple(found))
+
+
+@pytest.mark.parametrize(
+    ("levels", "sentence"),
+    [
+        ([(5.0, 1.0), (20.0, 0.99)], "at least 99% of the requests met ttft:10000ms at 5/s, 20/s"),
+        (
+            [(5.0, 1.0), (60.0, 0.984), (90.0, 0.995, "over_saturated")],
+            "at least 99% of the requests met ttft:10000ms at 5/s; not at 60/s (98.4%), 90/s (over_saturated)",
+        ),
+        ([(5.0, 0.5)], "no level holds: fewer than 99% of the requests met ttft:10000ms at 5/s (50.0%)"),
+        ([(5.0, 1.0, "late_generator"), (6.0, None)], "not judged: 5/s (late_generator), 6/s (unknown)"),
+    ],
+)
+def test_the_rates_that_hold_are_named_in_one_sentence(stored, levels, sentence, capsys):
+    load_server._print(of_levels(stored[1], *levels), as_json=False)
+    assert sentence in capsys.readouterr().out.splitlines()
+
+
+def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(stored, capsys, monkeypatch):
+    levels = of_levels(stored[1], (7.899, 1.0), (8.0, 1.0))
+    load_server._print(levels, as_json=False)
+    shown = capsys.readouterr().out
+    assert "TTFT p99 ms unknown at 7.899/s, 8.000/s: too few samples" in shown
+    tails = {f"{name}_p99_ms": 5.0 for name in ("time_to_first_token", "time_per_output_token", "latency")}
+    many = tuple(replace(one, metrics={**one.metrics, **tails}, missing={}) for one in levels.results)
+    monkeypatch.setattr(load_server, "stdout_page", lambda: Page(width=100))
+    load_server._print(replace(levels, results=many), as_json=False)
+    table, _, rest = capsys.readouterr().out.partition("no request failed\n")
+    *_, first, second = table.splitlines()
+    assert "p99" in table
+    assert (first.split()[0], second.split()[0]) == ("7.899/s", "8.000/s")
+    assert rest.startswith("not shown: ")
+    assert "latency p99 ms" in rest.splitlines()[0]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import pytest
 
 from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt
+from benchmarking.core.highest_rate import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate
 from benchmarking.core.load_doubts import over_saturated
 from benchmarking.core.queue_growth import queue_of
 from benchmarking.core.records import Point, Result
-from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
+from benchmarking.load.curve import SearchInterrupted, search
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
@@ -56,13 +57,49 @@ def test_a_search_finds_the_highest_rate_of_a_queue_and_its_interval_covers_the_
     assert outcome.extra["load"]["looks"][0]["requests"] == 240
 
 
-def test_a_rate_above_or_below_all_tried_is_named_as_such():
-    _, above = searched(lambda level: look(level, QUEUES["M/D/1"]), 2.0, 12.0)
-    assert above.metrics[HIGHEST_RATE] == 12
-    assert RATE_HIGH not in above.metrics
-    _, below = searched(lambda level: look(level, QUEUES["M/D/1"]), 40.0, 64.0)
-    assert (below.status, HIGHEST_RATE in below.metrics) == ("failed", False)
-    assert "search lower" in below.error
+@pytest.mark.parametrize(("lowest", "highest"), [(2.0, 12.0), (1.0, 24.0), (0.5, 20.0)])
+def test_a_search_that_holds_at_its_upper_bound_ends_there(lowest, highest):
+    rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"]), lowest, highest)
+    assert outcome.metrics[HIGHEST_RATE] == highest
+    assert RATE_HIGH not in outcome.metrics
+    assert sum(rate >= 0.9 * highest for rate in rates) <= 2
+    text = HighestRate.of(outcome.metrics, outcome.extra["load"]).text
+    assert text.startswith(f"at least {highest:g} requests/s")
+    assert "upper bound of the search; raise it" in text
+
+
+@pytest.mark.parametrize(("lowest", "most_levels"), [(40.0, 3), (30.0, 4)])
+def test_a_search_whose_lower_bound_fails_ends_there_and_does_not_name_it(lowest, most_levels):
+    rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"]), lowest, 64.0)
+    assert (outcome.status, HIGHEST_RATE in outcome.metrics) == ("failed", False)
+    assert "search lower" in outcome.error
+    assert len(rates) <= most_levels
+
+
+@pytest.mark.parametrize("lowest", [22.0, 25.0, 27.0])
+def test_a_lower_bound_is_the_answer_only_if_it_was_measured(lowest):
+    for queue in ("M/D/1", "batches of 8"):
+        rates, outcome = searched(lambda level, queue=queue: look(level, QUEUES[queue]), lowest, 64.0)
+        assert outcome.metrics.get(HIGHEST_RATE) != lowest or lowest in rates
+
+
+def test_rates_of_a_search_have_four_digits_and_are_all_different():
+    rates, _ = searched(lambda level: look(level, QUEUES["M/D/1"]), 27.5, 28.5)
+    assert len(set(rates)) == len(rates)
+    assert all(float(f"{rate:.4g}") == rate and 27.5 <= rate <= 28.5 for rate in rates)
+
+
+def test_an_interrupted_search_tells_what_its_levels_show():
+    def measured(level):
+        if level.duration_s > 30:
+            raise KeyboardInterrupt
+        return look(level, QUEUES["M/D/1"])
+
+    with pytest.raises(SearchInterrupted) as interrupted:
+        searched(measured)
+    so_far = interrupted.value.so_far
+    start = "so far: the highest rate within the limits is 29.34/s; the lowest outside 33.42/s; by all levels "
+    assert so_far.startswith(start)
 
 
 def test_levels_that_are_invalid_give_no_answer():
