@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
@@ -18,14 +19,15 @@ from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point,
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, median_of
+from db.importers.support.measures import MS_PER_S, SAME_RATE, block, foreign_result, measured, median_of
 from db.importers.support.names import family_of, precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
 
 DEFINITIONS = {
     "latency_*": "one repetition: the prompt's tokens, or the generated ones, or both, without sampling or text",
-    "throughput_tokens_per_sec": "with raw values tokens over the median repetition; else the tool's avg_ts, the mean "
-    "of each repetition's tokens per second; of a prompt and generation together the generated tokens alone",
+    "throughput_tokens_per_sec": "the tool's avg_ts, the mean of each repetition's tokens per second; of a prompt and "
+    "generation together the generated tokens over the mean repetition",
+    "throughput_samples_per_sec": "repetitions over their total time, from raw values",
     "total_tokens_per_sec": "avg_ts of a prompt and generation together: the tokens of both",
     "prefill_tokens_per_sec": "a prompt's tokens per second (pp)",
     "decode_tokens_per_sec": "generated tokens per second from an empty or filled cache (tg)",
@@ -234,47 +236,49 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
         per_token = array("d", (value / generated for value in values))
         metrics["time_per_output_token_ms"] = median_of(per_token)
         samples.append(measured("time_per_output_token", per_token))
-    metrics |= _speeds(point, median_of(values)) if values else _stated(row, point)
+    metrics |= _speeds(row, point, values)
     return foreign_result(
         point,
         metrics=metrics,
         samples=[replace(one, started_at=iso(started_at)) if started_at else one for one in samples],
-        doubts=_doubts(row, has_mean_of_ratios=not values and "throughput_tokens_per_sec" in metrics),
+        doubts=_doubts(row, metrics, values, prompt + generated),
         missing={} if values else {"latency_median_ms": NO_RAW},
         kept=row.rest(),
     )
 
 
-def _stated(row: Fields, point: Point) -> dict[str, float]:
-    """The tool's own means. Its combined speed of prompt and generation counts the tokens of both."""
-    mean_ns, std_ns = row.number("avg_ns", low=0), row.number("stddev_ns", low=0)
+def _speeds(row: Fields, point: Point, values_ms: Sequence[float]) -> dict[str, float]:
+    """The tool's own mean speed, and the means of the repetitions, which raw values take the place of. Its speed of
+    prompt and generation together counts the tokens of both."""
+    metrics: dict[str, float] = {}
+    mean_ms = fmean(values_ms) if values_ms else 0.0
+    if mean_ms > 0:
+        metrics["throughput_samples_per_sec"] = MS_PER_S / mean_ms
+    if not values_ms:
+        stated = {"latency_mean_ms": row.number("avg_ns", low=0), "latency_std_ms": row.number("stddev_ns", low=0)}
+        metrics |= {name: value / NS_PER_MS for name, value in stated.items() if value is not None}
     is_both = bool(point.sequence_length and point.new_tokens)
     speed = (row.unread_copy() if is_both else row).number("avg_ts", low=0)  # an export writes the one that is kept
-    metrics = {} if mean_ns is None else {"latency_mean_ms": mean_ns / NS_PER_MS}
-    metrics |= {} if std_ns is None else {"latency_std_ms": std_ns / NS_PER_MS}
-    if speed is None:
-        return metrics
     if is_both:
-        return metrics | {"total_tokens_per_sec": speed}
-    phase = "decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec"
-    return metrics | {"throughput_tokens_per_sec": speed, phase: speed}
+        metrics |= {} if speed is None else {"total_tokens_per_sec": speed}
+        speed = None
+    if speed is None and mean_ms > 0:
+        speed = (point.new_tokens or point.sequence_length or 0) / mean_ms * MS_PER_S
+    if speed is not None:
+        metrics["throughput_tokens_per_sec"] = speed
+        if not is_both:
+            metrics["decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec"] = speed
+    return metrics
 
 
-def _speeds(point: Point, middle_ms: float) -> dict[str, float]:
-    if middle_ms <= 0:
-        return {}
-    tokens = point.new_tokens or point.sequence_length or 0
-    speed = tokens / middle_ms * MS_PER_S
-    metrics = {"throughput_samples_per_sec": MS_PER_S / middle_ms, "throughput_tokens_per_sec": speed}
-    if point.new_tokens and point.sequence_length:
-        return metrics
-    return metrics | {"decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec": speed}
-
-
-def _doubts(row: Fields, *, has_mean_of_ratios: bool) -> list[Doubt]:
+def _doubts(row: Fields, metrics: Mapping[str, float | None], values_ms: Sequence[float], tokens: int) -> list[Doubt]:
     found: list[Doubt] = []
-    if has_mean_of_ratios:
-        found.append(Doubt(kind="mean_of_ratios", severity="info", evidence={"field": "avg_ts"}))
+    speed = metrics.get("total_tokens_per_sec", metrics.get("throughput_tokens_per_sec"))
+    of_mean = tokens / mean_ms * MS_PER_S if values_ms and (mean_ms := fmean(values_ms)) > 0 else None
+    # With raw values, the mean of ratios is a doubt where it differs from the ratio of the totals.
+    if speed is not None and "avg_ts" in row and (of_mean is None or abs(speed / of_mean - 1) > SAME_RATE):
+        evidence: dict[str, Json] = {"field": "avg_ts", **({} if of_mean is None else {"tokens_over_time": of_mean})}
+        found.append(Doubt(kind="mean_of_ratios", severity="info", evidence=evidence))
     flash: Json = row.any("flash_attn")
     if AUTO_COLUMNS in row and flash is True:
         found.append(Doubt(kind="flash_attention_maybe_auto", severity="info", evidence={"flash_attn": True}))

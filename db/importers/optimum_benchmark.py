@@ -22,6 +22,8 @@ from db.importers.support.reading import INT32_MAX, Fields, csv_header, understo
 
 DEFINITIONS = {
     "latency_*": "a call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
+    "throughput_*": "samples or new tokens of a call over the mean call, as the tool computes it; the same for "
+    "prefill_tokens_per_sec over the mean prefill and decode_tokens_per_sec over the mean decode",
     "time_to_first_token_ms": "prefill: from the start of generate to its first logits",
     "time_per_output_token_ms": "decode, which is generate without the prefill, over the new tokens but the first",
     "first_call_ms": "the first forward after loading",

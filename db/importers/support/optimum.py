@@ -261,12 +261,15 @@ def latencies_ms(target: Fields) -> array[float]:
 
 
 def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
-    """The mean latency, for versions without raw latencies."""
+    """The mean latency and the throughput, for versions without raw latencies."""
     for name in MAIN[::-1]:
         latency = targets[name].fields("latency") if name in targets else None
         mean = None if latency is None else latency.number("mean")
         if mean is not None:
-            return {"latency_mean_ms": mean * MS_PER_S}
+            throughput = targets[name].unread_copy().section("throughput").number("value", low=0)
+            # That of generate counts tokens, whatever its unit says.
+            rate = "throughput_tokens_per_sec" if name == "generate" else "throughput_samples_per_sec"
+            return {"latency_mean_ms": mean * MS_PER_S, **({rate: throughput} if throughput else {})}
     return {}
 
 
@@ -287,28 +290,28 @@ def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[li
         samples.append(measured("time_to_first_token", prefill))
         first_ms = median_of(prefill)
         metrics |= {"time_to_first_token_ms": first_ms, "prefill_ms": first_ms}
-        if point.sequence_length and first_ms > 0:
+        if point.sequence_length and (mean_ms := fmean(prefill)) > 0:
             tokens = point.batch_size * point.sequence_length
-            metrics["prefill_tokens_per_sec"] = tokens / first_ms * MS_PER_S
+            metrics["prefill_tokens_per_sec"] = tokens / mean_ms * MS_PER_S
     if decode := latencies.get("decode"):
-        decode_ms = metrics["decode_ms"] = median_of(decode)
+        metrics["decode_ms"] = median_of(decode)
         steps = (point.new_tokens or 1) - 1
         if steps:
             per_token = array("d", (value / steps for value in decode))
             samples.append(measured("time_per_output_token", per_token))
             metrics["time_per_output_token_ms"] = median_of(per_token)
-            if decode_ms > 0:
-                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / decode_ms * MS_PER_S
+            if (mean_ms := fmean(decode)) > 0:
+                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / mean_ms * MS_PER_S
     return samples, metrics
 
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    """Throughput at the median latency: of sequences, and of generated (or else input) tokens."""
-    median_ms = median_of(latencies_ms)
+    """Throughput over all calls, as the tool computes it: of sequences, and of generated (or else input) tokens."""
+    mean_ms = fmean(latencies_ms)
     tokens = point.new_tokens or point.sequence_length
-    if median_ms <= 0:
+    if mean_ms <= 0:
         return {}
-    rates = {"throughput_samples_per_sec": point.batch_size / median_ms * MS_PER_S}
+    rates = {"throughput_samples_per_sec": point.batch_size / mean_ms * MS_PER_S}
     return rates | ({"throughput_tokens_per_sec": rates["throughput_samples_per_sec"] * tokens} if tokens else {})
 
 

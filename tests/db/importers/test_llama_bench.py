@@ -25,23 +25,39 @@ def only_run(name):
     return run
 
 
-def test_prompt_and_generation_tests_are_distinguished_by_the_zero():
+def test_prompt_and_generation_tests_have_the_tools_speed():
     prompt, generation, both = only_run("33_columns.json").results
     assert [one.point.label for one in (prompt, generation, both)] == ["b1 s512", "b1 n128 depth=512", "b1 s512 n128"]
-    assert prompt.metrics["prefill_tokens_per_sec"] == pytest.approx(512 / 0.0703641)
-    assert generation.metrics["decode_tokens_per_sec"] == pytest.approx(128 / 1.063)
+    assert prompt.metrics["prefill_tokens_per_sec"] == prompt.metrics["throughput_tokens_per_sec"] == 7263.609157
+    assert prompt.metrics["throughput_samples_per_sec"] == pytest.approx(1000 / 70.49722)
+    assert generation.metrics["decode_tokens_per_sec"] == stated_speed(1)
     assert generation.metrics["time_per_output_token_ms"] == pytest.approx(1063 / 128)
-    assert both.metrics["throughput_tokens_per_sec"] == pytest.approx(128 / 1.14)
+    assert both.metrics["total_tokens_per_sec"] == stated_speed(2)
+    mean_ms = fmean(both.samples[0].values)
+    assert both.metrics["throughput_tokens_per_sec"] == pytest.approx(128 / mean_ms * 1000)
     assert not {"prefill_tokens_per_sec", "decode_tokens_per_sec"} & both.metrics.keys()
 
 
-def test_raw_values_are_imported_in_milliseconds_and_the_tools_means_kept():
+def stated_speed(row):
+    return json.loads((FOLDER / "33_columns.json").read_text())[row]["avg_ts"]
+
+
+def test_a_mean_of_speeds_far_from_tokens_over_time_is_a_doubt(tmp_path):
+    rows = json.loads((FOLDER / "33_columns.json").read_text())[:1]
+    rows[0] |= {"samples_ns": [10_000_000, 90_000_000], "avg_ts": (512 / 0.01 + 512 / 0.09) / 2}
+    (tmp_path / "uneven.json").write_text(json.dumps(rows))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "uneven.json"))
+    (doubt,) = (one for one in run.results[0].doubts if one.kind == "mean_of_ratios")
+    assert doubt.evidence == {"field": "avg_ts", "tokens_over_time": pytest.approx(1024 / 0.1)}
+
+
+def test_raw_values_are_imported_in_milliseconds():
     prompt, *_ = only_run("33_columns.json").results
     assert prompt.samples[0].values == (71.551, 71.2228, 70.3641, 69.4391, 69.9091)
     assert prompt.metrics["latency_median_ms"] == 70.3641
     assert prompt.metrics["latency_mean_ms"] == pytest.approx(70.49722)
     assert prompt.metrics["model_size_mb"] == 4677.12
-    assert prompt.extra["kept"]["avg_ts"] == 7263.609157
+    assert prompt.doubts == ()
 
 
 def test_raw_speeds_stand_for_raw_times_that_a_script_left_out(tmp_path):
