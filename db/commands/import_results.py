@@ -53,6 +53,7 @@ STATE_WORDS = {
     "present": "already stored",
     "nothing": "no results in",
     "unknown": "unknown format",
+    "unread": "not read",
     "refused": "refused",
 }
 """State of a file -> words."""
@@ -86,7 +87,9 @@ def _run(argv: Sequence[str]) -> int:
         print_json(report)
     else:
         _show_total(outcomes, arguments)
-    if all(one.state == "unknown" for one in outcomes):  # a mistyped folder must not pass as one without results
+    if all(
+        one.state in ("unknown", "unread") for one in outcomes
+    ):  # a mistyped folder must not pass as one without results
         note(
             f"{NAME}: no file has a known format: --list-formats lists them; run files and profiles of benchhouse are "
             "loaded with benchhouse setup --ingest"
@@ -284,7 +287,7 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
 
 
 def _line(one: Imported, imported: str) -> str:
-    if one.state in ("unknown", "nothing"):
+    if one.state in ("unknown", "unread", "nothing"):
         return f"{STATE_WORDS[one.state]} {one.path}" + (f": {_reason_without_path(one)}" if one.reason else "")
     doubts = ", ".join(f"{kind} ({count})" for kind, count in sorted(one.doubts.items()))
     parts = [
@@ -302,7 +305,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _reason_without_path(one: Imported) -> str:
-    return (one.reason or "").removeprefix(f"{one.path}: ")
+    return (one.reason or "").removeprefix(f"{one.path}: ").removeprefix(f"cannot read {one.path}: ")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """airspeed velocity's result files, one per machine, commit and environment: a run for each benchmark.
 
+Files of version 1, which have an object for each benchmark and times beside them, are read in the form of version 2.
+
 Each combination of parameters is a result; non-numeric parameters make separate runs. The file contains neither the
 names of parameters nor the units of tracked values. Histories are ordered by commit time. Another version of a
 benchmark's code, or another environment, makes another series.
@@ -26,6 +28,12 @@ from db.importers.support.names import Argument, Arguments, arguments_of
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields, understood
 
 VERSION = 2
+FIRST_STATISTICS = {"stats_q_25": "q_25", "stats_q_75": "q_75", "stats_number": "number", "stats_repeat": "repeat"}
+FIRST_COLUMNS = (
+    *("result", "params", "version", "started_at", "duration", "samples", "profile"),
+    *("stats_ci_99_a", "stats_ci_99_b", *FIRST_STATISTICS),
+)
+"""Columns of a benchmark of version 1 in the form of version 2."""
 SKIPPED = "nan"
 """Value of a combination that its set-up skipped; null means failed."""
 Kind = Literal["time", "peakmem", "mem", "track"]
@@ -64,11 +72,55 @@ def _is_results(file: ForeignFile) -> bool:
     return isinstance(file.json, dict) and {"commit_hash", "params", "results"} <= file.json.keys()
 
 
+def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The object in the form of version 2."""
+    shared = {name: value for name in FIRST_SHARED if isinstance(value := data.get(name), dict)}
+    found = data["results"] if isinstance(data["results"], dict) else {}
+    results = {}
+    for name, given in found.items():
+        # Without parameters, a benchmark has its value alone, or values that are not in lists.
+        own = {**given} if isinstance(given, dict) else {"result": given}
+        for column in ("result", "stats"):
+            if column in own and not isinstance(own[column], list):
+                own[column] = [own[column]]
+        stats = [one if isinstance(one, dict) else {} for one in own.get("stats") or ()]
+        ends = [one.get("ci_99") for one in stats]
+        columns = {
+            **{column: [one.get(word) for one in stats] for column, word in FIRST_STATISTICS.items()},
+            **{
+                column: [one[place] if isinstance(one, list) and len(one) == 2 else None for one in ends]
+                for place, column in enumerate(INTERVAL)
+            },
+        }
+        row = {
+            **{
+                column: values if any(value is not None for value in values) else None
+                for column, values in columns.items()
+            },
+            "result": own.get("result"),
+            "params": own.get("params") or [],
+            "samples": own.get("samples"),
+            "version": shared.get("benchmark_version", {}).get(name),
+            "started_at": shared.get("started_at", {}).get(name),
+            "duration": shared.get("duration", {}).get(name),
+            "profile": shared.get("profiles", {}).get(name),
+        }
+        results[name] = [row[column] for column in FIRST_COLUMNS]
+    others = {name: value for name, value in data.items() if name not in shared}
+    return {**others, "version": VERSION, "result_columns": list(FIRST_COLUMNS), "results": results}
+
+
+FIRST_SHARED = ("benchmark_version", "started_at", "duration", "profiles")
+"""Fields of version 1 with a value for each benchmark."""
+
+
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     version = top.required(top.integer, "version")
-    if version != VERSION:
-        top.refuse("version", f"expected {VERSION}, found {version}: convert the file with asv update")
+    if version == 1:
+        top = Fields(file, _of_version_1(file.json))
+    elif version != VERSION:
+        top.refuse("version", f"expected 1 or {VERSION}, found {version}: a version of asv that is not known here")
     shared, environment = _shared(top)
     columns = [str(name) for name in top.items("result_columns")]
     results = top.required(top.fields, "results")

@@ -10,21 +10,35 @@ output tokens. What GuideLLM calls time_per_output_token includes the first toke
 Reports before version 0.4 have the settings under "args", the counts and times of a load under "run_stats", and those
 of a request under "scheduler_info". Their time_per_output_token is the time from the first to the last token over all
 output tokens.
+
+The same report in YAML, and as a table (benchmarks.csv), which has no requests and local times without a zone.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Result, Samples
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, median_of
-from db.importers.support.reading import Fields, mostly, top_fields, understood
+from db.importers.support.reading import (
+    Fields,
+    csv_lines,
+    find_header,
+    mostly,
+    naive_utc,
+    top_fields,
+    understood,
+    yaml_object,
+)
 from db.importers.support.serving import (
     Sent,
     latency_columns,
@@ -89,18 +103,163 @@ class Load:
     """Type of the strategy: concurrent, constant, ..."""
     started_at: datetime | None
     finished_at: datetime | None
+    stated_time: str | None
+    """Its start as a table writes it; None in a report, whose times are seconds since 1970."""
     result: Result
+
+
+TABLE = {
+    ("Request Latency", "Sec"): "request_latency",
+    ("Dispatch Delay", "Sec"): "request_dispatch_delay",
+    ("Scheduled Latency", "Sec"): "request_scheduled_latency",
+    ("Streaming Iterations", "Count"): "request_streaming_iterations_count",
+    ("Time to First Token", "ms"): "time_to_first_token_ms",
+    ("Time to First Output Token", "ms"): "time_to_first_output_token_ms",
+    ("Time per Output Token", "ms"): "time_per_output_token_ms",
+    ("Inter Token Latency", "ms"): TPOT_FIELD,
+    ("Server Throughput", "Requests/Sec"): "requests_per_second",
+    ("Server Throughput", "Concurrency"): "request_concurrency",
+    ("Token Metrics", "Input Tokens"): "prompt_token_count",
+    ("Token Metrics", "Output Tokens"): "output_token_count",
+    ("Token Metrics", "Total Tokens"): "total_token_count",
+    ("Token Throughput", "Input Tokens/Sec"): "prompt_tokens_per_second",
+    ("Token Throughput", "Output Tokens/Sec"): "output_tokens_per_second",
+    ("Token Throughput", "Total Tokens/Sec"): "tokens_per_second",
+}
+"""Group and unit of a column of the table -> distribution. Before version 0.4, columns have its name."""
+TABLE_STATISTICS = {"mean": "mean", "median": "median", "std dev": "std_dev"}
+QUANTILES = ("min", "p001", "p01", "p05", "p10", "p25", "p75", "p90", "p95", "p99", "max")
+"""What the list in a column of percentiles has."""
+OLD_COLUMN = re.compile(r"(Successful|Incomplete|Errored) (\w[\w ]*?) (mean|median|std dev|\[min, [\d., ]+, max\])")
+COUNTED = re.compile(r"(?:Request Counts, )?(Successful|Incomplete|Errored|Total)(?: Requests)?")
+STRATEGY_VALUE = {"concurrent": "streams", "throughput": "max_concurrency"}
+"""Kind of a load -> what the number in "concurrent@4" is; a rate for the others."""
+IN_YAML = re.compile(r"^benchmarks:\s*$", re.MULTILINE)
+
+
+def _is_table(cells: list[str]) -> bool:
+    """Whether a line is the first one of a table's header."""
+    is_old = {"Run Id", "Name", "Args", "Worker"} <= set(cells) and any(map(OLD_COLUMN.fullmatch, cells))
+    return is_old or (cells[0] == "Run Info" and {"Benchmark", "Request Counts"} <= set(cells))
+
+
+def _is_yaml(file: ForeignFile) -> bool:
+    text = file.text or ""
+    return not file.head.lstrip().startswith(("{", "[")) and "request_totals:" in text and bool(IN_YAML.search(text))
+
+
+def _table(file: ForeignFile, start: int) -> Iterator[dict[str, Any]]:
+    """The benchmarks of a table in the form of the report."""
+    lines = csv_lines(file, start=start)
+    header = [next(lines, (0, list[str]()))[1]]
+    if header[0][:1] == ["Run Info"]:
+        header += [cells for _, cells in (next(lines, (0, [])), next(lines, (0, [])))]
+    if len({len(cells) for cells in header}) != 1:
+        file.refuse(f"line {start}: the three lines of the header have different numbers of cells")
+    names = list(zip(*header, strict=True))
+    for number, cells in lines:
+        if len(cells) != len(names):
+            file.leave_out(f"line {number}", f"{len(cells)} cells under {len(names)} columns")
+        elif cells not in header:
+            yield _benchmark(file, f"line {number}", dict(zip(names, cells, strict=True)))
+
+
+def _benchmark(file: ForeignFile, line: str, row: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
+    metrics: dict[str, dict[str, Any]] = {}
+    counts: dict[str, str] = {}
+    others: dict[str, Any] = {}
+    for column, cell in row.items():
+        name = ", ".join(part for part in column if part)
+        old, status, unit = OLD_COLUMN.fullmatch(name), *(column[1] if len(column) == 3 else "").partition(" ")[::2]
+        if old is not None:
+            status, metric, statistic = old[1], old[2].lower().replace(" ", "_"), old[3]
+        else:
+            metric, statistic = TABLE.get((column[0], unit), ""), column[-1].lower()
+        if (metric and statistic in (*TABLE_STATISTICS, "percentiles")) or old is not None:
+            found = metrics.setdefault(metric, {}).setdefault(status.lower(), {"percentiles": {}})
+            _add_statistic(file, f"{line}.{name}", found, TABLE_STATISTICS.get(statistic), cell)
+        elif counted := COUNTED.fullmatch(name):
+            counts[counted[1].lower()] = cell
+        elif cell:
+            others[name] = _json_of(cell)
+    for found in (one for by_status in metrics.values() for one in by_status.values()):
+        # An empty distribution is all 0, and the table does not say how many values there are.
+        found["count"] = "0" if found.get("mean") in (None, "", "0", "0.0") and found.get("max") in (0, None) else "1"
+    return {"metrics": {**metrics, "request_totals": counts}, **_in_report(others, counts)}
+
+
+def _add_statistic(file: ForeignFile, place: str, found: dict[str, Any], statistic: str | None, cell: str) -> None:
+    if statistic is not None:
+        found[statistic] = cell
+        return
+    values = _json_of(cell)
+    if not isinstance(values, list) or len(values) != len(QUANTILES):
+        if cell:
+            file.leave_out(place, f"expected {len(QUANTILES)} numbers, found {cell[:60]!r}")
+        return
+    named = dict(zip(QUANTILES, values, strict=True))
+    found |= {"min": named.pop("min"), "max": named.pop("max"), "percentiles": named}
+
+
+def _in_report(others: dict[str, Any], counts: Mapping[str, str]) -> dict[str, Any]:
+    """The other columns, under the report's names where it has them."""
+    if "Worker" in others:
+        times = {f"{one}_time": _seconds(others.get(f"{one.title()} Time")) for one in ("start", "end")}
+        return {**others, "args": others.pop("Args", None), "worker": others.pop("Worker"), "run_stats": {
+            **times, "requests_made": counts}}  # fmt: skip
+    kind, _, value = str(others.pop("Benchmark, Strategy", "")).partition("@")
+    profile, index = others.get("Run Info, Profile"), others.get("Run Info, Run Index")
+    done = profile.get("completed_strategies") if isinstance(profile, dict) else None
+    strategy: Any = {"type_": kind or None, STRATEGY_VALUE.get(kind, "rate"): value if value != "unlimited" else ""}
+    if not value and isinstance(done, list) and isinstance(index, int) and 0 <= index < len(done):
+        strategy = done[index] if isinstance(done[index], dict) and done[index].get("type_") == kind else strategy
+    return {
+        **others,
+        "config": {"strategy": strategy, "backend": others.get("Run Info, Backend")},
+        **{f"{one}_time": _seconds(others.get(f"Timings, {one.title()} Time")) for one in ("start", "end")},
+    }
+
+
+def _json_of(cell: str) -> Any:
+    """The JSON in a cell, or its text. Large numbers stay text, and so do NaN and infinity."""
+    if not cell.startswith(("{", "[")) and not re.fullmatch(r"-?\d{1,15}", cell):
+        return cell
+    try:
+        return json.loads(cell, parse_constant=str)
+    except (ValueError, RecursionError):
+        return cell
+
+
+def _seconds(time: Any) -> float | None:
+    """Seconds since 1970 of a local time, read as UTC; None for any other text."""
+    try:
+        return naive_utc(datetime.fromisoformat(str(time))).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _top(file: ForeignFile) -> Fields:
+    """The report, whose numbers are text in a table."""
+    start, _ = find_header(file, _is_table) if file.json is None else (0, [])
+    if start:
+        benchmarks = list(_table(file, start))
+        metadata = next((one.pop("Runtime Info, Metadata", None) for one in benchmarks), None)
+        report = {"benchmarks": benchmarks, "metadata": metadata if isinstance(metadata, dict) else {}}
+        return Fields(file, report, numbers_are_text=True)
+    return Fields(file, yaml_object(file)) if file.json is None and _is_yaml(file) else top_fields(file)
 
 
 def _is_report(file: ForeignFile) -> bool:
     data = file.json
+    if data is None:
+        return bool(find_header(file, _is_table)[0]) or _is_yaml(file)
     if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list) or not data["benchmarks"]:
         return False
     return mostly(data["benchmarks"], lambda one: isinstance(one, dict) and {"metrics", "requests"} <= one.keys())
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top = top_fields(file)
+    top = _top(file)
     loads = list(understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)))
     metadata = top.section("metadata")
     for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
@@ -114,6 +273,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             results=[load.result for load in own],
             started_at=min(dated) if is_dated else None,
             finished_at=max(load.finished_at or dated[0] for load in own) if is_dated else None,
+            stated_times=[load.stated_time for load in own],
             runtime_mode={"load": kind, **load_mode(own[0].result)},
             host=own[0].server,
             tool_version=metadata.text("guidellm_version"),
@@ -133,6 +293,7 @@ def _load(top: Fields, benchmark: Fields) -> Load:
         kind=kind,
         started_at=times.unix_time("start_time"),
         finished_at=times.unix_time("end_time"),
+        stated_time=benchmark.text("Timings, Start Time") or benchmark.text("Start Time"),
         result=_result(benchmark, strategy, kind),
     )
 
@@ -298,7 +459,7 @@ def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
 
 PLUGIN = Format(
     name="guidellm",
-    summary="GuideLLM: benchmarks.json",
+    summary="GuideLLM: benchmarks.json, benchmarks.yaml and benchmarks.csv",
     definition="guidellm",
     definitions=DEFINITIONS,
     recognises=_is_report,

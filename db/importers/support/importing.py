@@ -6,6 +6,7 @@ Files are read one by one and stored in groups, since a transaction takes longer
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 import traceback
@@ -33,7 +34,7 @@ from db.importers.support.files import STDIN, ForeignFile, NoResultsError, impor
 from db.importers.support.given_values import GivenValues
 from db.removal import FileRuns
 
-State = Literal["imported", "present", "nothing", "unknown", "refused"]
+State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]
 Store = Callable[[Sequence[FileRuns]], Sequence[int]]
 """Stores the runs of several files in one transaction; returns how many of each file are new."""
 GROUP_FILES = 200
@@ -49,7 +50,8 @@ class Imported:
     path: Path
     state: State
     """imported; present: already stored; nothing: recognized, but without numbers of its own; unknown: no importer
-    recognizes it; refused: damaged, or not of the given format."""
+    recognizes it; unread: a pipe, a link to nothing or something else in a folder that is not a file; refused: damaged,
+    unreadable, or not of the given format."""
     format: str | None = None
     reason: str | None = None
     """Why it was not imported."""
@@ -71,22 +73,22 @@ class Imported:
 
 
 def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
-    """The given files (True), and all files below the given folders (False) except hidden ones.
+    """The given files (True), and everything below the given folders (False) except hidden files and what hidden
+    folders have.
 
-    Raises StorageError for a folder that cannot be read.
+    What is not read is among it, so that it is named: pipes, sockets, devices, links to folders or to nothing, and
+    folders that cannot be read.
     """
     for place in places:
         if not place.is_dir():
             yield place, True
             continue
-        for folder, folders, names in os.walk(place, onerror=_cannot_read):
+        errors: list[OSError] = []
+        for folder, folders, names in os.walk(place, onerror=errors.append):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            paths = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
-            yield from ((path, False) for path in paths if path.is_file())
-
-
-def _cannot_read(error: OSError) -> None:
-    raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error
+            names += [name for name in folders if Path(folder, name).is_symlink()]
+            yield from ((Path(folder, name), False) for name in sorted(names) if not name.startswith("."))
+        yield from ((path := Path(error.filename), path == place) for error in errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ def import_files(
 
     A file that is named (True) and not recognized is refused; one from a folder is only reported. `store` is called
     with groups of files; if it raises FormatError or StorageError for a group, its files are stored one by one, and the
-    one it is raised for is refused. Raises LockedError, and StorageError if the folder cannot be read.
+    one it is raised for is refused. Raises LockedError.
     """
     group: list[_Read] = []
     samples, started_s = 0, time.monotonic()
@@ -150,8 +152,11 @@ def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValue
     """The file's runs, or why it has none. Whatever an importer raises is the outcome of the file."""
     try:
         return _understood(path, is_named, format_name, given)
-    except (FormatError, UnreadableError) as error:
+    except FormatError as error:
         return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=str(error)))
+    except UnreadableError as error:
+        is_no_file = not is_named and _is_no_file(path)
+        return _Read(outcome=Imported(path=path, state="unread" if is_no_file else "refused", reason=str(error)))
     except Exception as error:  # noqa: BLE001  a stranger's file must not end the import of the others
         if shows_tracebacks():
             traceback.print_exc(file=sys.stderr)
@@ -160,6 +165,15 @@ def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValue
         if (line := out_of_memory_line(error)) is not None:
             reason = f"{path}: {line}"
         return _Read(outcome=Imported(path=path, state="refused", reason=reason))
+
+
+def _is_no_file(path: Path) -> bool:
+    """Whether it is neither a file nor a folder: a pipe, a socket, a device, a link to a folder or to nothing."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return os.path.islink(path)
+    return os.path.islink(path) if stat.S_ISDIR(mode) else not stat.S_ISREG(mode)
 
 
 def _without_secrets(run: Run) -> Run:
@@ -182,6 +196,12 @@ def _without_secrets(run: Run) -> Run:
 
 
 def _understood(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
+    if os.path.isdir(path):
+        try:
+            os.scandir(path).close()
+        except OSError as error:
+            raise UnreadableError(f"{path}: a folder that cannot be read: {error.strerror}") from error
+        raise UnreadableError(f"{path}: a link to a folder, which is not followed: give the folder itself")
     file = read_file(path)
     if is_run_file(file):
         reason = f"{path}: a run file of this program: load it with setup_benchmark_db --ingest"

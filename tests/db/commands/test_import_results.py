@@ -95,7 +95,7 @@ def test_doubts_are_counted_in_json(database, capsys):
     assert run(database, REPORT, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["files"][0]["doubts"] == {"undated": 1}
-    assert told["counts"] == {"imported": 1, "present": 0, "nothing": 0, "unknown": 0, "refused": 0}
+    assert told["counts"] == {"imported": 1, "present": 0, "nothing": 0, "unknown": 0, "unread": 0, "refused": 0}
 
 
 def test_a_warehouse_is_refused_with_a_hint_to_merge(database, tmp_path, capsys):

@@ -111,7 +111,7 @@ def test_without_samples_the_statistics_are_those_of_asv(changed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(version=1), "version: expected 2, found 1: convert the file with asv update"),
+        (lambda data: data.update(version=3), "version: expected 1 or 2, found 3: a version of asv"),
         (lambda data: data.pop("commit_hash"), "commit_hash: is missing"),
         (
             lambda data: data["results"]["bench.time_range"][0].append(1.0),
@@ -128,3 +128,51 @@ def test_without_samples_the_statistics_are_those_of_asv(changed):
 def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
     with left_out(rf"changed\.json: .*{message}"):
         changed(change)
+
+
+def of_version_1(data):
+    """Rewrites a file in the form of version 1, as asv wrote it up to 0.4."""
+    columns, names = data.pop("result_columns"), ("benchmark_version", "started_at", "duration")
+    results, shared = {}, {name: {} for name in names}
+    for name, values in data["results"].items():
+        own = dict(zip(columns, values, strict=False))
+        for target, column in zip(names, ("version", "started_at", "duration"), strict=True):
+            shared[target][name] = own.get(column)
+        count = len(own["result"]) if own.get("result") else 0
+        lists = {column: own.get(column) or [None] * count for column in columns if column.startswith("stats_")}
+        stats = [
+            {
+                "ci_99": [lists["stats_ci_99_a"][at], lists["stats_ci_99_b"][at]],
+                **{word: lists[f"stats_{word}"][at] for word in ("q_25", "q_75", "number", "repeat")},
+            }
+            for at in range(count)
+        ]
+        results[name] = {"result": own.get("result"), "params": own["params"], "stats": stats}
+        results[name] |= {"samples": own["samples"]} if own.get("samples") else {}
+    data |= {"version": 1, "results": results, **shared}
+
+
+def test_files_of_version_1_have_the_results_of_version_2(runs, changed):
+    again = {run.cell.subject: run for run in changed(of_version_1)}
+    assert again.keys() == runs.keys()
+    for name, run in again.items():
+        assert (run.started_at, run.cell) == (runs[name].started_at, runs[name].cell)
+        for result, expected in zip(run.results, runs[name].results, strict=True):
+            assert (result.point, result.status, result.metrics) == (expected.point, expected.status, expected.metrics)
+            assert [one.values for one in result.samples] == [one.values for one in expected.samples]
+
+
+def test_a_value_alone_is_a_result_of_version_1(tmp_path):
+    data = {
+        "version": 1,
+        "commit_hash": "a" * 40,
+        "date": 1_500_000_000_000,
+        "python": "2.7",
+        "requirements": {},
+        "params": {"machine": "demo", "cpu": "Demo CPU"},
+        "results": {"mod.time_a": 0.02, "mod.time_b": None, "mod.track_c": {"result": 3, "params": []}},
+    }
+    (tmp_path / "first.json").write_text(json.dumps(data))
+    found = {run.cell.subject: run.results[0] for run in PLUGIN.runs(read_file(tmp_path / "first.json"))}
+    assert found["mod.time_a"].metrics["latency_median_ms"] == 20
+    assert (found["mod.time_b"].status, found["mod.track_c"].metrics["tracked_value"]) == ("failed", 3)

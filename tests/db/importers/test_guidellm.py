@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from statistics import median
 
 import pytest
+import yaml
 
 from db.importers.guidellm import PLUGIN
 from db.importers.support.files import read_file
@@ -215,3 +217,97 @@ def test_reports_before_version_0_4_have_the_same_numbers(runs, changed):
         per_token = "normalized_time_per_output_token_", "first_to_last_token_per_output_token_"
         renamed = {name.replace(*per_token): value for name, value in result.metrics.items()}
         assert again.metrics == renamed
+
+
+TABLE = FIXTURES / "imports/guidellm/benchmarks.csv"
+
+
+def table_cell(row, *column):
+    lines = list(csv.reader(TABLE.open(newline="")))
+    return lines[3 + row][list(zip(*lines[:3], strict=True)).index(column)]
+
+
+def test_the_rows_of_a_table_are_loads_with_its_statistics():
+    (run,) = runs_of(TABLE)
+    assert (run.cell.workload.model_id, run.provenance.host, run.origin.tool_version) == (
+        ("demo", "127.0.0.1:18765", "0.8.1")
+    )
+    assert (run.started_at, run.cell.runtime_mode["load"]) == ("2026-11-26T11:56:01+00:00", "constant")
+    assert [one.point.label for one in run.results] == ["b1 s8 n16 request_rate=4.0", "b1 s8 n16 request_rate=8.0"]
+    for row, result in enumerate(run.results):
+        metrics = result.metrics
+        median_s = float(table_cell(row, "Request Latency", "Successful Sec", "Median"))
+        assert metrics["service_time_p50_ms"] == pytest.approx(1000 * median_s)
+        quantiles = json.loads(table_cell(row, "Request Latency", "Successful Sec", "Percentiles"))
+        assert (metrics["service_time_min_ms"], metrics["service_time_max_ms"]) == pytest.approx(
+            (1000 * quantiles[0], 1000 * quantiles[-1])
+        )
+        for column, name in {
+            ("Time to First Token", "Successful ms", "Median"): "time_to_first_token_ms",
+            ("Inter Token Latency", "Successful ms", "Median"): "time_per_output_token_ms",
+            ("Time per Output Token", "Successful ms", "Mean"): "normalized_time_per_output_token_mean_ms",
+            ("Server Throughput", "Successful Requests/Sec", "Mean"): "throughput_samples_per_sec",
+            ("Token Throughput", "Successful Output Tokens/Sec", "Mean"): "throughput_tokens_per_sec",
+        }.items():
+            assert metrics[name] == float(table_cell(row, *column)), name
+        assert result.iterations == 10
+        assert {"time_zone_unknown", "latency_from_sending"} <= {doubt.kind for doubt in result.doubts}
+
+
+def test_a_damaged_row_or_list_of_a_table_leaves_the_others_stored(tmp_path):
+    lines = TABLE.read_text().splitlines()
+    lines[3:3] = ["warning: retry", lines[3].replace("[0.0774846076965332", '[""x""')]
+    (tmp_path / "noisy.csv").write_text("\n".join(lines))
+    file = read_file(tmp_path / "noisy.csv")
+    (run,) = PLUGIN.runs(file)
+    assert len(run.results) == 3
+    assert [one.place for one in file.left_out][:1] == ["line 4"]
+    assert run.results[0].metrics["time_to_first_token_ms"] == run.results[1].metrics["time_to_first_token_ms"]
+
+
+def test_a_sweeps_loads_have_the_rates_of_its_profile_where_the_strategy_has_none(tmp_path):
+    lines = list(csv.reader(TABLE.open(newline="")))
+    done = [{"type_": "constant", "rate": rate} for rate in (4.125, 8.25)]
+    for row in lines[3:]:
+        row[lines[1].index("Strategy")] = "constant"
+        row[lines[1].index("Profile")] = json.dumps({"type_": "sweep", "completed_strategies": done})
+    with (tmp_path / "of_0_4.csv").open("w", newline="") as out:
+        csv.writer(out).writerows(lines)
+    (run,) = runs_of(tmp_path / "of_0_4.csv")
+    assert [one.point.axes["request_rate"] for one in run.results] == [4.125, 8.25]
+
+
+def test_a_table_before_version_0_4_has_the_names_of_the_report(tmp_path):
+    statistics = {"request latency": 2.0, "time to first token ms": 30.0, "inter token latency ms": 0.0}
+    row = {
+        "Type": "generative_benchmark",
+        "Run Id": "a",
+        "Id": "b",
+        "Name": "concurrent@4",
+        "Start Time": "2025-06-01 10:00:00",
+        "End Time": "2025-06-01 10:01:00",
+        "Duration": 60.0,
+        "Successful Requests": 120,
+        "Errored Requests": 2,
+    }
+    for name, value in statistics.items():
+        title = f"Successful {name.capitalize()}"
+        row |= {f"{title} mean": value, f"{title} median": value, f"{title} std dev": 0.0}
+        row[f"{title} [min, 0.1, 1, 5, 10, 25, 75, 90, 95, 99, max]"] = str([value] * 11)
+    row["Args"] = json.dumps({"strategy": {"type_": "concurrent", "streams": 4}})
+    row["Worker"] = json.dumps({"backend_model": "demo/model", "backend_target": "http://10.0.0.1:8000"})
+    with (tmp_path / "old.csv").open("w", newline="") as out:
+        csv.writer(out).writerows([row.keys(), row.values()])
+    (run,) = runs_of(tmp_path / "old.csv")
+    (result,) = run.results
+    assert (run.cell.workload.model_id, run.provenance.host) == ("demo/model", "10.0.0.1:8000")
+    assert (run.started_at, result.point.concurrency) == ("2025-06-01T10:00:00+00:00", 4)
+    assert (result.metrics["latency_median_ms"], result.metrics["time_to_first_token_ms"]) == (2000, 30)
+    assert "time_per_output_token_ms" not in result.metrics  # all 0: no value
+    assert [doubt.evidence["failed_requests"] for doubt in result.doubts if doubt.kind == "failed_requests"] == [2]
+
+
+def test_a_report_in_yaml_has_the_numbers_of_its_json(tmp_path, runs):
+    (tmp_path / "benchmarks.yaml").write_text(yaml.safe_dump(json.loads(REPORT.read_text())))
+    again = runs_of(tmp_path / "benchmarks.yaml")
+    assert [one.metrics for run in again for one in run.results] == [one.metrics for run in runs for one in run.results]

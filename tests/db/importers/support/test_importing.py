@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import datetime
 
 import pytest
@@ -130,6 +131,42 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = imported(tmp_path / "pipe")
     assert (done.state, done.reason) == ("refused", f"cannot read {tmp_path / 'pipe'}: not a regular file")
+
+
+def test_what_is_not_a_file_in_a_folder_is_named_and_takes_nothing_with_it(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/table.md").write_bytes((FIXTURES / "imports/llama_bench/table.md").read_bytes())
+    os.mkfifo(tmp_path / "a_pipe")
+    (tmp_path / "b_link").symlink_to("nothing")
+    (tmp_path / "c_loop").symlink_to("c_loop")
+    (tmp_path / "d_folder").symlink_to("results")
+    (tmp_path / "e_device").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "f_socket"))
+        done = list(import_files(files_in([tmp_path]), None, GivenValues(), lambda files: [1 for _ in files]))
+    assert {one.path.name: one.state for one in done} == {
+        **dict.fromkeys(("a_pipe", "b_link", "c_loop", "d_folder", "e_device", "f_socket"), "unread"),
+        "table.md": "imported",
+    }
+    assert next(one.reason for one in done if one.path.name == "d_folder").endswith(
+        "a link to a folder, which is not followed: give the folder itself"
+    )
+
+
+def test_a_folder_that_cannot_be_read_is_refused_and_takes_nothing_with_it(tmp_path, monkeypatch):
+    (tmp_path / "table.md").write_bytes((FIXTURES / "imports/llama_bench/table.md").read_bytes())
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def closed(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    done = list(import_files(files_in([tmp_path]), None, GivenValues(), lambda files: [1 for _ in files]))
+    assert [(one.path.name, one.state) for one in done] == [("table.md", "imported"), ("closed", "refused")]
+    assert "a folder that cannot be read: Permission denied" in done[1].reason
 
 
 def test_a_page_about_a_result_file_is_not_a_result_file(tmp_path):
