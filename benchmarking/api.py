@@ -490,10 +490,10 @@ def _precision(dtypes: Json) -> Precision:
 
 
 def measure_file(path: str, argv: Sequence[str] | None = None) -> int:
-    """Measure the benchmarks in a file, like `batch_benchmark --benches FILE`; returns the exit code.
+    """Measure the benchmarks in a file, like `benchhouse benches --benches FILE`; returns the exit code.
 
     Use it at the end of the file: `if __name__ == "__main__": sys.exit(measure_file(__file__))`. `argv` are flags of
-    batch_benchmark, by default those of the command line.
+    benchhouse batch, by default those of the command line.
     """
     from benchmarking.commands.batch import main
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from benchmarking.core.command_names import SCRIPT_ALIASES, SCRIPTS, typed_as
 from benchmarking.core.errors import EXIT_OK, EXIT_USAGE
 
 
@@ -16,30 +17,18 @@ class Command(NamedTuple):
     module: str
     """Its `main` is the command."""
     summary: str
-    script: str | None = None
-    """The name under which it is installed too; None for a name that is too common for a PATH."""
 
 
 GROUPS: dict[str, dict[str, Command]] = {
     "measure": {
-        "run": Command(
-            "benchmarking.commands.run",
-            "measure one model on one device over a grid",
-            "run_hardware_benchmark",
-        ),
-        "batch": Command(
-            "benchmarking.commands.batch", "measure many models on many devices in one command", "batch_benchmark"
-        ),
-        "script": Command("benchmarking.commands.script", "measure the models that a Python script calls", "benchit"),
+        "run": Command("benchmarking.commands.run", "measure one model on one device over a grid"),
+        "batch": Command("benchmarking.commands.batch", "measure many models on many devices in one command"),
+        "script": Command("benchmarking.commands.script", "measure the models that a Python script calls"),
         "benches": Command(
-            "benchmarking.commands.benches",
-            "run your own benchmarks in ./benches, or an exported model",
-            "run_benchmarks",
+            "benchmarking.commands.benches", "run your own benchmarks in ./benches, or an exported model"
         ),
         "compare-runtimes": Command(
-            "benchmarking.commands.compare_runtimes",
-            "compare the speed of PyTorch, ONNX Runtime and OpenVINO",
-            "compare_onnx",
+            "benchmarking.commands.compare_runtimes", "compare the speed of PyTorch, ONNX Runtime and OpenVINO"
         ),
         "load": Command(
             "benchmarking.commands.load_server",
@@ -47,9 +36,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
         "ab": Command("benchmarking.commands.ab", "compare two commands, measured in alternating launches"),
         "profile": Command(
-            "benchmarking.commands.profile",
-            "show where a call's time goes, by part, layer and operator",
-            "profile_model",
+            "benchmarking.commands.profile", "show where a call's time goes, by part, layer and operator"
         ),
         "bisect": Command("benchmarking.commands.bisect", "find the commit that changed a metric, by measuring"),
         "worker": Command("benchmarking.cluster.worker", "make this machine a worker of batch --cluster"),
@@ -57,11 +44,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     "look": {
         "show": Command("db.commands.show", "show the newest results, with the trend of each series"),
         "history": Command("db.commands.history", "show series over time, with their change points"),
-        "charts": Command(
-            "visualize.visualize_benchmarks",
-            "draw charts from the warehouse or from run files",
-            "visualize_benchmarks",
-        ),
+        "charts": Command("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
         "dashboard": Command("visualize.pages.dashboard", "show the warehouse as web pages on this machine"),
         "query": Command("db.commands.query", "run a read-only SQL query, or print the data dictionary"),
         "sql": Command("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
@@ -80,36 +63,28 @@ GROUPS: dict[str, dict[str, Command]] = {
         "import": Command("db.commands.import_results", "import result files from other tools"),
         "export": Command("db.commands.export_results", "export results as CSV, Parquet, ..., or a model as ONNX"),
         "export-model": Command(
-            "benchmarking.commands.export_model",
-            "export a model to ONNX or OpenVINO files, and verify them",
-            "export_to_onnx",
+            "benchmarking.commands.export_model", "export a model to ONNX or OpenVINO files, and verify them"
         ),
         "merge": Command("db.commands.merge", "merge other warehouses into this one"),
         "publish": Command("visualize.pages.publish", "write the pages as a static site"),
         "mcp": Command("db.commands.mcp", "serve the warehouse to assistants over MCP, read-only"),
     },
     "maintain": {
-        "setup": Command(
-            "db.setup_benchmark_db", "create, upgrade, verify, load and back up the warehouse", "setup_benchmark_db"
-        ),
+        "setup": Command("db.setup_benchmark_db", "create, upgrade, verify, load and back up the warehouse"),
         "series": Command("db.commands.series", "list series, and alias one to another after a rename"),
         "annotate": Command("db.commands.annotate", "store notes about runs, series and machines"),
         "delete": Command("db.commands.delete", "delete runs, after showing which; run files go to a trash folder"),
-        "cache": Command(
-            "benchmarking.commands.cache", "list and delete cached exports, engines and compiled code", "manage_cache"
-        ),
+        "cache": Command("benchmarking.commands.cache", "list and delete cached exports, engines and compiled code"),
         "compact": Command("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
     },
 }
 """The commands by what they are for: group -> name after `benchhouse` -> command."""
 VERSION = Command("benchmarking.cli", "print the version")
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-SCRIPT_ALIASES = {"integration_benchmark": "batch_benchmark"}
-"""Further names of scripts."""
-SCRIPTS = {command.script: name for name, command in COMMANDS.items() if command.script}
 ALIASES = {
-    spelling: SCRIPTS[script]
-    for name, script in {**{name: name for name in SCRIPTS}, **SCRIPT_ALIASES}.items()
+    spelling: command
+    for command, script in SCRIPTS.items()
+    for name in (script, *(alias for alias, of in SCRIPT_ALIASES.items() if of == script))
     for spelling in (name, name.replace("_", "-"))
 }
 """Further names of commands: those of the scripts, also in kebab-case."""
@@ -143,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = COMMANDS.get(ALIASES.get(name, name))
     if command is None:
         return _unknown(typed)
-    from benchmarking.core.command_line import hide_package, typed_as
+    from benchmarking.core.command_line import hide_package
 
     if argv is None and command.module in WITHOUT_PANDAS:
         hide_package("pandas")

@@ -10,7 +10,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.commands import batch
-from benchmarking.core.command_line import typed_as
+from benchmarking.core.command_names import typed_as
 
 NAME = "integration_benchmark"
 

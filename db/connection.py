@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.signals import signals_deferred
@@ -569,7 +570,7 @@ class DamagedError(FormatError):
         """`damage` names the damaged part and the problem."""
         super().__init__(
             f"{path} is damaged: {damage}: rebuild it from the run files with "
-            f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
+            f"{as_typed('setup')} --rebuild-from FOLDER --db-path {path}"
         )
         self.damage = damage
 
@@ -594,7 +595,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     if is_locked(text):
         return LockedError(
             f"{path} is in use by {_holder(text)} (waited {waited_s:g} s). Run files are kept: once the database is "
-            f"free, load them with setup_benchmark_db --ingest FOLDER --db-path {path}"
+            f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {path}"
         )
     damage = _damage(text, path)
     if damage is not None:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.command_line import note
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError
 from db.connection import (
     FILE_FORMAT,
@@ -52,7 +53,7 @@ Times = tuple[int, int]
 def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
     """A consistent copy in the folder, without a log. Raises StorageError."""
     if not path.exists():
-        raise StorageError(f"no database at {path}: create it with setup_benchmark_db --db-path {path}")
+        raise StorageError(f"no database at {path}: create it with {as_typed('setup')} --db-path {path}")
     check_database_file(str(path))
     damage: DamagedError | None = None
     for attempt in range(ATTEMPTS):

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import note
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import DATA_PATH, LakePlace
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.provenance import uuid7
@@ -236,7 +237,7 @@ class Lake:
                 if time.monotonic() >= deadline:
                     raise LockedError(
                         f"{name} is being written by another process (waited {self.lock_timeout_s:g} s). Run files are "
-                        f"kept: load them later with setup_benchmark_db --ingest FOLDER --db-path {shlex.quote(name)}"
+                        f"kept: load them later with {as_typed('setup')} --ingest FOLDER --db-path {shlex.quote(name)}"
                     )
             yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
 
@@ -479,7 +480,7 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
             raise
         if read_only or not create:
             raise StorageError(
-                f"no lake at {place.name}: create it with setup_benchmark_db --db-path {shlex.quote(place.name)}"
+                f"no lake at {place.name}: create it with {as_typed('setup')} --db-path {shlex.quote(place.name)}"
             ) from error
         _create(connection, lake)
     connection.execute(f"USE {NAME}")

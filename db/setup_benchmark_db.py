@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.large_samples import MAX_RAW
@@ -153,7 +154,7 @@ def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
         existed = database_exists(arguments.db_path)
         emptied = Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
         if existed and not arguments.yes and not sys.stdin.isatty():  # nobody was asked; a refused file is not emptied
-            note(f"{NAME}: --overwrite: everything in {arguments.db_path} was deleted")
+            note(f"{as_typed('setup')}: --overwrite: everything in {arguments.db_path} was deleted")
         return emptied
     if (arguments.verify or arguments.backup is not None) and not (arguments.ingest or arguments.repair):
         return inspected(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
@@ -203,12 +204,13 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
     """Results on stdout; refused and unfinished files on stderr."""
     for refusal in report.get("refused", ()):
         file, reason = refusal["file"], refusal["reason"]
-        note(f"{NAME}: refused {reason if reason.startswith(file) else f'{file}: {reason}'}")
+        note(f"{as_typed('setup')}: refused {reason if reason.startswith(file) else f'{file}: {reason}'}")
     for path in report.get("compacted_files", ()):
-        note(f"{NAME}: {path}: more than {MAX_RAW} samples: stored without the samples, which the file keeps")
+        without = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
+        note(f"{as_typed('setup')}: {path}: {without}")
     for path in report.get("unfinished", ()):
         folder = Path(path).parent
-        note(f"{NAME}: unfinished {path}: finish it with run_hardware_benchmark --resume --output-dir {folder}")
+        note(f"{as_typed('setup')}: unfinished {path}: finish it with {as_typed('run')} --resume --output-dir {folder}")
     if arguments.json:
         print_json(report)
         return

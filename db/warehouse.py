@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.large_samples import large_samples
@@ -81,7 +82,8 @@ class OutdatedError(StorageError):
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
             f"{path} was written by another version of this program (schema {version}), and is opened read-only: "
-            f"upgrade it with setup_benchmark_db --db-path {shlex.quote(path)}, or a copy of it if it cannot be written"
+            f"upgrade it with {as_typed('setup')} --db-path {shlex.quote(path)}, or a copy of it if it cannot be "
+            "written"
         )
         self.version = version
 
@@ -235,7 +237,7 @@ class Warehouse:
         if file != MEMORY and not os.path.exists(file):
             if os.path.islink(file):
                 raise StorageError(f"{name} is a link that leads to no file: remove it, or choose another path")
-            raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
+            raise StorageError(f"no database at {name}: create it with {as_typed('setup')} --db-path {name}")
         with errors_naming(name, file):
             connection = connect(
                 file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False, waited_s=waited_s
@@ -294,7 +296,7 @@ class Warehouse:
                 return opened.repeated(opened._compact_lake)
         if os.name == "nt":
             raise StorageError(
-                f"{path}: Windows cannot replace a locked file: make a compact copy with setup_benchmark_db --backup"
+                f"{path}: Windows cannot replace a locked file: make a compact copy with {as_typed('setup')} --backup"
             )
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
         with turn(file, lock_timeout_s) as left_s:  # from here on, no other process compacts it

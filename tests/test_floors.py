@@ -173,7 +173,7 @@ def test_every_command_of_the_front_door_exists_under_both_spellings():
 
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     names = {"benchhouse": "benchhouse", "profiler": "profiler", "profiler.py": "profiler"}
-    names |= {spelling: name for name in (*SCRIPTS, *SCRIPT_ALIASES) for spelling in (name, f"{name}.py")}
+    names |= {spelling: name for name in (*SCRIPTS.values(), *SCRIPT_ALIASES) for spelling in (name, f"{name}.py")}
     assert scripts == {spelling: f"benchmarking.console_scripts:{name}" for spelling, name in names.items()}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import default_database
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import EVERYTHING
@@ -44,8 +45,8 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
         warehouse.close()
         word = shlex.quote(path)
         raise StorageError(
-            f"{path} has no runs yet: measure with run_hardware_benchmark --save --db-path {word}, "
-            f"or load run files with setup_benchmark_db --ingest FOLDER --db-path {word}"
+            f"{path} has no runs yet: measure with {as_typed('run')} --save --db-path {word}, "
+            f"or load run files with {as_typed('setup')} --ingest FOLDER --db-path {word}"
         )
     return Source(warehouse=warehouse, name=path)
 
@@ -142,7 +143,7 @@ def _expanded(patterns: Sequence[str]) -> list[Path]:
         found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
         if not found:
             kind = "no file matches" if glob.has_magic(pattern) else "no such file:"
-            raise UsageError(f"{kind} {pattern}: run_hardware_benchmark --save writes run files to benchmark_results")
+            raise UsageError(f"{kind} {pattern}: {as_typed('run')} --save writes run files to benchmark_results")
         paths.update({Path(path): None for path in found})
     return list(paths)
 

@@ -28,6 +28,7 @@ from benchmarking.core.command_line import (
     one_line,
     run_command,
 )
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import add_settings
@@ -60,12 +61,12 @@ NO_MODEL = re.compile(r"[^=]+=|sql:|latest$|[0-9a-f-]{7,}$")
 EXAMPLES = """examples:
   every chart of one model from the default database
     benchhouse charts model=bert-base-uncased
-  one point of a model before and now, dark, as PNG and PDF files
-    benchhouse charts model=bert-base-uncased,batch=1 --chart temporal_trend --theme dark --format png,pdf
+  a model before and now, dark, as PNG and PDF files
+    benchhouse charts model=gpt2 --chart temporal_trend --theme dark --format png,pdf
   one chart straight from run files, without a database
-    benchhouse charts --json-path benchmark_results --chart latency_vs_batch_size
+    benchhouse charts --json-path benchmark_results --chart pareto_front
   a report of two runtimes that opens in any browser, without network
-    benchhouse charts --report runtimes.html --compare runtime=eager runtime=onnxruntime
+    benchhouse charts --report r.html --compare runtime=eager runtime=compiled
 """
 
 
@@ -138,7 +139,7 @@ def _run(argv: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(written))
     for trouble in troubles:
-        note(f"{NAME}: error: {one_line(trouble)}")
+        note(f"{as_typed('charts')}: error: {one_line(trouble)}")
     return EXIT_FAILED if troubles else EXIT_OK
 
 
@@ -326,7 +327,7 @@ def _report(options: argparse.Namespace) -> int:
     )
     print(json.dumps([options.report]) if options.json else options.report)
     for trouble in refused:
-        note(f"{NAME}: error: {one_line(trouble)}")
+        note(f"{as_typed('charts')}: error: {one_line(trouble)}")
     return EXIT_FAILED if refused else EXIT_OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,26 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 
 EXAMPLES = """\
 examples:
-  benchhouse batch bert-base-uncased gpt2 --devices cpu,cuda --precisions float32,float16
+  benchhouse batch bert-base-uncased gpt2 --devices cpu,cuda
   benchhouse batch --model-list models.yaml --report report.html
   benchhouse batch --resume
 """
-USAGE = "%(prog)s (MODEL ... | --model-list FILE | --benches DIR | --resume) [flags]"
+USAGE = "%(prog)s (MODEL ... | --model-list FILE | --benches DIR) [flags]"
 DEFAULT_BENCHES = "benches"
+FLAGS_OF_MODELS = {row.key: row.list_flag for row in MEASURING.values() if row.applies and "bench" not in row.applies}
+"""Setting that benchmarks do not take, since their configurations have it -> its flag."""
 
 
-def parser(name: str, description: str | None, usage: str = USAGE) -> Parser:
-    """The flags of the command; a setting that is not given is None."""
+def parser(
+    name: str, description: str | None, usage: str = USAGE, examples: str = EXAMPLES, rare: Collection[str] = ()
+) -> Parser:
+    """The flags of the command; a setting that is not given is None. `rare` are settings that only --help-all shows."""
     about, _, more = (description or "").partition("\n\n")
     parser = Parser(
         prog=name,
         usage=usage,
         description=about,
-        epilog=EXAMPLES,
+        epilog=examples,
         details=f"{more}\n{model_list.help_text()}",
     )
     models = parser.add_argument_group("models")
@@ -89,6 +94,7 @@ def parser(name: str, description: str | None, usage: str = USAGE) -> Parser:
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")
     add_settings(output, SHARED, "dry_run")
+    few_need(*(action for action in parser._actions if action.dest in rare))
     parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # None: the model list decides
     return parser
 
@@ -123,9 +129,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--benches works on this machine only: cluster workers do not run your code")
     if models or arguments.resume:
         return
-    of_models = {row.key: row.list_flag for row in MEASURING.values() if row.applies and "bench" not in row.applies}
     of_runtimes = {name: f"--{name.replace('_', '-')}" for name in runtime_options()}
-    for key, flag in {**of_models, **of_runtimes}.items():
+    for key, flag in {**FLAGS_OF_MODELS, **of_runtimes}.items():
         if getattr(arguments, key, None) is not None:
             raise UsageError(f"{flag} applies to models only: set it in the configurations of your benchmarks")
 

@@ -34,13 +34,19 @@ from benchmarking.benches.model_benchmark import ModelBenchmark, TimedBy, config
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import from_json, to_json
+from benchmarking.core.suggestions import MAX_CANDIDATES
 
-WHAT_IS_A_BENCHMARK = "it is a class derived from benchmarking.ModelBenchmark, in a Python file (docs/python-api.md)"
+WHAT_IS_A_BENCHMARK = (
+    "a benchmark is a class derived from benchmarking.ModelBenchmark with the methods setup_model and run, in a Python "
+    "file of this folder: benchhouse benches --print-example prints one to copy"
+)
 TIME_LIMIT_S = 300.0
 """Time limit for importing all files: the first import of torch from a slow disk takes a minute."""
 EARLY_END = "what it would request after its first benchmarks, as it ended while they were listed: {}"
 EXAMPLES = Path(__file__).with_name("examples")
 """The folder of the examples."""
+EXAMPLE = EXAMPLES / "mock_benchmark.py"
+"""The one to copy, which explains itself and runs everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +115,10 @@ def discover(
     left_out |= listed.left_out
     if not selected:
         reasons = "; ".join(f"{label}: {why}" for label, why in left_out.items())
+        found = ", ".join(path.name for path in files[:MAX_CANDIDATES]) or "no Python file"
         raise UsageError(
             f"--benches {folder}: no benchmark to run"
-            + (f" ({reasons})" if reasons else f" in it: {WHAT_IS_A_BENCHMARK}")
+            + (f" ({reasons})" if reasons else f" in it ({found}): {WHAT_IS_A_BENCHMARK}")
         )
     return Discovery(benches=tuple(selected), left_out=left_out)
 

@@ -1,4 +1,4 @@
-"""Measures a benchmark class from Python, in fresh processes like `batch_benchmark --benches`."""
+"""Measures a benchmark class from Python, in fresh processes like `benchhouse benches`."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.builds.store import DIGEST_LENGTH, RECORD, Build, read_record
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.text import size_text
 
@@ -188,7 +189,7 @@ def select_builds(
     for digest in selection.digests:
         folders = [build.folder for build in candidates if build.folder.name.startswith(digest)]
         if not folders:
-            raise UsageError(f"no build has a digest that begins with {digest!r}: see manage_cache list")
+            raise UsageError(f"no build has a digest that begins with {digest!r}: see {as_typed('cache')} list")
         if len(folders) > 1:
             names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in folders[:4])
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Makes this machine a worker of a Dask cluster, which measures the cells sent by batch_benchmark --cluster.
+"""Makes this machine a worker of a Dask cluster, which measures the cells sent by benchhouse batch --cluster.
 
 The worker offers every device that it finds and measures one cell at a time on each, holding the device's lock. It
 keeps its results on disk until the coordinator has saved the run. Ctrl-C stops it.

@@ -37,8 +37,8 @@ from benchmarking.core.command_line import (
     notes,
     positive_int,
     run_command,
-    typed_as,
 )
+from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.metrics import JUDGED
@@ -313,11 +313,11 @@ def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
         if any(folder.glob("*/*/*.json*")):
             folder = folder if name is None else folder.rename(folder.with_name(name))
             partial = sorted({path.parent for path in folder.glob(f"*/*/*{spool.PARTIAL_SUFFIX}")})
-            commands = [f"run_hardware_benchmark --resume --output-dir {shlex.quote(str(path))}" for path in partial]
+            commands = [f"{as_typed('run')} --resume --output-dir {shlex.quote(str(path))}" for path in partial]
             advice = f"finish them with {' and '.join(commands)}, or " if commands else ""
             note(
                 f"the results so far are in {folder}: {advice}load the finished ones with "
-                f"setup_benchmark_db --ingest {shlex.quote(str(folder))}"
+                f"{as_typed('setup')} --ingest {shlex.quote(str(folder))}"
             )
         else:
             shutil.rmtree(folder, ignore_errors=True)

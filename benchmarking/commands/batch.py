@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarking.batch import command_line, summary
 from benchmarking.batch import manifest as manifests
@@ -23,7 +24,8 @@ from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
-from benchmarking.core.command_line import default_database, in_the_words_typed, note, run_command
+from benchmarking.core.command_line import default_database, note, run_command
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.output_paths import check_database, check_folder
@@ -65,12 +67,11 @@ def run(
     name: str,
     description: str | None,
     finished: Finished = lambda folder, batch: None,
-    *,
-    usage: str = command_line.USAGE,
+    **texts: Any,
 ) -> int:
     """The command under a name, without its handling of errors. `finished` is called with the folder and the summary of
-    a saved batch."""
-    arguments = command_line.parser(name, description, usage).parse_args(argv)
+    a saved batch; `texts` are further arguments of the parser."""
+    arguments = command_line.parser(name, description, **texts).parse_args(argv)
     command_line.check(arguments)
     _check_report(arguments.report)
     arguments.finished = finished
@@ -284,7 +285,7 @@ def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     words = [
-        *in_the_words_typed("batch", NAME),
+        *as_typed("batch").split(" "),
         "--resume",
         "--output-dir",
         str(batch.folder),

@@ -1,16 +1,19 @@
-"""Runs your own benchmarks in ./benches (or the examples, without that folder), or with --model an exported ONNX model.
-Also takes --model-id, --measurement-iterations, --num-tokens-to-generate, --enable-mock and --log-level.
+"""Runs your own benchmarks in ./benches (or the examples, if there is no such folder), or with --model an exported
+ONNX model. Takes the flags of benchhouse batch; results are stored, and written in the layout of benchmark_v2 too.
 
-run_benchmarks [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...
-    takes the flags below, like batch_benchmark --benches; each benchmark's results are also written to
-    OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json in the layout of benchmark_v2
+benchhouse benches [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...
+    also writes each benchmark's results to OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json, in the layout of benchmark_v2;
+    also takes --num-tokens-to-generate, --enable-mock and --log-level
 
-run_benchmarks --model MODEL [--num-iterations N] [--batch-size N] [--seq-length N] [--output FILE] ...
+benchhouse benches --print-example
+    prints a file to copy: two benchmarks that need no torch, with what each method is for
+
+benchhouse benches --model MODEL [--num-iterations N] [--batch-size N] [--seq-length N] [--output FILE] ...
     measures an exported model in ONNX Runtime: a file or folder, or a name in ./models; a name that is not exported yet
-    is exported to the cache. Takes the flags of run_hardware_benchmark too. Defaults: 100 iterations, 5 for warm-up,
+    is exported to the cache. Takes the flags of benchhouse run too. Defaults: 100 iterations, 5 for warm-up,
     batch size 1, sequence length 128, device cpu. Run files go to ./results/raw if there is a folder ./results
 
-run_benchmarks --list-models
+benchhouse benches --list-models
     lists the exported models that --model finds
 """
 
@@ -19,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarking.batch.command_line import DEFAULT_BENCHES
+from benchmarking.batch.command_line import DEFAULT_BENCHES, FLAGS_OF_MODELS
 from benchmarking.batch.summary import BatchSummary
 from benchmarking.commands import batch, run
 from benchmarking.core.command_line import note, run_command
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.other_words import flags_in, in_our_words, repeated, taken
 from benchmarking.core.records import Result, Run, to_json
@@ -39,7 +43,20 @@ PATTERNS = ("--include", "--exclude")
 """Flags that take several patterns, in benchmark_v2 separated by spaces."""
 MODEL_WORDS = {"--num-iterations": "--iterations", "--seq-length": "--sequence-lengths"}
 """Flags of the two tools with a script of this name -> ours."""
-USAGE = "%(prog)s [--benches DIR | --model MODEL | --list-models] [flags]"
+USAGE = "%(prog)s [--benches DIR | --model MODEL] [flags]"
+EXAMPLES = """\
+a benchmark is a class in ./benches/ANY_NAME.py (--print-example prints some):
+  from benchmarking import BenchmarkConfig, ModelBenchmark
+  class Mine(ModelBenchmark):
+      configs = (BenchmarkConfig(name="mine", batch_size=1),)
+      def setup_model(self): self.model = load_it()
+      def run(self): return self.model()  # what is timed
+
+examples:
+  benchhouse benches --include 'mine*' --iterations 20
+  benchhouse benches --benches other/bench.py --device cpu --enable-mock
+  benchhouse benches --model models/bert.onnx --iterations 50
+"""
 MODELS = "models"
 ENDING = ".onnx"
 RAW = Path(result_file.RESULTS_DIR) / "raw"
@@ -60,12 +77,25 @@ def _run(argv: Sequence[str]) -> int:
         return _measure_exported(model, in_our_words(words, MODEL_WORDS))
     if "--list-models" in argv:
         return _list_models()
+    if "--print-example" in argv:
+        from benchmarking.benches.discovery import EXAMPLE
+
+        print(EXAMPLE.read_text(encoding="utf-8"), end="")
+        return EXIT_OK
     if "--seq-length" in flags_in(argv):
         raise UsageError("--seq-length requires --model MODEL: benchmarks set it in their configurations")
     words = repeated(in_our_words(argv, BENCH_WORDS), PATTERNS)
     if not {"--benches", "--resume", "-h", "--help", "--help-all", "--help-options"}.intersection(flags_in(words)):
         words = ["--benches", _benches(), *words]
-    return batch.run(words, NAME, __doc__, _write_scenarios, usage=USAGE)
+    return batch.run(
+        words,
+        NAME,
+        __doc__,
+        _write_scenarios,
+        usage=USAGE,
+        examples=EXAMPLES,
+        rare={"model_ids", "model_list", *FLAGS_OF_MODELS},
+    )
 
 
 def _benches() -> str:
@@ -102,7 +132,8 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
     path = exported.get(model) or (model if Path(model).exists() else known)
     file = None if output is None else result_file.checked(output, "benchmark", model)
     if path is None:
-        note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see export_to_onnx)")
+        how = as_typed("export-model")
+        note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see {how})")
     folder = RAW if RAW.parent.is_dir() else Path(DEFAULT_OUTPUT_DIR)
     saving = () if "--no-save" in rest or "--dry-run" in rest else ("--save", "--output-dir", str(folder))
     given = [word for word in rest if word != "--no-save"]
@@ -136,7 +167,7 @@ def _list_models() -> int:
         print(f"{name}  {path}")
     if not paths:
         note(
-            f"no exported model in ./{MODELS} or this folder: make one with export_to_onnx MODEL, or see the models "
-            "that can be exported with run_hardware_benchmark --list-models"
+            f"no exported model in ./{MODELS} or this folder: make one with {as_typed('export-model')} MODEL, or see "
+            f"the models that can be exported with {as_typed('run')} --list-models"
         )
     return EXIT_OK

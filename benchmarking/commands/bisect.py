@@ -5,7 +5,7 @@ compared with GOOD in the same way until one is left, which is then confirmed ag
 verdict as soon as the confidence interval allows, after 5, 8, 13 or 20 rounds. Commits that fail or have no verdict are
 skipped, as with git bisect skip. Improvements are found in the same way as regressions.
 
-COMMAND is a run_hardware_benchmark or batch_benchmark command (with --benches for your own benchmarks). It runs in a
+COMMAND is a benchhouse run or benchhouse batch command (with --benches for your own benchmarks). It runs in a
 temporary checkout of each commit, whose modules are imported first. No shell is involved. The repository is only read:
 its working tree, index and references do not change, and its hooks and configuration are not used. With --log FILE.json
 an interrupted bisection resumes where it stopped.
@@ -50,9 +50,9 @@ from benchmarking.sweep.run.turns import TurnError, arm
 NAME = "benchhouse bisect"
 EXAMPLES = """\
 examples:
-  benchhouse bisect v1.2 HEAD -- run_hardware_benchmark --model-id gpt2 --batch-sizes 1
-  benchhouse bisect 1f0c2ab main --log bisect.json -- run_hardware_benchmark --model-id models/ranker
-  benchhouse bisect v1.2 main -- batch_benchmark --benches benches --include Attention --devices cpu
+  benchhouse bisect v1.2 HEAD -- benchhouse run gpt2 --batch-sizes 1
+  benchhouse bisect 1f0c2ab main --log bisect.json -- benchhouse run models/ranker
+  benchhouse bisect v1.2 main -- benchhouse batch --benches benches --include Attention --devices cpu
 """
 EXIT_CODES = """\
 exit codes:
@@ -75,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(words[:split])
     command = tuple(words[split + 1 :])
     if not command:
-        raise UsageError("no command: put it after --, as in bisect GOOD BAD -- run_hardware_benchmark --model-id M")
+        raise UsageError("no command: put it after --, as in benchhouse bisect GOOD BAD -- benchhouse run M")
     here = arm("a", shlex.join(command))  # raises UsageError for a missing program
     ab.check_metric(arguments.metric, here)
     _check_log(arguments.log)

@@ -27,6 +27,7 @@ from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
 from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, Leftover, read_contents, select_builds
 from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import many_need
 from benchmarking.core.records import Json, to_json
@@ -120,7 +121,7 @@ def _state(name: str, contents: Contents) -> states.ScriptState | None:
     try:
         return states.named(name)
     except UsageError as error:
-        raise UsageError(f"{error}; no build has this digest either: see manage_cache list") from error
+        raise UsageError(f"{error}; no build has this digest either: see {as_typed('cache')} list") from error
 
 
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:

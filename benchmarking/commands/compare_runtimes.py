@@ -39,9 +39,9 @@ DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "
 """Its defaults, which hold if the model is given as there, with --model, or not at all."""
 EXAMPLES = """\
 examples:
-  benchhouse compare-runtimes bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
+  benchhouse compare-runtimes bert-base-uncased --sequence-lengths 128
   benchhouse compare-runtimes gpt2 --new-tokens 16 --profile quick --save
-  benchhouse compare-runtimes gpt2 --runtimes eager,compiled,onnxruntime --device cuda --precision float16
+  benchhouse compare-runtimes gpt2 --runtimes eager,compiled --device cuda
 """
 
 

@@ -47,9 +47,9 @@ MODELS = "models"
 ENDING = ".onnx"
 EXAMPLES = """\
 examples:
-  benchhouse export-model bert-base-uncased --output-name bert.onnx --opset 14 --max-length 128
+  benchhouse export-model bert-base-uncased --output-name b.onnx --opset 14
   benchhouse export-model gpt2 --output-dir gpt2-int8 --precision int8
-  benchhouse export-model gpt2 --output-dir gpt2-openvino --format openvino --precision float16
+  benchhouse export-model gpt2 --output-dir gpt2-ir --format openvino
 """
 OLDEST_OPSET = 7
 """The oldest version that torch's TorchScript exporter writes."""
@@ -108,7 +108,7 @@ def _file(arguments: argparse.Namespace) -> Path | None:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=NAME,
-        usage="%(prog)s MODEL [--output FILE.onnx | --output-dir DIR] [flags]",
+        usage="%(prog)s MODEL [--output FILE | --output-dir DIR] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
     )

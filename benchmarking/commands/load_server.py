@@ -1,10 +1,7 @@
 """Load-tests an OpenAI-compatible server, or a model on this machine.
 
-With --request-rate, requests start on a schedule whether or not the server keeps up (open loop), and latency counts
-from the scheduled start. With --concurrency, a fixed number is in flight (closed loop). The two are never compared.
-
-A MODEL without --url is loaded on this machine, and makes one call after another with up to --batch-size waiting
-requests; an engine with continuous batching adds them to its running batch.
+With --request-rate, requests start on a schedule (open loop) and latency counts from the scheduled start; with
+--concurrency, a fixed number is in flight (closed loop). A MODEL without --url is loaded on this machine.
 """
 
 from __future__ import annotations
@@ -80,11 +77,12 @@ NAME = "benchhouse load"
 EXAMPLES = """\
 examples:
   benchhouse load NAME --url http://127.0.0.1:8000/v1 --concurrency 1,2,4,8
-  benchhouse load NAME --url http://127.0.0.1:8000/v1 --request-rate 1,2,4 --limit ttft:500ms,tpot:50ms
-  benchhouse load NAME --url http://127.0.0.1:8000/v1 --request-rate 1,32 --find-rate --limit ttft:500ms
-  benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4 --output-length 16
+  benchhouse load NAME --url URL --request-rate 1,2,4 --limit ttft:500ms
+  benchhouse load NAME --url URL --request-rate 1,9 --find-rate --limit e2e:2s
+  benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4
 
 The API key of the server is read from $OPENAI_API_KEY.
+
 exit codes: 0 measured; 1 no request of a level succeeded, or storing failed; 2 usage; 3 no rate met the limits
 """
 

@@ -323,7 +323,7 @@ def _write(path: Path, text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command `profiler`; returns its exit code."""
     from benchmarking.commands.profile import main as profile
-    from benchmarking.core.command_line import typed_as
+    from benchmarking.core.command_names import typed_as
 
     words = with_default_model(sys.argv[1:] if argv is None else argv, FLAGS, DEFAULT_MODEL)
     has_place = any(word.partition("=")[0] in ("--output", "--output-dir") for word in words)

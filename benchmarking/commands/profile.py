@@ -49,8 +49,8 @@ NAME = "profile_model"
 EXAMPLES = """\
 examples:
   benchhouse profile bert-base-uncased --batch-size 8 --sequence-length 128
-  benchhouse profile gpt2 --new-tokens 16 --output-dir profiles --tensorboard logs
-  benchhouse profile bert-base-uncased --runtime onnxruntime --save --tag version=2
+  benchhouse profile gpt2 --new-tokens 16 --tensorboard logs
+  benchhouse profile bert-base-uncased --save --tag version=2
 """
 WORDS = {"--model": ARGUMENT}
 """Flags of ML Runtime Profiler -> ours."""

@@ -12,6 +12,7 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
 from benchmarking.commands import ab, listings
 from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.output_paths import check_database, check_folder
@@ -34,9 +35,9 @@ from benchmarking.sweep.run.warehouse import Ingest, database
 NAME = "run_hardware_benchmark"
 EXAMPLES = """\
 examples:
-  benchhouse run bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
-  benchhouse run gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
-  benchhouse run gpt2 --device cuda --precision float16 --compare-to latest --interleave --fail-on slower
+  benchhouse run bert-base-uncased --device cpu --batch-sizes 1,8 --save
+  benchhouse run gpt2 --runtimes eager,compiled --new-tokens 16
+  benchhouse run gpt2 --compare-to latest --interleave --fail-on slower
 """
 
 
@@ -81,7 +82,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
             )
     _check_local_only(arguments)
     if arguments.benches is not None:
-        raise UsageError("--benches requires --resume: to measure benchmarks, use batch_benchmark --benches")
+        raise UsageError(f"--benches requires --resume: to measure benchmarks, use {as_typed('batch')} --benches")
     if arguments.calibrate_device:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:

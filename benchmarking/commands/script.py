@@ -1,8 +1,6 @@
 """Measures the torch models that unmodified Python scripts call, with the inputs that the scripts use.
 
-Each script first runs in a separate process that records which models it calls. Every process that measures or builds a
-model then runs the script again up to that call, and takes the model from it. Nothing is pickled. Models are measured
-in eval mode on every requested device and runtime.
+Each script runs in a process that records which models it calls, and again up to that call in each one that measures.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from benchmarking.core.command_line import (
     notes,
     run_command,
     shows_tracebacks,
-    typed_as,
 )
+from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.other_words import in_our_words, lists_joined
@@ -56,7 +54,7 @@ NAME = "benchit"
 EXAMPLES = """\
 examples:
   benchhouse script example.py
-  benchhouse script example.py::d5b1ab77 --device x86 --runtime pytorch,ort --save
+  benchhouse script example.py::d5b1ab77 --device x86 --runtime ort --save
   benchhouse script --all --analyze-only --max-depth 1
 
 benchhouse cache list|print|stats|delete|report shows the builds.
@@ -68,7 +66,7 @@ TRACEBACK, DEBUG = "MLAGILITY_TRACEBACK", "MLAGILITY_DEBUG"
 
 
 ACTIONS = {"cache": "cache list", "version": "version", "benchmark": "benchmark SCRIPT"}
-"""What benchit does besides measuring -> an example; their names come before all flags."""
+"""What the command does besides measuring -> an example; their names come before all flags."""
 UNKNOWN_BATCH = "the inputs do not show how many items a call holds: throughput counts calls (--batch-size N says it)"
 
 
@@ -98,7 +96,7 @@ def _own_arguments(argv: Sequence[str]) -> list[str]:
             continue
         is_value = bool(words) and words[-1].startswith("-")
         if word in ACTIONS and not is_value and not Path(word).exists():
-            raise UsageError(f"{word} comes first, as in benchit {ACTIONS[word]}")
+            raise UsageError(f"{word} comes first, as in {as_typed('script')} {ACTIONS[word]}")
         words.append(word)
     return words
 

@@ -51,7 +51,7 @@ MAX_RESULTS = 6
 USE = "utilization_mean_percent"
 HOW_TO_START = (
     "No sweep of this user is running on this machine. Start one, for example in another terminal:\n"
-    "  run_hardware_benchmark --model-id bert-base-uncased --save"
+    "  benchhouse run bert-base-uncased --save"
 )
 
 

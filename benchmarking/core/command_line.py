@@ -9,13 +9,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NoReturn
 
+from benchmarking.core.command_names import running, shown_name
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_USAGE,
@@ -68,25 +68,8 @@ PART_OF_LIST = "is_part_of_list"
 """The attribute of a flag that takes a list: whether a word after its values, separated by a space, is one more."""
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
-_TYPED: ContextVar[str | None] = ContextVar("typed", default=None)
-_RUNNING: ContextVar[str | None] = ContextVar("running", default=None)
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
-
-
-@contextmanager
-def typed_as(name: str) -> Iterator[None]:
-    """Inside, the command that runs shows this name, which the user typed, in its usage line and errors."""
-    token = _TYPED.set(name)
-    try:
-        yield
-    finally:
-        _TYPED.reset(token)
-
-
-def in_the_words_typed(command: str, script: str) -> tuple[str, ...]:
-    """How a message names a command: as benchhouse's, or by its script's name where that runs."""
-    return ("benchhouse", command) if (_TYPED.get() or "").startswith("benchhouse ") else (script,)
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,9 +77,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, prog: str, details: str = "", **settings: Any) -> None:
         """`details` is text that only --help-all shows."""
-        is_running = prog == _RUNNING.get()
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(prog=(is_running and _TYPED.get()) or prog, allow_abbrev=False, add_help=False, **settings)
+        super().__init__(prog=shown_name(prog), allow_abbrev=False, add_help=False, **settings)
         self.details = details
         self._words: list[str] = []
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
@@ -261,8 +243,7 @@ def run_command(
     about what was saved and how to continue, for commands that do not print their own. Any other exception is a bug and
     keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the tracebacks of expected errors too.
     """
-    token, typed = _RUNNING.set(name), _TYPED.get() or name
-    with guarded_streams(), signals_interrupt() as received:
+    with running(name) as typed, guarded_streams(), signals_interrupt() as received:
         try:
             arguments = sys.argv[1:] if argv is None else argv
             know_secrets_in(arguments)
@@ -273,8 +254,6 @@ def run_command(
             number = stop.number if isinstance(stop, Interrupted) else received[-1] if received else signal.SIGINT
             print(f"{typed}: interrupted{f': {interrupted}' if interrupted else ''}", file=sys.stderr)
             return 128 + number
-        finally:
-            _RUNNING.reset(token)
 
 
 def shows_tracebacks() -> bool:

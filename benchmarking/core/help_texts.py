@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import shutil
+import textwrap
 
 NARROWEST, WIDEST = 60, 120
 FLAG_WIDTH = 30
@@ -29,11 +32,11 @@ def many_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
 
 
 def help_text(parser: argparse.ArgumentParser, *, everything: bool, details: str = "") -> str:
-    """The help of a parser: all of it, or without what few people need, whose groups are named at the end."""
+    """The help of a parser: all of it, or without what few people need."""
     width = min(max(shutil.get_terminal_size().columns - 2, NARROWEST), WIDEST)
     formatter = parser.formatter_class(prog=parser.prog, max_help_position=FLAG_WIDTH, width=width)  # type: ignore[call-arg]
     formatter.add_usage(parser.usage or usage(parser), parser._actions, parser._mutually_exclusive_groups)
-    formatter.add_text(parser.description)
+    formatter.add_text(fitted(parser.description or "", width + 2))
     hidden: list[str] = []
     for group in parser._action_groups:
         listed = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
@@ -45,11 +48,41 @@ def help_text(parser: argparse.ArgumentParser, *, everything: bool, details: str
         formatter.end_section()
     if hidden:
         options = "--help-options [RUNTIME] shows the options of runtimes, " if OPTIONS in hidden else ""
-        others = ", ".join(title for title in dict.fromkeys(hidden) if title != OPTIONS)
-        formatter.add_text(f"{options}--help-all all flags{f': {others}' if others else ''}.")
-    formatter.add_text(parser.epilog)
-    formatter.add_text(details or None)
+        formatter.add_text(f"{options}--help-all all flags.")
+    formatter.add_text(fitted(parser.epilog or "", width + 2))
+    formatter.add_text(fitted(details, width + 2))
     return formatter.format_help()
+
+
+def fitted(text: str, width: int) -> str:
+    """The text with no line wider than `width`, unless a word is: a paragraph is filled anew, and a line that begins
+    with spaces, an example or a row of a list, continues on the next, after a backslash if it is a command."""
+    lines: list[str] = []
+    for is_indented, group in itertools.groupby(text.splitlines(), key=lambda line: line[:1] in (" ", "")):
+        block = list(group)
+        if max(map(len, block)) <= width:
+            lines += block
+        elif not is_indented:
+            lines += textwrap.wrap(" ".join(block), width, break_long_words=False, break_on_hyphens=False)
+        else:
+            for line in block:
+                lines += _continued(line, width) if len(line) > width else [line]
+    return "\n".join(lines)
+
+
+def _continued(line: str, width: int) -> list[str]:
+    """The lines of an indented line: a command breaks before a flag."""
+    indent = line[: len(line) - len(line.lstrip())]
+    more = f"{indent}    "
+    if line.split()[:1] != ["benchhouse"]:
+        return textwrap.wrap(line, width, subsequent_indent=more, break_long_words=False, break_on_hyphens=False)
+    lines = [indent.removesuffix(" ")]
+    for part in re.split(r" (?=--)", line.strip()):
+        if len(lines[-1]) + len(part) + 3 > width and lines[-1].strip():
+            lines[-1] += " \\"
+            lines.append(more.removesuffix(" "))
+        lines[-1] += f" {part}"
+    return lines
 
 
 def _is_rare(thing: argparse.Action | argparse._ArgumentGroup) -> bool:

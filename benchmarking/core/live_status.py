@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.core.codec import dumps, from_json
+from benchmarking.core.command_names import as_typed, words_as_typed
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
 from benchmarking.core.provenance import Owner, uuid7
 from benchmarking.core.records import Count, Device, Number, Status
@@ -150,9 +151,9 @@ class LiveStatus:
         if self.folder is None or self.state_now() not in ("crashed", "interrupted"):
             return None
         if self.machines:  # the cluster is named in the command
-            return shlex.join((*self.command, *(() if "--resume" in self.command else ("--resume",))))
+            return shlex.join((*words_as_typed(self.command), *(() if "--resume" in self.command else ("--resume",))))
         home = "~/" if self.folder.startswith("~/") else ""  # a shell does not expand it inside quotes
-        return f"run_hardware_benchmark --resume --output-dir {home}{shlex.quote(self.folder.removeprefix(home))}"
+        return f"{as_typed('run')} --resume --output-dir {home}{shlex.quote(self.folder.removeprefix(home))}"
 
     def state_now(self) -> State:
         """Its state, taking into account whether its process is still running."""

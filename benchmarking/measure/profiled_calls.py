@@ -26,9 +26,7 @@ PAUSE_S = 0.005
 side."""
 COPY_RATE = "copy_bytes_per_sec"
 """Key of the measured copy rate among the peaks; the other keys are precisions, with FLOP/s."""
-NOT_CALIBRATED = (
-    f"{NOT_SUPPORTED}: the device's peak rates were not measured: run_hardware_benchmark --calibrate-device"
-)
+NOT_CALIBRATED = f"{NOT_SUPPORTED}: the device's peak rates were not measured: benchhouse run --calibrate-device"
 
 Tokenize = Callable[[], float]
 """Makes the inputs of one call and returns the milliseconds it took."""

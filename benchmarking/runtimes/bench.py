@@ -69,7 +69,7 @@ class BenchRuntime(Runtime):
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if workload.source != "bench":
-            return "runtime bench runs your own benchmarks, not models: use batch_benchmark --benches"
+            return "runtime bench runs your own benchmarks, not models: use benchhouse batch --benches"
         devices = workload.config["devices"]
         if isinstance(devices, list) and devices and device.type not in devices:
             return f"{workload.config['bench']} runs on {', '.join(map(str, devices))}, not on {device.type}"

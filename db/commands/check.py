@@ -23,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, file_to_write, note, run_command
+from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
 from benchmarking.core.settings import add_settings
@@ -158,7 +159,7 @@ def _command(flagged: FlaggedRun) -> str:
     """The command that measures a flagged run again, for a shell."""
     from benchmarking.sweep.plan.repetition import repeated_request
 
-    return shlex.join(repeated_request(flagged.run, flagged.points).command)
+    return shlex.join(words_as_typed(repeated_request(flagged.run, flagged.points).command))
 
 
 def _no_findings(arguments: argparse.Namespace) -> int:
@@ -206,7 +207,7 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
 
     try:
         request = repeated_request(flagged.run, flagged.points, flagged.tags)
-        note(f"{NAME}: measuring again: {shlex.join(request.command)}")
+        note(f"{NAME}: measuring again: {shlex.join(words_as_typed(request.command))}")
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=False)
         with contextlib.redirect_stdout(sys.stderr):
             code = session.run([request], Path(arguments.output_dir), ingest, session.Show())

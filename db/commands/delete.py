@@ -2,7 +2,7 @@
 
 A run is deleted as a whole, even if only some of its results match. The runs and the notes about them are shown first.
 The run files of measured runs are moved to the folder .trash beside them, from where they can be loaded again with
-setup_benchmark_db --ingest; files of other tools stay where they are.
+benchhouse setup --ingest; files of other tools stay where they are.
 """
 
 from __future__ import annotations

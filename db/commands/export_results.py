@@ -1,11 +1,6 @@
 """Exports results in other tools' formats, or a model as ONNX or OpenVINO.
 
-Results: all of them, or those that SELECTION names, as CSV, Parquet, run files, Markdown and other formats. Output
-appears only when complete, and never replaces an existing file. Formats that are a single text go to stdout unless
---output names a file; formats of several files need a folder, --output-dir.
-
-Models: with --format onnx or openvino, a model is exported and the files are checked against torch. The flags are those
-of export_to_onnx (benchhouse export --format onnx --help).
+No file is replaced. --format onnx and openvino take the flags of export-model.
 """
 
 from __future__ import annotations
@@ -33,11 +28,10 @@ EXAMPLES = """
 examples:
   benchhouse export --format csv --output results.csv
   benchhouse export "runtime=eager,since=2026-01-01" --format markdown
-  benchhouse export --format parquet --output-dir warehouse_parquet
   benchhouse export gpt2 --format onnx --output-dir gpt2_onnx
 """
 EXIT_CODES = """
-exit codes: 0 exported; 1 a file cannot be read or written; 2 usage, or nothing is selected
+exit codes: 0 exported; 1 a file cannot be used; 2 usage, or no results
 """
 MODEL_FORMATS = ("onnx", "openvino")
 
@@ -92,7 +86,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser(by_name: dict[str, Exporter]) -> Parser:
     formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in by_name.items())
     words = ", ".join((*FIELDS, "tag.NAME", "since", "until"))
-    fields = textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 110, subsequent_indent="  ")
+    fields = textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 78, subsequent_indent="  ")
     sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,..., where FIELD is one of\n  {fields}")
     parser = command_parser(NAME, __doc__, *sections, EXAMPLES, EXIT_CODES)
     content = parser.add_argument_group("content")

@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.child_process import Finished, run_module_within
 from benchmarking.core.command_line import Parser, run_command
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -75,7 +76,7 @@ def _run(argv: Sequence[str]) -> int:
     except ImportError as error:
         raise UsageError(f'the package mcp is not installed ({error}): pip install "benchhouse[mcp]"') from error
     if not database_exists(arguments.db_path):
-        raise UsageError(f"{arguments.db_path} does not exist: create it with setup_benchmark_db.py, or give --db-path")
+        raise UsageError(f"{arguments.db_path} does not exist: create it with {as_typed('setup')}, or give --db-path")
     if not is_lake(arguments.db_path):
         check_database_file(arguments.db_path)
     server(arguments.db_path, arguments.timeout, arguments.lock_timeout).run()

@@ -1,11 +1,10 @@
-"""Recommends a device, runtime and batch size for a model: the best of its results that meet the limits.
+"""Recommends a device, runtime and batch size for a model by its stored results.
 
 With --request-rate, recommends an engine and machine that serves that many requests per second within the limits, with
 the number of machines and their price, from open-loop load tests.
 
-Only valid and noisy results count; invalid, throttled and simulated ones do not. Each workload (task, sequence length
-and so on) has its own table, because different workloads cannot be compared. Batch sizes share a table, because you can
-choose them.
+Only valid and noisy results count. Each workload (task, sequence length and so on) has its own table, because different
+workloads cannot be compared; batch sizes share a table.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ if TYPE_CHECKING:
 NAME = "benchhouse recommend"
 EXAMPLES = """
 examples:
-  benchhouse recommend bert-base-uncased --limit latency:20ms,memory:2GB --sequence-length 128
+  benchhouse recommend bert-base-uncased --limit latency:20ms,memory:2GB
   benchhouse recommend gpt2 --limit ttft:200ms --price prices.yaml
-  benchhouse recommend gpt2 --request-rate 5 --limit ttft:500ms,tpot:50ms --price prices.yaml
-  benchhouse recommend gpt2 --among device=cpu,since=2026-01-01 --prefer energy
+  benchhouse recommend gpt2 --request-rate 5 --limit ttft:500ms,tpot:50ms
+  benchhouse recommend gpt2 --among device=cpu --prefer energy
 """
 PRICES = """
 prices.yaml, by type, name or hardware_id of the device:

@@ -31,7 +31,7 @@ class JsonExporter:
 
     name: str = "json"
     summary: str = (
-        "a folder of run files, for setup_benchmark_db --ingest; FILE.json for one run; stdout: one run per line"
+        "a folder of run files, for benchhouse setup --ingest; FILE.json for one run; stdout: one run per line"
     )
     tables: tuple[Tables, ...] = ("all",)
     can_be_anonymous: bool = True

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.temporary import temporary_folder
@@ -151,7 +152,7 @@ def _refuse_faults(other: Warehouse) -> None:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise FormatError(
                 f"{other.path} is damaged: {faults[0]['problem']}{more}: check it with "
-                f"setup_benchmark_db --verify --db-path {shlex.quote(other.path)}"
+                f"{as_typed('setup')} --verify --db-path {shlex.quote(other.path)}"
             )
 
 

@@ -275,7 +275,7 @@ SELECT result_id AS subject,
         CASE WHEN is_compacted AND coalesce(len(sketch), 0) < 2 THEN 'were compacted, but have no quantiles' END,
         CASE WHEN NOT isfinite(list_sum(sketch)) THEN 'have quantiles that are not finite' END,
         CASE WHEN sketch <> list_sort(sketch) THEN 'have quantiles that are not in order'
-            || CASE WHEN {NEARLY_IN_ORDER} THEN ', by rounding: run setup_benchmark_db --repair' ELSE '' END END,
+            || CASE WHEN {NEARLY_IN_ORDER} THEN ', by rounding: run benchhouse setup --repair' ELSE '' END END,
         CASE WHEN sketch[1] > mean + 1e-9 * abs(mean) OR sketch[-1] < mean - 1e-9 * abs(mean)
                 OR sketch[1] > p99 + 1e-9 * abs(p99) OR sketch[-1] < p99 - 1e-9 * abs(p99)
             THEN 'have a mean or p99 beyond their least or greatest' END,

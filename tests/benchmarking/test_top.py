@@ -78,7 +78,7 @@ def test_cluster_machines_have_rows_and_the_resume_command_names_the_cluster(fol
     write_busy(machines=(lost, busy), command=command, folder="/runs")
     assert main(["--once"]) == 0
     text = capsys.readouterr().out
-    assert "batch_benchmark --cluster 'ssh:my hosts' --resume" in " ".join(text.split())
+    assert "benchhouse batch --cluster 'ssh:my hosts' --resume" in " ".join(text.split())
     assert re.search(r"lab-1 +h\\x1b\[2J +cuda:0 +lost +2 +1", text)
     assert re.search(r"lab-2 +i +cuda:0 +measuring +3 +0 +gpt2  b1", text)
 
@@ -94,12 +94,12 @@ def test_json_contains_everything(folder, capsys):
 
 def test_without_running_sweeps_it_shows_how_to_start_and_crashes(folder, capsys):
     assert main(["--once"]) == 3
-    assert "run_hardware_benchmark --model-id bert-base-uncased --save" in capsys.readouterr().out
+    assert "benchhouse run bert-base-uncased --save" in capsys.readouterr().out
     write_status(owner=GONE, folder="results")
     assert main(["--once"]) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "3/8 points, crashed" in text
-    assert "has died; run_hardware_benchmark --resume --output-dir results" in text
+    assert "has died; benchhouse run --resume --output-dir results" in text
 
 
 def test_folders_writable_by_others_are_one_line_errors(folder, capsys):

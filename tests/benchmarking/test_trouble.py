@@ -57,7 +57,7 @@ def test_a_locked_database_keeps_the_run_file_and_names_the_holder(capsys, tmp_p
     (path,) = (tmp_path / "benchmark_results").glob("*.json")
     assert code == 1
     assert f"PID {holder.pid}" in err
-    assert "setup_benchmark_db --ingest" in err
+    assert "benchhouse setup --ingest" in err
     assert json.loads(path.read_text())["status"] == "ok"
 
 

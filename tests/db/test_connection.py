@@ -30,7 +30,7 @@ def test_a_locked_file_error_names_the_process(text, holder):
     assert is_locked(text)
     assert isinstance(error, LockedError)
     assert str(error).startswith(f"a.duckdb is in use by {holder} (waited 2.5 s).")
-    assert "setup_benchmark_db --ingest FOLDER --db-path a.duckdb" in str(error)
+    assert "benchhouse setup --ingest FOLDER --db-path a.duckdb" in str(error)
 
 
 def test_a_file_of_a_newer_duckdb_is_an_error_with_the_upgrade():

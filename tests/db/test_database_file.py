@@ -40,7 +40,7 @@ def test_a_missing_file_is_made_with_its_folders(tmp_path, make_run):
 
 @pytest.mark.parametrize("options", [{"read_only": True}, {"create": False}])
 def test_a_missing_file_is_created_only_on_request(tmp_path, options):
-    with pytest.raises(StorageError, match=r"no database at .*a\.duckdb: create it with setup_benchmark_db --db-path"):
+    with pytest.raises(StorageError, match=r"no database at .*a\.duckdb: create it with benchhouse setup --db-path"):
         Warehouse.open(tmp_path / "a.duckdb", **options)
     assert list(tmp_path.iterdir()) == []
 
@@ -146,7 +146,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(database, holding
         Warehouse.open(database, lock_timeout_s=0.1)
     assert str(caught.value) == (
         f"{database} is in use by PID {holder.pid} (waited 0.1 s). Run files are kept: once the database is free, load "
-        f"them with setup_benchmark_db --ingest FOLDER --db-path {database}"
+        f"them with benchhouse setup --ingest FOLDER --db-path {database}"
     )
 
 

@@ -80,7 +80,7 @@ def _without_defaults_of_this_machine() -> Iterator[None]:
 
 def _contents() -> str:
     rows = [
-        (f"[`{name}`](#{name})", f"`{one.script}`" if one.script else "", f"{group}: {one.summary}")
+        (f"[`{name}`](#{name})", f"`{cli.SCRIPTS[name]}`" if name in cli.SCRIPTS else "", f"{group}: {one.summary}")
         for group, commands in cli.GROUPS.items()
         for name, one in commands.items()
     ]

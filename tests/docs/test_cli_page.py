@@ -56,7 +56,7 @@ def test_every_example_of_a_help_text_is_accepted_by_the_parser_it_is_for(comman
 def examples(parser: argparse.ArgumentParser) -> list[str]:
     """The command lines in the description and at the end of a help text."""
     text = f"{parser.description}\n{parser.epilog}".replace("\\\n", " ")
-    names = "|".join([*cli.SCRIPTS, "benchhouse"])
+    names = "|".join([*cli.SCRIPTS.values(), "benchhouse"])
     return re.findall(rf"^ +((?:{names})(?:\.py)? .+)$", text, re.MULTILINE)
 
 

@@ -44,7 +44,7 @@ class Roofline(ChartPlugin):
                 row for row in members if row["arithmetic_intensity"] and row["value"] and row["peak_flops_per_sec"]
             ]
             if members[0]["peak_copy_bytes_per_sec"] is None:
-                why = f"not calibrated: run_hardware_benchmark --calibrate-device --device {key['device']} --save"
+                why = f"not calibrated: benchhouse run --calibrate-device --device {key['device']} --save"
                 yield NotDrawn(what=what, why=why)
             elif not drawn:
                 why = "no result at a calibrated precision has operation and byte counts"

@@ -1,1 +1,1 @@
-"""Example benchmarks to copy. `batch_benchmark --benches FOLDER --enable-mock` runs them."""
+"""Example benchmarks to copy. `benchhouse benches --benches FOLDER --enable-mock` runs them."""

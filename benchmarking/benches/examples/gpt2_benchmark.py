@@ -1,7 +1,7 @@
 """An example to copy: GPT-2, timed from outside, with a time for each token.
 
-    run_benchmarks --include gpt2_benchmark
-    run_benchmarks --include gpt2_benchmark --model-id gpt2 --num-tokens-to-generate 64
+    benchhouse benches --include gpt2_benchmark
+    benchhouse benches --include gpt2_benchmark --model-id gpt2 --num-tokens-to-generate 64
 
 `tiny-gpt2` has random weights and needs no download; any other --model-id is loaded from the hub or a folder.
 """

@@ -1,7 +1,7 @@
 """An example to copy: a Llama model that generates text, in the form of benchmark_v2. It measures its own times.
 
-    run_benchmarks --include llama_benchmark
-    run_benchmarks --include llama_benchmark --model-id meta-llama/Llama-2-7b-hf --device cuda
+    benchhouse benches --include llama_benchmark
+    benchhouse benches --include llama_benchmark --model-id meta-llama/Llama-2-7b-hf --device cuda
 
 `tiny-llama` has random weights and needs no download; any other --model-id is loaded from the hub or a folder.
 """
@@ -89,7 +89,7 @@ class LlamaBenchmark(ModelBenchmark):
 def run_llama_benchmark(
     logger: Logger, output_dir: str = "benchmark_results", model_id: str = "tiny-llama", **kwargs: Any
 ) -> str:
-    """Called by run_benchmarks with the values of its command line."""
+    """Called by benchhouse benches with the values of its command line."""
     base = BenchmarkConfig(
         name=model_id,
         model_id=model_id,

@@ -1,6 +1,6 @@
 """An example to copy. It needs no torch and measures nothing real, so it runs only with --enable-mock.
 
-    batch_benchmark --benches benches --enable-mock
+    benchhouse benches --benches benches --enable-mock
 
 To write your own: copy this file into a folder `benches/`, remove `is_mock`, load your model onto `self.torch_device`
 in `setup_model`, and call it once in `run`. Warm-up, number of calls, statistics, memory, doubts and the database come

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core.command_line import in_the_words_typed, note
+from benchmarking.core.command_line import note
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
@@ -217,7 +218,7 @@ def _note_interrupted(
     measured = sum(track.points_finished for track in tracks)
     total = sum(track.points_total for track in tracks)
     words = (
-        *in_the_words_typed("run", "run_hardware_benchmark"),
+        *as_typed("run").split(" "),
         "--resume",
         "--output-dir",
         str(tracks[0].folder),

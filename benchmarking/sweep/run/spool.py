@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.command_line import note
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import (
     Cell,
@@ -193,7 +194,7 @@ class PartialRun:
         except OSError as error:
             raise StorageError(
                 f"cannot write to {self.path}: {error.strerror}; it holds everything measured so far: "
-                "free some space, then run_hardware_benchmark --resume"
+                f"free some space, then {as_typed('run')} --resume"
             ) from error
 
 

@@ -31,7 +31,7 @@ from benchmarking.core.verdicts.fail_on import EXIT_GATE_FAILED
 SERVICE = "db.service"
 WITHOUT_DUCKDB = (
     "duckdb is not installed, so only the run file was written: load it on a machine with duckdb, with "
-    "setup_benchmark_db --ingest"
+    "benchhouse setup --ingest"
 )
 
 Ingest = Callable[[Path], None]

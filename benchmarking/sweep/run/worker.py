@@ -130,10 +130,10 @@ def skipped(job: Job, point: Point, why: str) -> Measurement:
         "--iterations": 1,
     }
     command = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)
-    how = f"to measure it: run_hardware_benchmark {command} --save"
+    how = f"to measure it: benchhouse run {command} --save"
     if workload.source == "bench":  # its file has the points
         name = shlex.quote(str(workload.config["bench"]))
-        how = f"to measure all its points: run_benchmarks --include {name} --iterations 1"
+        how = f"to measure all its points: benchhouse benches --include {name} --iterations 1"
     elif workload.source == "module":
         how = "to measure it: --iterations 1 in benchhouse script, or iterations=1 in benchmark_model"
     now = utc_now()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -138,7 +139,7 @@ def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice
             question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
             raise UsageError(
                 f"--model-id {model_id}: {why_absent}. {question}List the built-in models, which need no hub, with "
-                "run_hardware_benchmark --list-models"
+                f"{as_typed('run')} --list-models"
             )
         return _from_catalog(entry, weights, why_absent)
     folder = model_folder(model.path)

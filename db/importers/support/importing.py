@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.command_line import shows_tracebacks
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import (
     FormatError,
     LockedError,
@@ -204,7 +205,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         raise UnreadableError(f"{path}: a link to a folder, which is not followed: give the folder itself")
     file = read_file(path)
     if is_run_file(file):
-        reason = f"{path}: a run file of this program: load it with setup_benchmark_db --ingest"
+        reason = f"{path}: a run file of this program: load it with {as_typed('setup')} --ingest"
         return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=reason))
     if format_name is None and not is_named and not recognising(file):
         is_broken = file.json_problem is not None and path.suffix == ".json"

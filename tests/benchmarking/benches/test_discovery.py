@@ -155,7 +155,7 @@ def test_output_of_a_file_does_not_corrupt_the_listing(folder, write):
 
 
 def test_a_missing_folder_and_one_without_benchmarks_are_errors(folder):
-    with pytest.raises(UsageError, match="no benchmark to run in it"):
+    with pytest.raises(UsageError, match=r"no benchmark to run in it \(.*--print-example"):
         discover(folder)
     with pytest.raises(UsageError, match="no such folder"):
         discover(folder / "none")

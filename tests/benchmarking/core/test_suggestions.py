@@ -11,11 +11,11 @@ from benchmarking.core.command_line import (
     Parser,
     add_aliases,
     add_model_id,
-    in_the_words_typed,
     positive_seconds,
-    typed_as,
 )
+from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
+from benchmarking.core.help_texts import fitted
 from benchmarking.core.suggestions import OTHER_WORDS, nearest, unknown_flag, unknown_name
 from tests.docs.cli_page import parser_of
 
@@ -96,7 +96,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("load m --api-key x", "unknown flag: the key is read from $OPENAI_API_KEY"),
         ("load m --percentiles 99", "p99 of every metric"),
         ("alert --json list", "the action comes first: list, raise, set"),
-        ("script report", "did you mean benchit cache report?"),
+        ("script report", "did you mean benchhouse cache report?"),
         ("run bench.py", "benchhouse script bench.py"),
         ("bench gpt2", "did you mean run?"),
         ("loadtest", "did you mean load?"),
@@ -313,9 +313,29 @@ def test_a_typed_name_is_of_its_own_command_only():
 
 
 def test_a_message_names_a_command_as_it_was_typed():
-    assert in_the_words_typed("run", "run_hardware_benchmark") == ("run_hardware_benchmark",)
-    with typed_as("benchhouse run"):
-        assert in_the_words_typed("run", "run_hardware_benchmark") == ("benchhouse", "run")
+    assert as_typed("run") == "benchhouse run"  # in a page or a notebook nothing was typed
+    with running("setup_benchmark_db"):
+        assert (as_typed("run"), as_typed("check")) == ("run_hardware_benchmark", "benchhouse check")
+        with typed_as("benchhouse setup"):
+            assert as_typed("run") == "benchhouse run"
+            assert words_as_typed(["run_hardware_benchmark", "--model-id", "gpt2"])[:3] == (
+                "benchhouse",
+                "run",
+                "--model-id",
+            )
+            assert words_as_typed(["make", "run"]) == ("make", "run")
+    with running("batch_benchmark"), typed_as("integration_benchmark"):
+        assert (as_typed("batch"), as_typed("run")) == ("integration_benchmark", "run_hardware_benchmark")
+
+
+def test_a_line_of_a_help_text_is_no_wider_than_the_terminal():
+    text = (
+        "examples:\n  benchhouse run gpt2 --device cpu --batch-sizes 1,2,4,8 --tag version=2\n  two words "
+        + "more " * 12
+    )
+    lines = fitted(text, 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[1:3] == ["  benchhouse run gpt2 --device cpu --batch-sizes 1,2,4,8 \\", "      --tag version=2"]
 
 
 @pytest.mark.parametrize("words", [["version", "--no-such-flag"], ["--version", "now"], ["versin"], ["rnu"]])

@@ -106,7 +106,7 @@ def test_a_slower_run_has_regressed_and_raises_one_alert_per_series(checked, his
     assert finding["verdict"] == "regressed"
     assert finding["judgement"]["centre"] == pytest.approx(finding["value"] / 1.10)
     assert finding["judgement"]["relative_change"] == pytest.approx(0.10)
-    assert finding["measure_again"].startswith("run_hardware_benchmark --model-id bert-base-uncased --device cpu")
+    assert finding["measure_again"].startswith("benchhouse run --model-id bert-base-uncased --device cpu")
     rows = alerts(history)
     assert [row["relative_change"] for row in rows] == pytest.approx([0.10, 0.10])
     assert {(row["first_commit"], row["last_commit"]) for row in rows} == {(f"{11:040x}", f"{20:040x}")}
@@ -264,7 +264,7 @@ def test_junit_has_one_case_per_series_and_parses(history, stored, measured, tmp
     assert case.get("classname") == "bert-base-uncased, cpu, eager, float32"
     assert case.get("name") == "b1 s32 latency_median_ms"
     assert "+10.0%" in case.find("failure").get("message")
-    assert "measure again: run_hardware_benchmark" in case.find("failure").text
+    assert "measure again: benchhouse run" in case.find("failure").text
 
 
 def test_hostile_names_stay_text_in_every_file(history, stored, measured, tmp_path, capsys):

@@ -105,7 +105,7 @@ def test_quantiles_that_rounding_disordered_are_repaired_and_others_are_not(tmp_
     capsys.readouterr()
     assert setup_benchmark_db.main(["--db-path", path, "--verify", "--quiet"]) == 1
     found = capsys.readouterr().out
-    assert "not in order, by rounding: run setup_benchmark_db --repair" in found
+    assert "not in order, by rounding: run benchhouse setup --repair" in found
     assert setup_benchmark_db.main(["--db-path", path, "--repair", "--verify"]) == 1
     left = capsys.readouterr().out
     assert "repaired: quantiles of" in left

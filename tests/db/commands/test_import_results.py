@@ -117,7 +117,7 @@ def test_a_dry_run_stores_nothing_and_makes_no_database(tmp_path, capsys):
 def test_a_run_file_is_refused_with_a_hint_to_ingest(database, tmp_path, make_run, capsys):
     (tmp_path / "run.json").write_text(dumps(make_run()))
     assert run(database, tmp_path / "run.json") == 1
-    assert "load it with setup_benchmark_db --ingest" in capsys.readouterr().err
+    assert "load it with benchhouse setup --ingest" in capsys.readouterr().err
 
 
 def test_the_database_in_a_folder_is_not_read(database, capsys):

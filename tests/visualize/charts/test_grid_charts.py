@@ -111,7 +111,7 @@ def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, 
     chart = charts()["roofline"]
     rows = rows_of("roofline", alter.results(run, counted))
     (outcome,) = chart.draw(rows)
-    assert outcome.why == "not calibrated: run_hardware_benchmark --calibrate-device --device cpu --save"
+    assert outcome.why == "not calibrated: benchhouse run --calibrate-device --device cpu --save"
     calibrated(shared_warehouse)
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     (axes,) = picture(drawing).axes

@@ -141,7 +141,7 @@ def test_a_crashed_sweep_is_shown_with_its_resume_command(watching, emptied):
     write_status(owner=dataclasses.replace(this_process(), created_s=1.0), folder="~/my results")
     text = watching.get("/live").text
     assert ">crashed</b>, 3 of 8 points" in text
-    assert "run_hardware_benchmark --resume --output-dir ~/&#39;my results&#39;" in text
+    assert "benchhouse run --resume --output-dir ~/&#39;my results&#39;" in text
     assert "Nothing is running" in text
 
 

@@ -113,7 +113,7 @@ def test_the_copy_is_read_only_and_confined(snapshots, tmp_path):
 def test_an_older_database_is_refused_with_advice_and_unchanged(tmp_path):
     path = file_of_version(5, tmp_path / "old.duckdb", make_run())
     before = path.read_bytes()
-    with pytest.raises(StorageError, match=f"upgrade it with setup_benchmark_db --db-path {path}"):
+    with pytest.raises(StorageError, match=f"upgrade it with benchhouse setup --db-path {path}"):
         Snapshots(path)
     assert path.read_bytes() == before
 

@@ -106,7 +106,7 @@ def _chosen(data: Data, text: str) -> tuple[str, ...]:
 
 def _command(parameters: ChartsParameters, model: str | None) -> str:
     """The command that writes the same chart as image files."""
-    given = ["visualize_benchmarks", *([parameters.selection] if parameters.selection else [])]
+    given = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
     given += ["--chart", parameters.chart]
     given += ["--model-id", model] if model else []
     return shlex.join(given + (["--metric", parameters.metric] if parameters.metric else []))

@@ -146,7 +146,7 @@ def test_a_skipped_point_is_stored_with_the_command_that_measures_it():
         "skipped",
         {"latency_median_ms": "not_run: the budget is spent"},
     )
-    assert "run_hardware_benchmark --model-id bert-base-uncased --device cpu --runtime eager" in measurement.error
+    assert "benchhouse run --model-id bert-base-uncased --device cpu --runtime eager" in measurement.error
     assert measurement.error.endswith("--batch-sizes 2 --sequence-lengths 128 --iterations 1 --save")
 
 

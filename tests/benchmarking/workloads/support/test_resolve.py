@@ -64,7 +64,7 @@ def test_unknown_name_lists_similar_ones_and_how_to_list_all():
     with pytest.raises(UsageError) as caught:
         resolve("bert-base-uncasde")
     assert "Did you mean bert-base-uncased" in str(caught.value)
-    assert "run_hardware_benchmark --list-models" in str(caught.value)
+    assert "benchhouse run --list-models" in str(caught.value)
 
 
 def test_similar_names_are_found_without_the_owner():
