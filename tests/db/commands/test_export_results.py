@@ -93,6 +93,6 @@ def test_model_exports_are_forwarded_with_their_flags(command, monkeypatch):
 def test_help_explains_both(command):
     code, out, _ = command("--help")
     assert code == 0
-    assert "--format onnx or openvino, a model is exported" in out
+    assert "--format onnx and openvino take the flags of export-model" in out
     assert "llama_bench_sql" in out
     assert command("--format", "onnx", "--help")[1].startswith("usage: benchhouse export MODEL [--output FILE")
