@@ -83,7 +83,7 @@ examples:
 
 The API key of the server is read from $OPENAI_API_KEY.
 
-exit codes: 0 measured; 1 no request of a level succeeded, or storing failed; 2 usage; 3 no rate met the limits
+exit codes: 0 measured; 1 a level failed, or storing; 2 usage; 3 no rate fits
 """
 
 
