@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
@@ -64,7 +65,8 @@ def _noise_window(context: MeasureContext) -> noise.Window:
 def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
     """Time calls until the stopping rule ends the pass, including those of `pass_start`.
 
-    Raises BenchhouseError for a call with the wrong number of tokens.
+    Raises BenchhouseError for a call with the wrong number of tokens, and if at least half of the calls took no time by
+    the clock: a median of 0 is no latency.
     """
     context.live("measure")
     rule = StoppingRule(context.settings, is_accelerator=context.handle.is_accelerator)
@@ -77,6 +79,9 @@ def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStar
         reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
         context.live("measure", watch.calls_ms)
     check_tokens(watch, context.operation.new_tokens, streams=context.operation.streams)
+    if np.median(watch.block_ns) <= 0:
+        count = watch.block_ns.count(0)
+        raise BenchhouseError(f"the clock is too coarse: {count} of {len(watch)} timed calls took 0 ns by it")
     return LatencyPass(
         started_at=pass_start.started_at,
         watch=watch,

@@ -9,6 +9,8 @@ import base64
 import os
 from collections.abc import Callable
 
+from tests.helpers.new_secret_texts import NEW_SECRETS
+
 MIXED = "aB3dE6gH1jK4mN7pQ9sT2vW5xY8zC0fL"
 HEX = "3fa85f6457174562b3fc2c963f66afa6"
 DIGITS = "1234567890"
@@ -390,6 +392,7 @@ FURTHER = [
     ("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBFabc\n-----END PGP PRIVATE KEY BLOCK-----", "lQOYBF"),
 ]
 SECRETS = [
+    *NEW_SECRETS,
     *FURTHER,
     *BY_VALUE,
     *HEADERS,
@@ -623,6 +626,33 @@ HARMLESS = [
     "api_key_name: main",
     "token_count: 53",
     "secret_name: db-creds",
+    "pip/_internal/main.py,sha256=r-UnUe8HLo5XFJz8inTcOOTiu_sxNhgHb6VwlGUllOI,340",
+    "integrity: sha384-oqVuAfXRKap7fdgcCY5uykM6Kz9fT3uQ8Jx2",
+    "chatcmpl-9xYb2KdQ7mPz4LwTn8VcRs1HgJ3FaE",
+    "request req_7Hq2LmZx9KdPw4TnBv8RcYs1 took 12 ms",
+    "void cutlass::device_kernel<_ZN7cutlass13device_kernelIN5flash19FlashAttnFwdSm90INS1_25CollectiveMainloop>",
+    "org/Model_Qwen25VL7BInstructAWQInt4GroupSize128",
+    "triton_poi_fused_add_native_layer_norm_0d1d2d3de4d",
+    "--tokenizer meta-llama/Llama-3.1-8B --token-budget 8192",
+    "rsync -a host:path/a host2:path/b",
+    "docker run -u 1000:1000 image",
+    "curl -b cookies.txt -u https://example.org",
+    "12:3456:a:b:c",
+    "bind 0.0.0.0:8080:web:port:80",
+    "NVIDIA-A100-SXM4-80GB-MIG-1g10gb",
+    "set -euo pipefail; set -x",
+    "{'name': 'latency', 'value': '12.5'}",
+    '{"key": "batch_size", "value": 8}',
+    "model.config.set('hidden_size', 'large')",
+    "data['token_type_ids'] = tensor",
+    "setattr(model, 'key', 'attention')",
+    "name: tokenizer value: fast",
+    "['--tokens', '128', '--seed', '1']",
+    "echo done | grep -c done",
+    "ssh -p 2222 -i id_rsa host",
+    "token = {token}",
+    "GET /v1/models?key=latency",
+    "A is 1/1234:5 of B",
 ]
 
 

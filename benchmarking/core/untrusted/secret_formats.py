@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 GITHUB = "docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns"
 GITLEAKS = "github.com/gitleaks/gitleaks/blob/master/config/gitleaks.toml"
+
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 TOKENS: tuple[tuple[str, str, str], ...] = (
     # issuer, format, source
@@ -39,7 +42,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("GitLab runner", r"GR1348941[\w-]{20,}", "docs.gitlab.com/security/tokens"),
     ("AWS", r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b", "docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers"),
     ("Google API key", r"AIza[\w-]{35}", GITHUB),
-    ("Google OAuth", r"(?:ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})", GITHUB),
+    ("Google OAuth", r"(?:ya29\.[\w.-]{20,}|GOCSPX-[\w-]{20,})", GITHUB),
     ("Google OAuth refresh", r"1//0[\w-]{30,}", "developers.google.com/identity/protocols/oauth2"),
     ("Mapbox", r"[ps]k\.eyJ[\w-]{10,500}\.[\w-]{20,}", "docs.mapbox.com/accounts/guides/tokens"),
     ("Azure", r"[\w~.]{3}\dQ~[\w~.-]{31,34}", GITLEAKS),
@@ -77,7 +80,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Clojars", r"CLOJARS_[a-z0-9]{60}", GITHUB),
     ("Open VSX", r"ovsx(?:p|at)_[0-9a-f-]{36}", GITHUB),
     ("JFrog", r"(?:AKCp[A-Za-z0-9]{60,}|cmVmd[A-Za-z0-9]{59})", GITLEAKS),
-    ("Slack", r"(?:xox[abceoprs](?:\.xox[bp])?-[\w-]{10,}|xapp-[\w-]{20,}|xwfp-[\w-]{20,})", GITHUB),
+    ("Slack", r"(?:xox[a-z](?:\.xox[bp])?-[\w-]{10,}|xapp-[\w-]{20,}|xwfp-[\w-]{20,})", GITHUB),
     ("Telegram", r"\d{8,10}:AA[\w-]{32,34}", "core.telegram.org/bots/api"),
     ("Discord", r"[MNO][A-Za-z0-9_-]{23,25}\.[\w-]{6}\.[\w-]{27,38}", GITHUB),
     ("Stripe", r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})", GITHUB),
@@ -104,7 +107,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Facebook", r"EAACEdEose0cBA\w+", GITHUB),
     ("Airtable", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", GITHUB),
     ("Figma", r"fig[dour]_[\w-]{30,}", GITHUB),
-    ("Postman", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}", GITHUB),
+    ("Postman", r"(?:PMAK-[0-9a-f]{24}-[0-9a-f]{34}|PMAT-[0-9A-Z]{26})", GITHUB),
     ("CircleCI", r"CCIP(?:AT|RJ)_[A-Za-z0-9]{22}_[0-9a-f]{40}", GITHUB),
     ("Buildkite", r"bk(?:ua|pt|at|ct)_[0-9a-zA-Z]{40,}", GITHUB),
     ("Prefect", r"pn[ub]_[A-Za-z0-9]{36}", GITHUB),
@@ -115,22 +118,44 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
         r"[a-z]{2,12}_(?:live|test|prod)_(?=[A-Za-z0-9]{0,64}\d)(?=[0-9]{0,64}[A-Za-z])[A-Za-z0-9]{20,}",
         "docs.stripe.com/keys",
     ),
-    ("JSON Web Token", r"eyJ[\w-]{8,500}\.[\w-]{4,9000}\.[\w-]*", "RFC 7519"),
+    ("HubSpot", rf"pat-[a-z]{{2}}\d-{UUID}", GITHUB),
+    ("LaunchDarkly", rf"(?:api|sdk|mob)-{UUID}", GITHUB),
+    ("Plaid", rf"(?:access|link|public)-(?:sandbox|development|production)-{UUID}", GITHUB),
+    ("Mailchimp", r"[0-9a-f]{32}-us\d{1,2}\b", GITHUB),
+    ("Sonar", r"sq[upa]_[0-9a-f]{40}", GITHUB),
+    ("Flutterwave", r"FLWSECK(?:_TEST)?-[0-9a-zA-Z]{12,}(?:-X)?", GITLEAKS),
+    ("Intra42", r"s-s4t2(?:ud|af)-[0-9a-f]{64}", GITLEAKS),
+    ("EasyPost", r"EZ[AT]K[A-Za-z0-9]{54}", GITHUB),
+    ("Neon", r"napi_[a-z0-9]{64}", GITHUB),
+    ("Dropbox", r"sl\.[\w.-]{100,}", GITHUB),
+    ("Firebase", r"AAAA[\w-]{7}:[\w-]{100,}", GITHUB),
+    ("Twitter", r"A{20,22}[A-Za-z0-9%]{60,100}", GITLEAKS),
+    ("Settlemint", r"sm_[aps]at_[A-Za-z0-9]{16}\b", GITLEAKS),
+    ("Yandex", r"(?:t1\.[\w.-]{80,}|y0_[\w-]{50,})", GITHUB),
+    ("OpenShift", r"sha256~[\w-]{43}", GITLEAKS),
+    ("Resend", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24}", "resend.com/docs/api-reference/introduction"),
+    ("Typeform", r"tfp_[\w.-]{40,}", GITHUB),
+    ("Contentful", r"CFPAT-[\w-]{40,}", GITHUB),
+    ("Harness", r"[ps]at\.[\w-]{22}\.[0-9a-f]{24}\.[A-Za-z0-9]{20}", GITLEAKS),
+    ("Asana", r"\d/\d{12,18}(?:/\d{12,18})?:[0-9a-f]{32}", GITHUB),
+    ("Salesforce", r"00D[A-Za-z0-9]{12,15}![\w.]{60,}", GITHUB),
+    ("JSON Web Token", r"eyJ[\w-]{8,500}\.(?:[\w-]{4,9000}\.[\w-]*|\.[\w-]{8,})(?:\.[\w-]+){0,2}", "RFC 7519, 7516"),
 )
 """Each format begins at the beginning of a word."""
 
 TOKEN = re.compile(rf"(?<![A-Za-z0-9_])(?:{'|'.join(form for _, form, _ in TOKENS)})")
 PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|.*)",
+    r"-{4,5} ?BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
+    r"(?:.*?-{4,5} ?END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}|.*)",
     re.DOTALL,
 )
-"""RFC 7468."""
+"""RFC 7468 and 4716."""
 PUTTY_KEY = re.compile(r"(Private-Lines: \d+)\s.*", re.DOTALL)
 """tartarus.org/~simon/putty-snapshots/htmldoc/AppendixC.html"""
 CREDENTIAL = re.compile(
-    r"(?<=\bBearer )(?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)[\w.~+/=-]{8,}"
-    r"|(?i:(?<=\bbearer ))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))[\w.~+/=-]{8,}"
-    r"|(?i:(?<=\bbasic ))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])[\w+/-]{8,}={0,2}"
+    r"(?P<scheme>\bBearer )(?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)[\w.~+/=-]{8,}"
+    r"|(?P<any>(?i:\bbearer(?: |: ?|, ?)))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))[\w.~+/=-]{8,}"
+    r"|(?P<basic>(?i:\bbasic(?: |%20)))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])[\w+/-]{8,}={0,2}"
 )
 """RFC 6750 and 7617."""
 
@@ -149,19 +174,58 @@ WEBHOOK = re.compile(
     | events\.pagerduty\.com/(?:integration|x-ere)/
     | hooks\.chime\.aws/incomingwebhooks/
     | (?:webhook\.site|hc-ping\.com|ntfy\.sh)/
-    | [^\s/'"<>]{1,255}/(?:[\w.~%-]{1,100}/){0,6}(?:incoming[-_]?)?(?:web)?hooks?/(?=[^\s'"<>]{0,200}\d)
+    | [^\s/'"<>]{1,255}/(?:[\w.~%-]{1,100}/){0,6}(?:incoming[-_]?|generic)?(?:web)?hooks?/(?=[^\s'"<>]{0,200}\d)
     ))[^\s'"<>]+"""
 )
 """Addresses whose path is a secret: everybody who knows it can post."""
 
 
+LONG = re.compile(r"[A-Za-z0-9]{20,}[\w-]*")
+PREFIX = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?P<first>[a-z][a-z0-9]{0,15}|[A-Z][A-Z0-9]{0,15})[-_.](?:(?:[a-z0-9]{1,8}|[A-Z0-9]{1,8})[-_.]){0,3}\Z"
+)
+MAX_PREFIX = 50
+DIGEST = re.compile(r"(?i)(?:sha|md5|blake)\w{0,8}[=:-]\S{0,50}\Z")
+NO_SECRET_PREFIXES = (
+    *("chatcmpl", "cmpl", "resp", "req", "request", "msg", "call", "run", "thread", "asst", "file", "batch", "step"),
+    *("trace", "span", "id", "etag"),
+)
+"""Before the ids that servers give to answers."""
+MIN_CHANGES = 0.48
+"""Share of neighbours of different kinds (capital, small letter, digit): 0.62 in random text, 0.4 in names of models
+and kernels with many abbreviations."""
+
+
+def _is_random(text: str) -> bool:
+    """Whether letters of both cases and digits alternate as they do in no name, but in most keys."""
+    kinds = ["digit" if one.isdigit() else one.isupper() for one in text]
+    changes = [before != after for before, after in pairwise(kinds)]
+    groups = len(re.findall("[0-9]+", text))
+    return len(text) > 1 and groups > 1 and len(set(kinds)) == 3 and sum(changes) >= MIN_CHANGES * len(changes)
+
+
 def without_formats(text: str) -> str:
     """The text with `***` for tokens, keys and paths of webhooks."""
     text = TOKEN.sub("***", text)
-    if "-----BEGIN" in text:
+    if "BEGIN " in text:
         text = PRIVATE_KEY.sub("***", text)
     if "Private-Lines: " in text:
         text = PUTTY_KEY.sub(r"\1 ***", text)
-    if "earer " in text or "asic " in text or text.isupper():
-        text = CREDENTIAL.sub("***", text)
+    if "earer" in text or "asic" in text or "BEARER" in text:
+        text = CREDENTIAL.sub(_scheme_alone, text)
+    text = LONG.sub(_without_random, text)
     return WEBHOOK.sub(r"\g<start>***", text) if "://" in text else text
+
+
+def _scheme_alone(found: re.Match[str]) -> str:
+    return f"{found['scheme'] or found['any'] or found['basic']}***"
+
+
+def _without_random(found: re.Match[str]) -> str:
+    """`***` for a random text after a prefix, the form of most keys whose issuer is not in the table."""
+    first = max(0, found.start() - MAX_PREFIX)
+    prefix, run = PREFIX.search(found.string, first, found.start()), re.match("[A-Za-z0-9]+", found[0])
+    is_id = prefix is None or prefix["first"].lower() in NO_SECRET_PREFIXES
+    if is_id or run is None or not _is_random(run[0]) or DIGEST.search(found.string, first, found.start()):
+        return found[0]
+    return "***"

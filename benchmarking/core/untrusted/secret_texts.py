@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import quote, quote_plus, unquote
 
+from benchmarking.core.untrusted.secret_commands import LOGINS, PIPED, has_logins
 from benchmarking.core.untrusted.secret_formats import without_formats
 
 LEFT_OUT = "***"
@@ -23,7 +24,7 @@ LEFT_OUT = "***"
 NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ALWAYS_SECRET = (
     *("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey"),
-    "webhook",
+    *("webhook", "dockerconfigjson"),
 )
 SECRET_AT_THE_END = (
     *ALWAYS_SECRET,
@@ -100,9 +101,18 @@ LIST = rf"""\[\s*(?:{QUOTED})(?:\s*,\s*(?:{QUOTED}))*\s*\]"""
 BLOCK = r"""[|>][+-]?[ \t]*\n[ \t]+[^\n]+"""
 """The first line of a block in YAML."""
 TRIPLE = r"""\"{3}.{0,4000}?\"{3} | \'{3}.{0,4000}?\'{3}"""
-JOINED = rf"""b?(?:{QUOTED})(?:\\'(?=')|{QUOTED})*"""
-"""Text in quotes, which a shell joins with what follows."""
-VALUE = re.compile(rf"""(?xs) {TRIPLE} | {JOINED} | {LIST} | {BLOCK} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """)
+DEEP = r"""\\{2,7}["'][^"'\\]{1,4000}"""
+"""Text in quotes that were escaped several times."""
+CURLY = r"""[\u201c\u2018\u201d][^\u201d\u2019\n]{0,4000}[\u201d\u2019]"""
+"""Text in quotes of a text program."""
+TAGGED = rf"""(?:!{{1,2}}[\w/]{{1,40}}|&\w{{1,40}})[ \t]+(?:{QUOTED}|[^\s,;"']{{1,{MAX_VALUE}}})"""
+"""A value of YAML with its type or anchor."""
+JOINED = rf"""b?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
+"""Text in quotes, which a shell, or the sign "+", joins with what follows."""
+VALUE = re.compile(
+    rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | \w{{0,40}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST} | {BLOCK} | {TAGGED}
+    | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
+)
 VALUES = re.compile(rf"""(?xs) b?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
 SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
@@ -118,43 +128,55 @@ COOKIE_NAMES = ("cookie", "cookies")
 COOKIE = r"""[^\s;,"'={}]+(?:=(?:"[^"]*"|[^\s;,"']*))?"""
 COOKIES = re.compile(rf"""(?xs) {QUOTED} | \{{[^{{}}]*\}} | {COOKIE}(?:;\s?{COOKIE})* """)
 
-HINT = re.compile("secret|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
+HINT = re.compile("secret|dockerconfig|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
 """A part of every name of a secret."""
-BEFORE_HINT = re.compile(r"[\w.-]{0,100}\Z")
-AFTER_HINT = re.compile(r"""(?P<name>[\w.-]{1,200})(?P<close>\\?["'])?(?P<sign>\s?(?:=>?|:=?|%3[ADad])\s?)?""")
-FLAG = re.compile(rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | [^\s"']+)""")
-PAIR = re.compile(rf"""(?xs)\((?P<sign>\s?["'](?P<name>[\w-]{{1,60}})["']\s?,\s?)(?P<value>{QUOTED})""")
-ELEMENT = re.compile(r"(?P<sign><(?P<name>[\w:-]{1,60})>)(?P<value>[^<]{1,4000})(?=</)")
+BEFORE_HINT = re.compile(r"(?:[\w.-]|%5[Ff]){0,100}\Z")
+AFTER_HINT = re.compile(
+    r"""(?x)(?P<name>(?:[\w.-]|%5[Ff]){1,200})(?P<close>(?:\\{0,7}["'\u201d\u2019]|%22)[\]}]?)?
+    (?P<sign>\s?(?:(?:\|\||\?\?|[:?])?=>?|:|%3[ADad])\s?)?"""
+)
+FLAG = re.compile(
+    rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
+)
+PAIR = re.compile(
+    rf"""(?xs)(?P<sign>(?:[(\[]\s?b?["']|["'](?=-))(?P<name>[\w-]{{1,60}})["']\s?,\s?)
+    (?P<value>(?!b?["']-)b?(?:{QUOTED}))"""
+)
+"""An element of a list of pairs, or a flag and its value in a list of arguments."""
+ELEMENT = re.compile(
+    r"""(?x)(?P<sign><(?:\w{1,40}\s{1,4}(?:key|name)=["'])?(?P<name>[\w:.-]{1,60})(?:["']?>|\s{1,4}value=["']))
+    (?P<value>[^<"']{1,4000})(?=</|["'])"""
+)
 CALL = re.compile(rf"""(?xs)\b(?P<name>[A-Za-z]\w{{2,60}})(?P<sign>\()(?P<value>{QUOTED})(?=\s?[,)])""")
 ATTRIBUTE = re.compile(
-    r"""(?P<sign>\b(?:key|name)(?:=|["']\s?:\s?)["'](?P<name>[\w.:-]{1,60})["'],?\s{1,9}["']?value(?:=|["']\s?:\s?))
-    (?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""",
-    re.VERBOSE,
+    rf"""(?xsi)(?P<sign>\b(?:key|name|param|header|field)["']?\s?[=:]\s?["']?(?P<name>[\w:.-]{{1,60}})["']?,?
+    \s{{0,20}}["']?\bvalue["']?\s?[=:]\s?)(?P<value>{QUOTED} | [^\s"',;]{{1,{MAX_VALUE}}})"""
 )
-"""An element of XML, or an object of JSON, with a name and its value."""
+"""An element of XML, or an object of JSON or YAML, with a name and its value."""
+VALUE_FIRST = re.compile(
+    rf"""(?xsi)(?P<sign>["']value["']\s?:\s?)(?P<value>{QUOTED})
+    (?=\s?,\s?["'](?:key|name)["']\s?:\s?["'](?P<name>[\w:.-]{{1,60}})["'])"""
+)
 SET = re.compile(
-    rf"""(?xs)\b(?P<sign>(?:setx|setenv|ENV)\s+(?P<name>[A-Za-z]\w{{1,60}})\s+)(?P<value>{QUOTED} | [^\s"']+)"""
+    rf"""(?xs)\b(?P<sign>(?:setx|set(?=\s+-)|setenv|ENV|Env:|setenv\()(?:\s+[-/]\w{{1,6}}){{0,3}}\s*["']?
+    (?P<name>[A-Za-z]\w{{1,60}})["']?[\s,]\s*)(?P<value>{QUOTED} | [^\s"']+)"""
 )
-"""A variable that a shell or a Dockerfile sets."""
+"""A variable that a shell, a program or a Dockerfile sets."""
+SET_CALL = re.compile(
+    rf"""(?xsi)(?P<sign>\b(?:set|put)\w{{0,20}}\(\s?["'](?P<name>[\w.]{{2,60}})["']\s?,\s?)(?P<value>{QUOTED})"""
+)
+KEY_PART = re.compile(
+    r"""(?x)(?P<sign>"(?:d|k|p|q|dp|dq|qi)"\s?:\s?"|<(?:D|P|Q|DP|DQ|InverseQ)>)(?P<value>[\w+/=-]{16,})"""
+)
+"""Private parts of a JSON Web Key (RFC 7517) or of a key in XML."""
+SHORT_NAME = re.compile(
+    r"(?P<sign>(?:[?&]|(?<!\S)--)key=|[?&]code_verifier=|;(?i:jsessionid|phpsessid)=)(?P<value>(?=[\w.-]{0,200}\d)[\w.-]{12,})"
+)
+"""Parameters and a flag whose names alone are no names of secrets."""
 SQL = re.compile(
     rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|IDENTIFIED\ BY)\s{{1,4}})
     (?P<value>{QUOTED})"""
 )
-LOGINS = re.compile(
-    r"""(?x)(?P<sign>(?<![\w-])(?:-u|-U|--user|--proxy-user)[ =]["']?[^\s:"']{1,100}:   # curl
-        | \blogin\s+\S{1,100}\s+password\s+                                             # netrc
-        | \bsshpass\s+-p\s?
-        | \bmysql\w{0,12}(?:\s+[^\s|;]{1,100}){0,9}?\s+-p(?=\S)
-        | \bredis-cli(?:\s+[^\s|;]{1,100}){0,9}?\s+-a\s+
-        | \blogin(?:\s+[^\s|;]{1,100}){0,9}?\s+-p\s+     # docker, podman, helm, oc
-        | \s-pass(?:in|out)?\s+pass:                      # openssl
-        | \baws_(?:secret_access_key|session_token)\s+     # aws configure set
-        | \b(?:requirepass|masterauth)\s+                 # redis.conf
-        | \bwandb\s+login\s+(?=[0-9a-f]{40})
-        | \bthin:[^\s/:"']{1,100}/                         # jdbc:oracle
-    )(?P<value>[^\s"']+)"""
-)
-LOGIN_WORDS = ("-u", "-U", "user", "login", "sshpass", " -p", " -a", "aws_", "requirepass", "masterauth", "thin:")
 URL_LOGIN = re.compile(
     r"""(?x)(?:(?<=://)|(?<=:\\/\\/))(?:  # "/" may be escaped in JSON
         (?:[^/@\s'"<>?\#]{0,300}@)+
@@ -294,18 +316,26 @@ def _without_secrets(text: str, known: Known) -> str:
     text = without_formatted_secrets(text, known)
     if "=" in text or ":" in text or "%3" in text:
         text = _without_named(text)
+    if "|" in text:
+        text = PIPED.sub(_without_value, text)
     if "-" in text:
         text = FLAG.sub(_without_flag, text)
     if "'" in text or '"' in text:
         text = SQL.sub(_without_value, PAIR.sub(_without_named_value, text))
         text = CALL.sub(_without_called_value, text) if "(" in text else text
-    if "value" in text:
-        text = ATTRIBUTE.sub(_without_named_value, text)
-    if "set" in text or "ENV" in text:
+    if "alue" in text or "VALUE" in text:
+        text = VALUE_FIRST.sub(_without_named_value, ATTRIBUTE.sub(_without_named_value, text))
+    if "(" in text and ("'" in text or '"' in text):
+        text = SET_CALL.sub(_without_named_value, text)
+    if "set" in text or "ENV" in text or "Env:" in text:
         text = SET.sub(_without_named_value, text)
     if "<" in text:
         text = ELEMENT.sub(_without_named_value, text)
-    return LOGINS.sub(_without_value, text) if any(word in text for word in LOGIN_WORDS) else text
+    if '"kty"' in text or "<RSAKeyValue>" in text:
+        text = KEY_PART.sub(_without_value, text)
+    if "=" in text:
+        text = SHORT_NAME.sub(_without_value, text)
+    return LOGINS.sub(_without_value, text) if has_logins(text) else text
 
 
 _short_without_secrets = lru_cache(maxsize=10_000)(_without_secrets)
@@ -334,7 +364,7 @@ def _is_flag(argument: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    return [word.lower() for word in NAME_WORDS.findall(name)]
+    return [word.lower() for word in NAME_WORDS.findall(re.sub("%5[Ff]", "_", name))]
 
 
 @lru_cache(maxsize=4096)
@@ -457,7 +487,10 @@ def _is_like_a_secret(value: str, *, is_field: bool) -> bool:
 
 def _is_special(text: str) -> bool:
     """Whether a text is a token of a language model, or code, rather than a secret."""
-    return text[:1] in ("<", "[", "(", "{", "|", "#") or PLAIN_VALUE.fullmatch(text) is not None
+    if PLAIN_VALUE.fullmatch(text) is not None:
+        return True
+    in_braces = re.fullmatch(r"\{(\w+)\}", text)  # {token} is a placeholder, but ODBC has passwords in braces
+    return text[:1] in ("<", "[", "(", "{", "|", "#") and (in_braces is None or in_braces[1].islower())
 
 
 def _is_prose(text: str, value: re.Match[str]) -> bool:
@@ -502,7 +535,7 @@ def _without_login(found: re.Match[str]) -> str:
 
 def _hidden(value: str) -> str:
     """What replaces a value, in its quotes."""
-    opening = re.match(r"b?\\?[\"']", value)
+    opening = re.match(r"b?\\{0,7}[\"']", value)
     if opening is None:
         return LEFT_OUT
     quote_mark = opening[0].removeprefix("b")

@@ -163,3 +163,10 @@ def test_short_calls_count_in_whole_blocks(fake):
     assert result.pass_start.watch.inner_loops == result.inner_loops == 10
     assert result.calls == 3 + 10 * len(result.values_ms)
     assert latency_pass(context, result.next_inner_loops, result.pass_start).watch.inner_loops == 10
+
+
+@pytest.mark.parametrize("durations_ms", [[0], [0, 0, 15.6]])
+def test_a_clock_too_coarse_for_the_calls_is_an_error_and_no_latency_of_zero(fake, durations_ms):
+    for count in (1, 3):
+        with pytest.raises(BenchhouseError, match="the clock is too coarse: .* took 0 ns|the clock did not advance"):
+            latency_pass(fake.context(durations_ms, fixed_iterations=count), 1)
