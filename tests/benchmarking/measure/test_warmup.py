@@ -168,5 +168,5 @@ def test_short_calls_count_in_whole_blocks(fake):
 @pytest.mark.parametrize("durations_ms", [[0], [0, 0, 15.6]])
 def test_a_clock_too_coarse_for_the_calls_is_an_error_and_no_latency_of_zero(fake, durations_ms):
     for count in (1, 3):
-        with pytest.raises(BenchhouseError, match="the clock is too coarse: .* took 0 ns|the clock did not advance"):
+        with pytest.raises(BenchhouseError, match=r"the clock is too coarse: .* took 0 ns|the clock did not advance"):
             latency_pass(fake.context(durations_ms, fixed_iterations=count), 1)
