@@ -280,6 +280,9 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
         if error.errno == errno.ENOMEM and (line := out_of_memory_line(error)) is not None:
             print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
             return EXIT_FAILED
+        if isinstance(error, FileNotFoundError) and _is_working_folder_gone():
+            print(f"{name}: error: the working folder was deleted: change to another folder", file=sys.stderr)
+            return EXIT_FAILED
         if error.errno not in PLACE_ERRORS or shows_tracebacks():
             raise
         place = "" if error.filename is None else f"{error.filename}: "
@@ -294,6 +297,14 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
             raise
         print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
         return EXIT_FAILED
+
+
+def _is_working_folder_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def hide_package(package: str) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +142,16 @@ def test_unwritable_paths_are_one_line_errors(capsys, number):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"house: error: /media/file: {os.strerror(number)}: ")
     assert line.endswith("choose another path") or "choose another path, or" in line
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows keeps the folder")
+def test_a_deleted_working_folder_is_a_one_line_error(capsys, monkeypatch, tmp_path):
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run_command("house", lambda argv: print(Path.cwd()), []) == 1
+    monkeypatch.chdir(tmp_path)
+    assert capsys.readouterr().err == "house: error: the working folder was deleted: change to another folder\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links")
