@@ -11,9 +11,11 @@ import asyncio
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -329,6 +331,8 @@ def _value(name: str) -> Callable[[Result], str | None]:
 
 
 GOODPUT = "goodput_requests_per_sec"
+UNEXPLAINED = 0.1
+"""Share of the median latency by which the medians of its parts may differ from it without a word."""
 TIMES = {
     "ttft": ("TTFT", "time_to_first_token_ms", "time_to_first_token_p99_ms"),
     "tpot": ("TPOT", "time_per_output_token_ms", "time_per_output_token_p99_ms"),
@@ -396,10 +400,15 @@ def _print(run: Run, *, as_json: bool) -> None:
     levels = [one for one in run.results if not is_search(one)]
     table = table_of(_columns(levels, limits), levels, page)
     lines = [f"{_level_text(one)}: {one.status}: {one.error}" for one in levels if one.error is not None]
+    for one in levels:
+        kinds = Counter(kind for requests in one.requests for kind in requests.error if kind is not None)
+        if one.error is None and kinds:
+            words = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            lines.append(f"{_level_text(one)}: failed requests: {words}")
     dropped = [name for name in table.left_out if name != "failed"]
     lines += ["no request failed"] if "failed" in table.left_out else []
     lines += [f"not shown: {', '.join(dropped)} (--json prints all)"] if dropped else []
-    lines += _unknown(levels, limits)
+    lines += [*_unknown(levels, limits), *_not_added_up(levels)]
     searches = [one for one in run.results if is_search(one)]
     for one in searches:
         found = HighestRate.of(one.metrics, facts_of(one))
@@ -425,6 +434,34 @@ def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
         for reason, unknown in why.items():
             found.setdefault((", ".join(unknown), reason), []).append(_level_text(replace(one, extra={}), decimals))
     return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
+
+
+def _not_added_up(levels: Sequence[Result]) -> list[str]:
+    """Why the medians of a table do not add up to that of the latency: TTFT + (tokens - 1) TPOT + the rest."""
+    apart, later = list[str](), list[str]()
+    for one in levels:
+        tokens, latency = one.point.new_tokens, one.metrics.get("latency_median_ms")
+        parts = [one.metrics.get(TIMES[time][1]) for time in ("ttft", "tpot")]
+        if tokens is None or latency is None or None in parts:
+            continue
+        first, each = (float(part or 0) for part in parts)
+        if abs(latency - first - (tokens - 1) * each) <= UNEXPLAINED * latency:
+            continue
+        rests = [
+            end - last
+            for requests in one.requests
+            for last, end in zip(requests.last_token_ms, requests.end_ms, strict=True)
+            if last is not None and end is not None
+        ]
+        name = _level_text(replace(one, extra={}))
+        if rests and median(rests) > UNEXPLAINED / 2 * latency:
+            later.append(f"{name} ({number(median(rests))} ms)")
+        else:
+            apart.append(name)
+    return [
+        *([f"responses end long after their last token: {listed(later, MAX_PLACES)}"] if later else []),
+        *([f"times add up in each request, but their medians do not: {listed(apart, MAX_PLACES)}"] if apart else []),
+    ]
 
 
 def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:

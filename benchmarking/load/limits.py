@@ -37,7 +37,13 @@ def why_unknown(requests: Sequence[Requests], limits: Mapping[str, float]) -> st
         return None
     if not limits:
         return f"it is unknown whether {unknown} of {total} requests meet the limits"
-    times = " and ".join(WORDS[name] for name in limits if name != "e2e")
+    is_first_unknown = any(
+        met is None and first is None
+        for one in requests
+        for met, first in zip(one.meets_limits, one.first_token_ms, strict=True)
+    )
+    known = {"e2e", *(() if is_first_unknown or "tpot" not in limits else ("ttft",))}
+    times = " and ".join(WORDS[name] for name in limits if name not in known)
     why = f"the {times} of {unknown} of {total} requests is unknown, so it is unknown whether they meet the limits"
     if "tpot" not in limits:
         return why

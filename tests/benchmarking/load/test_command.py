@@ -26,6 +26,7 @@ from benchmarking.core.terminal import Page
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load import curve, server
 from benchmarking.load.connections import Target
+from benchmarking.load.limits import why_unknown
 from benchmarking.load.server import scraped
 from db.commands import compare, history, recommend, show
 from db.upkeep.verify import verify
@@ -379,6 +380,42 @@ def of_levels(run, *levels):
             )
         )
     return replace(run, results=tuple(found))
+
+
+def test_failed_requests_are_named_by_their_kinds(stored, capsys):
+    run = of_levels(stored[1], (5.0, 1.0))
+    (level,) = run.results
+    kinds = ("http_503", "http_429", "http_503")
+    failing = replace(level.requests[0], error=(*kinds, *level.requests[0].error[3:]))
+    load_server._print(replace(run, results=(replace(level, requests=(failing,)),)), as_json=False)
+    assert "5/s: failed requests: 2 http_503, 1 http_429" in capsys.readouterr().out.splitlines()
+
+
+def test_only_the_times_that_are_unknown_are_named(stored):
+    requests = stored[1].results[0].requests[0]
+    uncounted = replace(requests, meets_limits=(None,) * len(requests), tokens_out=(None,) * len(requests))
+    why = why_unknown([uncounted], {"ttft": 5.0, "tpot": 5.0})
+    assert why.startswith("the time per output token of 10 of 10 requests is unknown")
+
+
+def test_medians_that_do_not_add_up_to_the_latency_are_explained(stored, capsys):
+    run = of_levels(stored[1], (5.0, 1.0))
+    (level,) = run.results
+    metrics = {**level.metrics, "time_to_first_token_ms": 1.0, "time_per_output_token_ms": 1.0}
+    for latency, lag, words in (
+        (4.1, 0.0, ""),
+        (6.2, 0.0, "times add up in each request, but their medians do not: 5/s"),
+        (204.0, 200.0, "responses end long after their last token: 5/s (200 ms)"),
+    ):
+        ends = tuple(tuple(one.last_token_ms) for one in level.requests)
+        requests = tuple(
+            replace(one, end_ms=tuple(at + lag for at in last)) for one, last in zip(level.requests, ends, strict=True)
+        )
+        altered = replace(level, metrics={**metrics, "latency_median_ms": latency}, requests=requests)
+        load_server._print(replace(run, results=(altered,)), as_json=False)
+        shown = capsys.readouterr().out
+        assert words in shown.splitlines() or not words
+        assert ("add up" in shown, "last token" in shown) == ("add up" in words, "last token" in words)
 
 
 @pytest.mark.parametrize(
