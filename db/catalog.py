@@ -92,7 +92,11 @@ def refuse_foreign(
     name = current(connection) if database is None else database
     tables = dict(connection.execute(TABLES, [name]).fetchall())
     if migrate.BOOKKEEPING in tables and not is_overwritten:
-        _refuse_newer(connection, path, name)
+        # The column of the versions is only read if it is a plain number: a generated one runs an expression
+        columns = {one[:2]: (one[2], one[4] or "NULL") for one in connection.execute(COLUMNS, [name]).fetchall()}
+        if columns.get((migrate.BOOKKEEPING, "version")) == ("INTEGER", "NULL"):
+            sql = f"SELECT version FROM {quoted(name)}.main.{quoted(migrate.BOOKKEEPING)}"
+            migrate.refuse_newer(path, max((row[0] for row in connection.execute(sql).fetchall()), default=0))
     _refuse_kinds(connection, path, name)
     if tables and migrate.BOOKKEEPING not in tables:
         tables_found = ", ".join(visible(table) for table in list(tables)[:3])
@@ -106,7 +110,13 @@ def refuse_foreign(
         return
     items = _items(connection, name)
     if is_lake or _digest(items) != ITEMS_SHA256:
-        _refuse_unknown(connection, path, name, items)
+        # Compare table by table and column by column. A file of a newer program gets its own message.
+        unknown = sorted(items - _known_items(), key=lambda item: (item[0] != "table", item))
+        bookkeeping = [item for item in unknown if item[1] == migrate.BOOKKEEPING]
+        if unknown and not bookkeeping:
+            migrate.version_of(connection, path, name)
+        for item in bookkeeping or unknown:
+            raise _foreign(path, item[0], ".".join(item[1:3]) if item[0] == "column" else item[1])
 
 
 def _refuse_kinds(connection: Connection, path: str, database: str) -> None:
@@ -115,17 +125,6 @@ def _refuse_kinds(connection: Connection, path: str, database: str) -> None:
             for owner, name in connection.execute(sql).fetchall():
                 if owner == database:
                     raise _foreign(path, kind, name)
-
-
-def _refuse_newer(connection: Connection, path: str, database: str) -> None:
-    """Raise FormatError for the schema of a newer program, whose objects are unknown here.
-
-    The column of the versions is only read if it is a plain number: a generated one runs an expression.
-    """
-    columns = {one[:2]: (one[2], one[4] or "NULL") for one in connection.execute(COLUMNS, [database]).fetchall()}
-    if columns.get((migrate.BOOKKEEPING, "version")) == ("INTEGER", "NULL"):
-        sql = f"SELECT version FROM {quoted(database)}.main.{quoted(migrate.BOOKKEEPING)}"
-        migrate.refuse_newer(path, max((row[0] for row in connection.execute(sql).fetchall()), default=0))
 
 
 def refuse_non_catalog(connection: Connection, path: str) -> None:
@@ -153,16 +152,6 @@ def has_own_views(connection: Connection) -> bool:
 def current(connection: Connection) -> str:
     """The name of the connection's own database in SQL."""
     return str(connection.execute("SELECT system.main.current_database()").fetchall()[0][0])
-
-
-def _refuse_unknown(connection: Connection, path: str, database: str, items: set[Item]) -> None:
-    """Compare table by table and column by column. A file of a newer program gets its own message."""
-    unknown = sorted(items - _known_items(), key=lambda item: (item[0] != "table", item))
-    bookkeeping = [item for item in unknown if item[1] == migrate.BOOKKEEPING]
-    if unknown and not bookkeeping:
-        migrate.version_of(connection, path, database)
-    for item in bookkeeping or unknown:
-        raise _foreign(path, item[0], ".".join(item[1:3]) if item[0] == "column" else item[1])
 
 
 def _items(connection: Connection, database: str) -> set[Item]:

@@ -9,7 +9,7 @@ that it made the change.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,7 +71,15 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
         remaining = [commit for commit in suspects if commit != bad and commit not in skipped]
         if not remaining:
             break
-        commit = _next(remaining, suspects[0] in skipped, len(skipped))
+        # The commit to test: the one that splits the others best, or after a skip, one that is not next to
+        # it. git bisect chooses the same way, with pseudo-random numbers in place of the multiples of the
+        # golden ratio.
+        skips = len(skipped)
+        if suspects[0] not in skipped:
+            commit = remaining[0]
+        else:
+            spread: float = (skips * GOLDEN) % 1
+            commit = remaining[int(len(remaining) * spread**1.5)]
         say(f"{len(remaining)} commits left to test, in about {max(1, round(math.log2(len(remaining))))} steps")
         step = measure("step", commit, good)
         if step.outcome == "bad":
@@ -87,17 +95,6 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
     step = measure("culprit", bad, parent)
     kind: Kind = "found" if step.outcome == "bad" else "not confirmed"
     return Conclusion(kind=kind, commits=(bad,), parent=parent, step=step)
-
-
-def _next(remaining: Sequence[str], is_first_skipped: bool, skips: int) -> str:
-    """The commit to test: the one that splits the others best, or after a skip, one that is not next to it.
-
-    git bisect chooses the same way, with pseudo-random numbers in place of the multiples of the golden ratio.
-    """
-    if not is_first_skipped:
-        return remaining[0]
-    spread: float = (skips * GOLDEN) % 1
-    return remaining[int(len(remaining) * spread**1.5)]
 
 
 def conclusion_text(found: Conclusion, history: History) -> str:

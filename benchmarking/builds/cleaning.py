@@ -125,15 +125,12 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
             with environment_variable(MADE_VARIABLE, str(list_file)):
                 yield
         finally:
-            say(_summary(_delete_listed(list_file)))
-
-
-def _delete_listed(list_file: Path) -> Freed:
-    """Delete the builds that are listed in a file."""
-    root = BuildStore().root
-    lines = list_file.read_text(encoding="utf-8").split() if list_file.exists() else []
-    folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
-    return delete_folders(root, [folder for folder in folders if folder.exists()])
+            # Delete the builds that are listed in a file
+            root = BuildStore().root
+            lines = list_file.read_text(encoding="utf-8").split() if list_file.exists() else []
+            folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
+            delete_listed = delete_folders(root, [folder for folder in folders if folder.exists()])
+            say(_summary(delete_listed))
 
 
 def _summary(freed: Freed) -> str:

@@ -192,26 +192,23 @@ def _export(arguments: argparse.Namespace) -> Export:
         runtime=export_runtimes()[arguments.format],
         precision=arguments.precision,
     )
+    # The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx"
+    name, parent = arguments.output_name, arguments.output_dir
+    if name is None and parent is not None:
+        folder = Path(parent)
+    else:
+        if name is not None:
+            _check_name(name)
+        model = Path(workload.model_id.rstrip("/")).name
+        precision = "" if arguments.precision == "float32" else f"-{arguments.precision}"
+        folder = Path(parent or ".") / (name or f"{model}{precision}-{arguments.format}")
     return Export(
         cell=cell,
         point=_point(workload, arguments.max_length),
         format=arguments.format,
-        folder=_folder(arguments, workload),
+        folder=folder,
         opset=arguments.opset or DEFAULT_OPSET,
     )
-
-
-def _folder(arguments: argparse.Namespace, workload: Workload) -> Path:
-    """The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx". Raises UsageError for a name that is a
-    path."""
-    name, parent = arguments.output_name, arguments.output_dir
-    if name is None and parent is not None:
-        return Path(parent)
-    if name is not None:
-        _check_name(name)
-    model = Path(workload.model_id.rstrip("/")).name
-    precision = "" if arguments.precision == "float32" else f"-{arguments.precision}"
-    return Path(parent or ".") / (name or f"{model}{precision}-{arguments.format}")
 
 
 def _check_name(name: str) -> None:

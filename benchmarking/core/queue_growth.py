@@ -106,7 +106,7 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
     load = math.log(rate_per_s / best.capacity_per_s)
     error = math.sqrt(variance)
     is_visible = int(slots[plausible].max()) < SLOTS_SEEN * top
-    least = max(_errors(completed) * error + math.log(HIGH_LOAD), 0.0)
+    least = max((LOAD_ERRORS + 15 / completed) * error + math.log(HIGH_LOAD), 0.0)
     if is_visible and load > least:
         growth: Growth = "growing"
     elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), float(ends[0]), len(starts)):
@@ -126,10 +126,6 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
         needed_s=needed_s,
         correlation=correlation,
     )
-
-
-def _errors(completed: int) -> float:
-    return LOAD_ERRORS + 15 / completed
 
 
 def _needed(offered_s: float, completions: int) -> float:

@@ -51,12 +51,32 @@ def scenario_name(run: Run, result: Result) -> str:
 
 
 def _scenario(run: Run, result: Result) -> dict[str, Any]:
+    latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
+    series = {"latency": (latency_s, "seconds")}
+    if first_ms := raw_values(result, "time_to_first_token"):
+        series["time_to_first_token"] = ([value / MS_PER_S for value in first_ms], "seconds")
+    if (tokens := result.point.new_tokens) is not None:
+        series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
+        series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
+    measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
+    device, versions = run.cell.device, run.provenance.versions
+    memory_bytes = device.memory_bytes if _has_gpu(result) else None
+    host_bytes = run.hardware.memory_bytes
+    hardware = {
+        "gpu_name": device.name if _has_gpu(result) else "unknown",
+        "gpu_memory_total": 0 if memory_bytes is None else memory_bytes // BYTES_PER_MIB,
+        "cpu_count": run.hardware.cpu_threads,
+        "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
+        "python_version": versions.get("python"),
+        "torch_version": versions.get("torch"),
+        "cuda_version": versions.get("cuda"),
+    }
     return {
         "scenario_name": scenario_name(run, result),
         "metadata": {
             "timestamp": run.started_at.replace("Z", "+00:00"),
             "commit_id": run.provenance.git_commit,
-            "hardware_info": _hardware(run, result),
+            "hardware_info": hardware,
             "config": _config(run, result),
             "benchhouse": {
                 "run_id": run.run_id,
@@ -66,20 +86,9 @@ def _scenario(run: Run, result: Result) -> dict[str, Any]:
                 "doubts": [doubt.kind for doubt in result.doubts],
             },
         },
-        "measurements": _measurements(result),
+        "measurements": measurements,
         "gpu_metrics": gpu_metrics(result),
     }
-
-
-def _measurements(result: Result) -> dict[str, Any]:
-    latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
-    series = {"latency": (latency_s, "seconds")}
-    if first_ms := raw_values(result, "time_to_first_token"):
-        series["time_to_first_token"] = ([value / MS_PER_S for value in first_ms], "seconds")
-    if (tokens := result.point.new_tokens) is not None:
-        series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
-        series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
-    return {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
 
 
 def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]:
@@ -123,21 +132,6 @@ def _has_gpu(result: Result) -> bool:
     """Whether it was measured on a device with its own memory, since only such devices report it."""
     is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
     return is_of_device or bool(raw_values(result, "memory_device_used"))
-
-
-def _hardware(run: Run, result: Result) -> dict[str, Any]:
-    device, versions = run.cell.device, run.provenance.versions
-    memory_bytes = device.memory_bytes if _has_gpu(result) else None
-    host_bytes = run.hardware.memory_bytes
-    return {
-        "gpu_name": device.name if _has_gpu(result) else "unknown",
-        "gpu_memory_total": 0 if memory_bytes is None else memory_bytes // BYTES_PER_MIB,
-        "cpu_count": run.hardware.cpu_threads,
-        "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
-        "python_version": versions.get("python"),
-        "torch_version": versions.get("torch"),
-        "cuda_version": versions.get("cuda"),
-    }
 
 
 def _config(run: Run, result: Result) -> dict[str, Any]:

@@ -41,7 +41,12 @@ def signals_interrupt() -> Iterator[list[int]]:
 
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
     before = {number: signal.getsignal(number) for number in numbers if _is_main()}
-    handled = {number: handler for number, handler in before.items() if _may_replace(handler)}
+    # Whether a handler is the system's, or that of the entry points, which they mark
+    handled = {
+        number: handler
+        for number, handler in before.items()
+        if handler is signal.SIG_DFL or getattr(handler, "is_for_imports", False)
+    }
     for number in handled:
         signal.signal(number, interrupt)
     try:
@@ -70,11 +75,6 @@ def signals_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for number, frame in received[:1]:
             handled[number](number, frame)
-
-
-def _may_replace(handler: object) -> bool:
-    """Whether a handler is the system's, or that of the entry points, which they mark."""
-    return handler is signal.SIG_DFL or getattr(handler, "is_for_imports", False)
 
 
 def _is_main() -> bool:

@@ -38,7 +38,12 @@ def quantile(p: float, degrees: float) -> float:
     if p == 0.5:
         return 0.0
     tail = min(p, 1 - p)
-    t = _approximate(-NormalDist().inv_cdf(tail), degrees)
+    # The quantile from that of the normal distribution (Abramowitz and Stegun 26.7.5).
+    z = -NormalDist().inv_cdf(tail)
+    first = (z**2 + 1) / 4 / degrees
+    second = (5 * z**4 + 16 * z**2 + 3) / 96 / degrees**2
+    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384 / degrees**3
+    t = z * (1 + first + second + max(0.0, third))
     a = degrees / 2
     for _ in range(MAX_STEPS):  # Newton's method on the logarithms of both: the tail is nearly a power of t
         found = _tail(t, degrees)
@@ -48,14 +53,6 @@ def quantile(p: float, degrees: float) -> float:
         if abs(step) < CLOSE:
             break
     return math.copysign(t, p - 0.5)
-
-
-def _approximate(z: float, degrees: float) -> float:
-    """The quantile from that of the normal distribution (Abramowitz and Stegun 26.7.5)."""
-    first = (z**2 + 1) / 4 / degrees
-    second = (5 * z**4 + 16 * z**2 + 3) / 96 / degrees**2
-    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384 / degrees**3
-    return z * (1 + first + second + max(0.0, third))
 
 
 def _tail(t: float, degrees: float) -> float:

@@ -141,7 +141,13 @@ class GuardedStream:
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Inside, stdout and stderr are guarded, including a final traceback."""
-    _open_closed_streams()
+    # Connect the streams that were closed when the program started ("COMMAND >&-") to nowhere: the next
+    # file to be opened, such as the database, would take their place, and get what is printed
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free one
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     before = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout)))
     sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr)))
@@ -150,16 +156,6 @@ def guarded_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def _open_closed_streams() -> None:
-    """Connect the streams that were closed when the program started ("COMMAND >&-") to nowhere: the next file to be
-    opened, such as the database, would take their place, and get what is printed."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free one
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def unguarded(stream: TextIO) -> TextIO:

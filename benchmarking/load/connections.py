@@ -109,7 +109,12 @@ class Client(ABC):
         except ssl.SSLCertVerificationError as error:
             raise RequestError("certificate", str(error)) from error
         except (OSError, UnicodeError) as error:
-            raise RequestError("refused" if _is_refusal(error) else "no_connection", str(error)) from error
+            # Whether the connection was refused. A name with several addresses has a combined error.
+            several = f"[Errno {errno.ECONNREFUSED}]"
+            is_refusal = isinstance(error, ConnectionRefusedError) or (
+                getattr(error, "errno", None) is None and several in str(error)
+            )
+            raise RequestError("refused" if is_refusal else "no_connection", str(error)) from error
         return protocol
 
 
@@ -419,7 +424,15 @@ class _Http2Connection(asyncio.Protocol):
                     exchange.add(event.data)
             case events.ResponseReceived():
                 if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                    _begin(exchange, dict(event.headers))
+                    # The head of an HTTP/2 response
+                    head = dict(event.headers)
+                    status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
+                    if len(status) != STATUS_DIGITS or not status.isdigit():
+                        exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
+                    elif encoding != IDENTITY:
+                        exchange.refuse_encoding(encoding)
+                    else:
+                        exchange.status = int(status)
             case events.StreamEnded():
                 if (exchange := self._exchanges.get(event.stream_id)) is not None:
                     exchange.finish()
@@ -468,25 +481,6 @@ class _Http2Connection(asyncio.Protocol):
     def _write(self) -> None:
         if data := self._state.data_to_send():
             self.transport.write(data)
-
-
-def _begin(exchange: _Exchange, head: Mapping[bytes, bytes]) -> None:
-    """The head of an HTTP/2 response."""
-    status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
-    if len(status) != STATUS_DIGITS or not status.isdigit():
-        exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
-    elif encoding != IDENTITY:
-        exchange.refuse_encoding(encoding)
-    else:
-        exchange.status = int(status)
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Whether the connection was refused. A name with several addresses has a combined error."""
-    several = f"[Errno {errno.ECONNREFUSED}]"
-    return isinstance(error, ConnectionRefusedError) or (
-        getattr(error, "errno", None) is None and several in str(error)
-    )
 
 
 def _plain(what: str, text: str) -> str:

@@ -147,7 +147,22 @@ class _Reply:
             raise RequestError("server_error", json.dumps(event["error"]))
         if (usage := event.get("usage")) is not None:
             _count(usage, self.sent)
-        text, is_finished = _output(event)
+        # The output in an event of either endpoint, including reasoning and tool calls, None if there is
+        # none; and whether the event states the reason for finishing
+        choices = event.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            text, is_finished = None, False
+        else:
+            choice = choices[0]
+            delta, found = choice.get("delta"), choice.get("text")
+            if isinstance(delta, dict):
+                pieces = [delta.get(name) for name in ("content", "reasoning_content", "reasoning")]
+                found = next((one for one in pieces if one), next((one for one in pieces if one is not None), None))
+                if not found:
+                    found = _tool_call(delta) or found
+                if found == "" and delta.get("role") is not None:
+                    found = None  # the event that starts a message
+            text, is_finished = found if isinstance(found, str) else None, isinstance(choice.get("finish_reason"), str)
         if is_finished and self._finished_s is None:
             self._finished_s = now_s
         # An empty piece after the first output is a token that decodes to nothing, such as half a character. Empty
@@ -360,24 +375,6 @@ def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> di
         "ignore_eos": True,
         **target.body,
     }
-
-
-def _output(event: Mapping[str, Any]) -> tuple[str | None, bool]:
-    """The output in an event of either endpoint, including reasoning and tool calls, None if there is none; and whether
-    the event states the reason for finishing."""
-    choices = event.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return None, False
-    choice = choices[0]
-    delta, found = choice.get("delta"), choice.get("text")
-    if isinstance(delta, dict):
-        pieces = [delta.get(name) for name in ("content", "reasoning_content", "reasoning")]
-        found = next((one for one in pieces if one), next((one for one in pieces if one is not None), None))
-        if not found:
-            found = _tool_call(delta) or found
-        if found == "" and delta.get("role") is not None:
-            found = None  # the event that starts a message
-    return found if isinstance(found, str) else None, isinstance(choice.get("finish_reason"), str)
 
 
 def _tool_call(delta: Mapping[str, Any]) -> str | None:

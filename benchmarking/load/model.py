@@ -152,7 +152,15 @@ class LoopLoad(ModelLoad):
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
             return self._job(level, launch)
 
-        point = self._level_point(level)
+        # The point of a level. Random lengths are no axes; they belong to the series.
+        template, traffic = self.plan.points[0], self.traffic
+        is_fixed = traffic.file is None
+        point = replace(
+            level_point(template, level),
+            sequence_length=template.sequence_length if is_fixed and traffic.lengths_in.fixed else None,
+            new_tokens=template.new_tokens if is_fixed and traffic.lengths_out.fixed else None,
+            concurrency=level.concurrency or 1,
+        )
         self.measured_levels += 1
         done, answers = self.tested(job, point)
         slots = [one.figures[SLOTS] for one in answers]
@@ -175,17 +183,6 @@ class LoopLoad(ModelLoad):
         template, found = self.plan.points[0], self.traffic.keys(self.limits, is_open=self.is_open)
         axes = {"lengths_in": template.sequence_length, "lengths_out": template.new_tokens}
         return {name: value for name, value in found.items() if axes.get(name, 1) is not None}
-
-    def _level_point(self, level: Level) -> Point:
-        """The point of a level. Random lengths are no axes; they belong to the series."""
-        template, traffic = self.plan.points[0], self.traffic
-        is_fixed = traffic.file is None
-        return replace(
-            level_point(template, level),
-            sequence_length=template.sequence_length if is_fixed and traffic.lengths_in.fixed else None,
-            new_tokens=template.new_tokens if is_fixed and traffic.lengths_out.fixed else None,
-            concurrency=level.concurrency or 1,
-        )
 
     def _job(self, level: Level, launch: int) -> Job:
         traffic = replace(self.traffic, seed=self.traffic.seed + launch, look=self.measured_levels)

@@ -112,20 +112,15 @@ class Posterior:
             evidence = -each.sum(axis=-1) + prior[:, None]
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
-            self._below = np.cumsum(np.convolve(mass.sum(axis=0), self._model_error(), "same"))
+            # The weights of the model's error on the grid of answers
+            step = self._logs[1] - self._logs[0]
+            reach = math.ceil(3 * MODEL_ERROR / step)
+            weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)
+            model_error: NDArray[float64] = weights / weights.sum()
+            self._below = np.cumsum(np.convolve(mass.sum(axis=0), model_error, "same"))
             self.slope = math.exp(float((mass.sum(axis=1) * np.log(slopes)).sum()))
             far = np.abs(rates / self.quantile(0.5) - 1)
             weight = 1 / (1 + np.minimum(far * self.slope / NEAR, far / NEAR_RATE) ** 2)
-
-    def _model_error(self) -> NDArray[float64]:
-        """The weights of the model's error on the grid of answers."""
-        import numpy as np
-
-        step = self._logs[1] - self._logs[0]
-        reach = math.ceil(3 * MODEL_ERROR / step)
-        weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)
-        shares: NDArray[float64] = weights / weights.sum()
-        return shares
 
     def quantile(self, share: float) -> float:
         """The rate below which the answer lies with this probability."""

@@ -64,7 +64,14 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
     text = str(redacted(note)).strip()
     if not text or len(text) > MAX_LENGTH:
         raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
-    kind, target_id = _target(warehouse, target)
+    _check_prefix(target)
+    matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": target}).dicts()]
+    if not matches:
+        raise UsageError(f"no run, result, series, machine or alert has an id that begins with {target!r}")
+    if len(matches) > 1 and matches[0][1] != target:
+        names = ", ".join(f"{kind} {name}" for kind, name in matches)
+        raise UsageError(f"several ids begin with {target!r} ({names}): give a longer prefix")
+    kind, target_id = matches[0]
     annotation = Annotation(
         annotation_id=uuid7(),
         target_kind=kind,
@@ -95,17 +102,6 @@ def remove_annotation(warehouse: Warehouse, annotation_id: str) -> str:
         )
     warehouse.change(lambda connection: connection.execute(DELETE, {"id": ids[0]}))
     return str(ids[0])
-
-
-def _target(warehouse: Warehouse, text: str) -> tuple[Kind, str]:
-    _check_prefix(text)
-    matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": text}).dicts()]
-    if not matches:
-        raise UsageError(f"no run, result, series, machine or alert has an id that begins with {text!r}")
-    if len(matches) > 1 and matches[0][1] != text:
-        names = ", ".join(f"{kind} {name}" for kind, name in matches)
-        raise UsageError(f"several ids begin with {text!r} ({names}): give a longer prefix")
-    return matches[0]
 
 
 def _check_prefix(text: str) -> None:

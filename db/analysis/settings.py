@@ -42,14 +42,11 @@ def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def _words(mode: Mapping[str, object], names: Sequence[str]) -> str | None:
-    parts = _kind(mode)
+    # The kind of load; empty for our own loop of calls
+    if LOOP not in mode:
+        parts = []
+    else:
+        kind = f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop"
+        parts = [kind, *([f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else [])]
     parts += [f"{name} {mode[name]}" for name in names if name in mode and name not in KIND_SETTINGS]
     return ", ".join(parts) or None
-
-
-def _kind(mode: Mapping[str, object]) -> list[str]:
-    """The kind of load; empty for our own loop of calls."""
-    if LOOP not in mode:
-        return []
-    kind = f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop"
-    return [kind, *([f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else [])]

@@ -65,7 +65,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    _check(arguments)
+    count = len(arguments.selections)
+    others = (arguments.by is not None, arguments.markdown, arguments.only_changes, bool(arguments.fail_on))
+    if arguments.profiles and (count != 2 or any(others)):
+        raise UsageError("--profiles takes two selections, and no other flag but --json")
+    if arguments.by is not None:
+        choice(arguments.by, BY, "field of --by")
+        if count > 1:
+            raise UsageError(f"--by compares within one selection: got {count} selections")
+    elif count != 2:
+        raise UsageError(
+            f"expected two selections, or one and --by FIELD: got {count}; as in compare model=NAME --by runtime"
+        )
+    if arguments.baseline is not None and arguments.by is None:
+        raise UsageError("--baseline is a value of --by: add --by FIELD")
     if arguments.profiles:
         return _compare_profiles(arguments)
     (metric,) = chosen_metrics(arguments, [arguments.metric])
@@ -147,24 +160,6 @@ def _parser() -> Parser:
     add_shared(form, json="comparison as JSON", markdown="comparison as Markdown, for a pull request comment")
     add_database(parser)
     return parser
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before opening anything. Raises UsageError."""
-    count = len(arguments.selections)
-    others = (arguments.by is not None, arguments.markdown, arguments.only_changes, bool(arguments.fail_on))
-    if arguments.profiles and (count != 2 or any(others)):
-        raise UsageError("--profiles takes two selections, and no other flag but --json")
-    if arguments.by is not None:
-        choice(arguments.by, BY, "field of --by")
-        if count > 1:
-            raise UsageError(f"--by compares within one selection: got {count} selections")
-    elif count != 2:
-        raise UsageError(
-            f"expected two selections, or one and --by FIELD: got {count}; as in compare model=NAME --by runtime"
-        )
-    if arguments.baseline is not None and arguments.by is None:
-        raise UsageError("--baseline is a value of --by: add --by FIELD")
 
 
 def _why_empty(comparison: Comparison) -> str:

@@ -73,7 +73,15 @@ def _run(argv: Sequence[str]) -> int:
         table = Table(headings=("format", "reads"), rows=tuple(formats.items()))
         print(json.dumps(formats, indent=2, ensure_ascii=False) if arguments.json else table_text(table, stdout_page()))
         return EXIT_OK
-    _check(arguments)
+    from benchmarking.core import plugins
+
+    if not arguments.files:
+        raise UsageError("no files: give result files, or folders of them (--list-formats lists the formats)")
+    for path in arguments.files:
+        if not path.exists() and path != Path("-"):
+            raise UsageError(f"{path} does not exist: give a result file, or a folder of them")
+    if arguments.format is not None:
+        choice(arguments.format, plugins.names("db.importers"), "format")
     if arguments.dry_run:
         check_database(arguments.db_path)
     outcomes = _import(arguments)
@@ -137,19 +145,6 @@ def _date(text: str) -> datetime:
         return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"expected a date or time in ISO 8601: got {text!r}") from None
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before reading anything. Raises UsageError."""
-    from benchmarking.core import plugins
-
-    if not arguments.files:
-        raise UsageError("no files: give result files, or folders of them (--list-formats lists the formats)")
-    for path in arguments.files:
-        if not path.exists() and path != Path("-"):
-            raise UsageError(f"{path} does not exist: give a result file, or a folder of them")
-    if arguments.format is not None:
-        choice(arguments.format, plugins.names("db.importers"), "format")
 
 
 def _import(arguments: argparse.Namespace) -> list[Imported]:

@@ -77,12 +77,20 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _of_csv(file) if file.json is None else _metrics_on_top(top_fields(file))
     config = top.required(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
+    # A doubt if the load did not run to its end
+    cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
+    if not cancelled and complete is not False:
+        doubts: tuple[Doubt, ...] = ()
+    else:
+        doubts = (
+            Doubt(kind="load_cut_short", severity="invalid", evidence={"cancelled": cancelled, "reason": reason}),
+        )
     result = export_result(
         top,
         columns=OURS,
         concurrency=load.count("concurrency"),
         request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
-        doubts=_cut_short(top),
+        doubts=doubts,
     )
     arrivals = load.text("type")
     yield ForeignRun(
@@ -165,14 +173,6 @@ def _load(config: Fields) -> Fields:
         if (phase.text("kind") or phase.text("name")) != "warmup" and not phase.flag("exclude_from_results")
     ]
     return measuring[-1] if measuring else config.section("loadgen")
-
-
-def _cut_short(top: Fields) -> tuple[Doubt, ...]:
-    """A doubt if the load did not run to its end."""
-    cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
-    if not cancelled and complete is not False:
-        return ()
-    return (Doubt(kind="load_cut_short", severity="invalid", evidence={"cancelled": cancelled, "reason": reason}),)
 
 
 PLUGIN = Format(

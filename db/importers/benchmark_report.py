@@ -87,7 +87,9 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     run, scenario = top.section("run"), top.section("scenario")
     load, stack = scenario.section("load"), scenario.objects("stack") or ()
     settings, time = load.section("standardized"), run.section("time")
-    engines = [one.section("standardized") for one in stack if _kind(one) == "inference_engine"]
+    engines = [
+        one.section("standardized") for one in stack if one.section("standardized").text("kind") == "inference_engine"
+    ]
     tool, tool_version = settings.text("tool"), settings.text("tool_version")
     result = _result(top, settings)
     yield ForeignRun(
@@ -111,10 +113,6 @@ def _document(file: ForeignFile) -> dict[str, Any]:
         data: dict[str, Any] = file.parsed(lambda word: INFINITY if word == "Infinity" else None)
         return data
     return yaml_object(file, infinity=INFINITY)
-
-
-def _kind(component: Fields) -> str | None:
-    return component.section("standardized").text("kind")
 
 
 def _joined(words: Iterable[str | None]) -> str:

@@ -57,6 +57,12 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     config, hardware = metadata.section("config"), metadata.section("hardware_info")
     result = _result(scenario, config)
     total_mib = hardware.number("memory_total", low=0)
+    runtime_mode: dict[str, Scalar] = {name: value for name in MODE if (value := config.text(name))}
+    if (uses_cache := config.flag("use_cache")) is False:
+        runtime_mode["use_cache"] = uses_cache
+    for name in ("compile_options", "custom_params"):
+        if given := config.any(name):
+            runtime_mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
     return ForeignRun(
         key=key,
         model_id=config.text("model_id") or model_name,
@@ -69,7 +75,7 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
         cpu_threads=hardware.count("cpu_count"),
         memory_bytes=None if total_mib is None else round(total_mib * BYTES_PER_MIB),
         runtime=RUNTIMES.get(config.text("variant") or "", "eager"),
-        runtime_mode=_mode(config),
+        runtime_mode=runtime_mode,
         precision=_precision(config),
         versions={
             "torch": hardware.text("torch_version"),
@@ -104,16 +110,6 @@ def _precision(config: Fields) -> Precision:
     return next((precision for precision in PRECISIONS if precision == stated), "unknown")
 
 
-def _mode(config: Fields) -> dict[str, Scalar]:
-    mode: dict[str, Scalar] = {name: value for name in MODE if (value := config.text(name))}
-    if (uses_cache := config.flag("use_cache")) is False:
-        mode["use_cache"] = uses_cache
-    for name in ("compile_options", "custom_params"):
-        if given := config.any(name):
-            mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
-    return mode
-
-
 def _result(scenario: Fields, config: Fields) -> Result:
     point = Point(
         batch_size=config.count("batch_size") or 1,
@@ -128,13 +124,25 @@ def _result(scenario: Fields, config: Fields) -> Result:
     samples += [measured("time_to_first_token", firsts)] if firsts else []
     samples += [measured("time_per_output_token", means)] if means else []
     median_ms = median_of(latencies) if latencies else _ms(latency, "median")
+    has_means = bool(means)
+    found: list[Doubt] = []
+    if has_means:
+        evidence: dict[str, Json] = {"new_tokens": point.new_tokens}
+        found.append(Doubt(kind="token_divisor", severity="info", evidence=evidence))
+    doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
+    if not median_ms or median_ms <= 0:
+        rates = {}
+    else:
+        rate = point.batch_size / median_ms * MS_PER_S
+        tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
+        rates = {"throughput_samples_per_sec": rate, **tokens}
     return foreign_result(
         point,
         samples=samples,
         metrics={
             "time_to_first_token_ms": median_of(firsts) if firsts else _ms(first, "median"),
             "time_per_output_token_ms": median_of(means) if means else _ms(each, "median"),
-            **_rates(median_ms, point),
+            **rates,
             **_speeds(speed),
             **_gpu(scenario.section("gpu_metrics")),
         },
@@ -146,7 +154,7 @@ def _result(scenario: Fields, config: Fields) -> Result:
         },
         iterations=config.integer("measurement_iterations"),
         warmup_iterations=config.integer("warmup_iterations"),
-        doubts=_doubts(point, samples, has_means=bool(means)),
+        doubts=doubts,
     )
 
 
@@ -176,26 +184,10 @@ def _ms(statistics: Fields, name: str) -> float | None:
     return None if value is None else value * MS_PER_S
 
 
-def _rates(median_ms: float | None, point: Point) -> dict[str, float]:
-    if not median_ms or median_ms <= 0:
-        return {}
-    rate = point.batch_size / median_ms * MS_PER_S
-    tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
-    return {"throughput_samples_per_sec": rate, **tokens}
-
-
 def _gpu(gpu: Fields) -> dict[str, float | None]:
     """GPU utilization and memory; the lowest values, the number of samples and the monitor's status are only kept."""
     found = {ours: (gpu.number(name, low=0), factor) for name, (ours, factor) in GPU_METRICS.items()}
     return {name: None if value is None else value * factor for name, (value, factor) in found.items()}
-
-
-def _doubts(point: Point, samples: list[Samples], *, has_means: bool) -> tuple[Doubt, ...]:
-    found: list[Doubt] = []
-    if has_means:
-        evidence: dict[str, Json] = {"new_tokens": point.new_tokens}
-        found.append(Doubt(kind="token_divisor", severity="info", evidence=evidence))
-    return (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
 
 
 PLUGIN = Format(

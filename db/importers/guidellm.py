@@ -319,8 +319,13 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     if first := values.get("time_to_first_token"):
         metrics["time_to_first_token_ms"] = median_of(first)
     variation = 0.0 if kind == "constant" else 1.0
+    # The maximum of requests in flight. A load at a rate only has the client's own limit, which is kept.
+    if kind not in CLOSED:
+        concurrency = None
+    else:
+        concurrency = 1 if kind == "synchronous" else strategy.count("streams") or strategy.count("max_concurrency")
     result = load_result(
-        concurrency=_concurrency(strategy, kind),
+        concurrency=concurrency,
         request_rate=strategy.number("rate", low=0),
         prompt_tokens=_length(stated, "prompt_token_count"),
         prompt_tokens_mean=stated.get("prompt_token_count_mean"),
@@ -336,19 +341,17 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         samples=samples,
         kept=benchmark.rest(),
     )
-    sent = _sent(benchmark, succeeded, failed, is_open=kind not in CLOSED)
-    return with_requests(result, requests_record(sent), variation=variation)
-
-
-def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_open: bool) -> list[Sent]:
-    """The requests; empty if the report has only some of them, or comes from a version without their times."""
+    # The requests; empty if the report has only some of them, or comes from a version without their times
+    is_open = kind not in CLOSED
     lists = benchmark.section("requests").unread_copy()
     of_success, of_failure = (lists.objects(name) or () for name in ("successful", "errored"))
     if (len(of_success), len(of_failure)) != (succeeded, failed or 0):
-        return []
-    found = [_request(one, error=None, is_open=is_open) for one in of_success]
-    found += [_request(one, error="failed", is_open=is_open) for one in of_failure]
-    return [one for one in found if one is not None] if None not in found else []
+        sent = []
+    else:
+        found = [_request(one, error=None, is_open=is_open) for one in of_success]
+        found += [_request(one, error="failed", is_open=is_open) for one in of_failure]
+        sent = [one for one in found if one is not None] if None not in found else []
+    return with_requests(result, requests_record(sent), variation=variation)
 
 
 def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | None:
@@ -370,13 +373,6 @@ def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | Non
         error=error,
         detail=(request if is_old else info).text("error") if error else None,
     )
-
-
-def _concurrency(strategy: Fields, kind: str) -> int | None:
-    """The maximum of requests in flight. A load at a rate only has the client's own limit, which is kept."""
-    if kind not in CLOSED:
-        return None
-    return 1 if kind == "synchronous" else strategy.count("streams") or strategy.count("max_concurrency")
 
 
 def _warnings(benchmark: Fields) -> Iterator[Doubt]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarking.core.metrics import bytes_to_mb
-from benchmarking.core.records import Doubt, Json, Point, Result
+from benchmarking.core.records import Doubt, Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, median_of
@@ -57,26 +57,25 @@ def _run(result: Fields, index: int) -> ForeignRun:
 def _result(result: Fields, point: Point) -> Result:
     seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
     means = {column: _ms(result, name) for name, column in CPU.items()}
+    # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work
+    codes = result.items("exit_codes")
+    failed = [code for code in codes if code != 0]
+    if not failed:
+        doubts: tuple[Doubt, ...] = ()
+    else:
+        doubts = (Doubt(kind="command_failed", severity="invalid", evidence={"n": len(failed), "of": len(codes)}),)
     return foreign_result(
         point,
         samples=[block(0, in_ms(seconds))] if seconds else [],
         metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
         stated={column: _ms(result, name) for name, column in STATED.items()},
-        doubts=_failures(result.items("exit_codes")),
+        doubts=doubts,
     )
 
 
 def _ms(result: Fields, name: str) -> float | None:
     seconds = result.number(name)
     return None if seconds is None else seconds * MS_PER_S
-
-
-def _failures(codes: list[Json]) -> tuple[Doubt, ...]:
-    """A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work."""
-    failed = [code for code in codes if code != 0]
-    if not failed:
-        return ()
-    return (Doubt(kind="command_failed", severity="invalid", evidence={"n": len(failed), "of": len(codes)}),)
 
 
 PLUGIN = Format(

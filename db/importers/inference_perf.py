@@ -114,6 +114,15 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     sent = _sent(file, stages, succeeded, failed)
     unknown = Doubt(kind="intended_start_not_stated", severity="info", evidence={"taken_for_it": "start_time"})
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
+    delay_s = load.section("schedule_delay").number("p95")
+    lateness_p95_ms = None if delay_s is None else delay_s * MS_PER_S
+    # The doubt about prompts served from the prefix cache although, by the configuration, they share
+    # nothing
+    if _configured(file, "data", "type") != SHARE_NOTHING:
+        cached: Sequence[Doubt] = ()
+    else:
+        of_cache, all_tokens = (prompts.unread_copy().number(name, low=0) for name in ("cached", "total"))
+        cached = prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
     result = load_result(
         concurrency=concurrency,
         request_rate=None if concurrency else rate,
@@ -123,10 +132,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         requests=succeeded,
         failed=failed,
         achieved_per_s=load.number("achieved_rate", low=0),
-        lateness_p95_ms=_lateness_p95_ms(load),
+        lateness_p95_ms=lateness_p95_ms,
         doubts=(
             *((unknown,) if sent and not concurrency else ()),
-            *_cached(file, prompts),
+            *cached,
             *((SERVER_METRICS,) if _is_of_server(file, successes) else ()),
         ),
         metrics={
@@ -165,11 +174,6 @@ def _their_place(stages: Sequence[Path]) -> str:
     if stages:
         return " with several stages, which the file does not distinguish: each stage has its own file of statistics"
     return ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
-
-
-def _lateness_p95_ms(load: Fields) -> float | None:
-    delay_s = load.section("schedule_delay").number("p95")
-    return None if delay_s is None else delay_s * MS_PER_S
 
 
 def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
@@ -261,14 +265,6 @@ def _common(lengths: Fields) -> int | None:
     """The length of all requests; None if they differ."""
     least, most = lengths.number("min"), lengths.number("max")
     return int(least) if least is not None and least == most and least >= 1 else None
-
-
-def _cached(file: ForeignFile, prompts: Fields) -> Sequence[Doubt]:
-    """The doubt about prompts served from the prefix cache although, by the configuration, they share nothing."""
-    if _configured(file, "data", "type") != SHARE_NOTHING:
-        return ()
-    of_cache, all_tokens = (prompts.unread_copy().number(name, low=0) for name in ("cached", "total"))
-    return prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
 
 
 def _model(file: ForeignFile) -> str:

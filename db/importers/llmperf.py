@@ -80,7 +80,19 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         if name.endswith(RESPONSES) and file.path.with_name(name.removesuffix(RESPONSES) + SUMMARY).is_file():
             file.without_results(f"responses of a load: imported with {name.removesuffix(RESPONSES)}{SUMMARY}")
         responses = list(json_objects(file, file.json, "response"))
-        result = _of_responses(responses)
+        failed = sum(map(_failed, responses))
+        result = load_result(
+            concurrency=None,
+            request_rate=None,
+            prompt_tokens=None,
+            prompt_tokens_mean=None,
+            new_tokens=None,
+            requests=len(responses) - failed,
+            failed=failed,
+            sent=len(responses),
+            metrics={},
+            samples=_samples(responses),
+        )
         yield _run(UNNAMED, result, {"responses": [one.rest() for one in responses]})
         return
     top = top_fields(file)
@@ -107,7 +119,11 @@ def _run(model_id: str, result: Result, kept: Mapping[str, Json], **others: Any)
 def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
     stated: dict[str, float | None] = {}
     for name, metric in TIMES.items():
-        stated |= named_statistics(metric, _statistics(results, name), COLUMNS, MS_PER_S)
+        words = {statistic: f"{name}_quantiles_{QUANTILES[statistic]}" for statistic in QUANTILES}
+        words |= {statistic: f"{name}_{statistic}" for statistic in STATISTICS if statistic not in QUANTILES}
+        words["stddev"] = f"{name}_stddev"
+        statistics = {statistic: results.number(word, low=0) for statistic, word in words.items()}
+        stated |= named_statistics(metric, statistics, COLUMNS, MS_PER_S)
     per_minute = results.number("num_completed_requests_per_min", low=0)
     stated |= {
         "throughput_tokens_per_sec": results.number("mean_output_throughput_token_per_s", low=0),
@@ -133,13 +149,6 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
         stated=stated,
         samples=samples,
     )
-
-
-def _statistics(results: Fields, name: str) -> dict[str, float | None]:
-    words = {statistic: f"{name}_quantiles_{QUANTILES[statistic]}" for statistic in QUANTILES}
-    words |= {statistic: f"{name}_{statistic}" for statistic in STATISTICS if statistic not in QUANTILES}
-    words["stddev"] = f"{name}_stddev"
-    return {statistic: results.number(word, low=0) for statistic, word in words.items()}
 
 
 def _common(results: Fields, name: str) -> int | None:
@@ -170,22 +179,6 @@ def _samples(responses: Sequence[Fields]) -> list[Samples]:
 
 def _failed(response: Fields) -> bool:
     return response.peek("error_code") is not None
-
-
-def _of_responses(responses: Sequence[Fields]) -> Result:
-    failed = sum(map(_failed, responses))
-    return load_result(
-        concurrency=None,
-        request_rate=None,
-        prompt_tokens=None,
-        prompt_tokens_mean=None,
-        new_tokens=None,
-        requests=len(responses) - failed,
-        failed=failed,
-        sent=len(responses),
-        metrics={},
-        samples=_samples(responses),
-    )
 
 
 PLUGIN = Format(

@@ -133,21 +133,7 @@ def _of_build(file: ForeignFile) -> Iterator[Fields]:
 def _run(evaluation: Fields, key: str) -> ForeignRun:
     nested = {name: evaluation.any(name) for name in NESTED if name in evaluation}
     errors = evaluation.any("error_log")
-    return ForeignRun(
-        key=key,
-        model_id=_model(evaluation, nested),
-        parameter_count=evaluation.integer("parameters" if "parameters" in evaluation else "params"),
-        task=evaluation.text("task") or "benchmark",
-        model_revision=evaluation.text("hash"),
-        started_at=evaluation.time("timestamp"),
-        results=_results(evaluation, errors),
-        **_machine(evaluation, nested),
-        kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
-    )
-
-
-def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
-    """The name of the model, or else of the build."""
+    # The name of the model, or else of the build
     labels, config = nested.get("labels"), nested.get("config")
     label = labels.get("name") if isinstance(labels, dict) else None
     found = (
@@ -157,7 +143,18 @@ def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
         evaluation.text("build_name"),
         config.get("build_name") if isinstance(config, dict) else None,
     )
-    return next((name for name in found if isinstance(name, str) and name), "unknown")
+    model_id = next((name for name in found if isinstance(name, str) and name), "unknown")
+    return ForeignRun(
+        key=key,
+        model_id=model_id,
+        parameter_count=evaluation.integer("parameters" if "parameters" in evaluation else "params"),
+        task=evaluation.text("task") or "benchmark",
+        model_revision=evaluation.text("hash"),
+        started_at=evaluation.time("timestamp"),
+        results=_results(evaluation, errors),
+        **_machine(evaluation, nested),
+        kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
+    )
 
 
 def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:

@@ -140,7 +140,15 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
         return lambda opened: _of_log(opened, logs.of_summary)
     if logs.is_endpoints(file.json):
         return lambda opened: _of_log(opened, logs.of_endpoints)
-    return _of_table if _is_table(file) else None
+    # Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one
+    # may not
+    data = file.json
+    if isinstance(data, list):
+        fitting = sum(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
+        is_table = 2 * fitting > len(data)
+    else:
+        is_table = data is None and bool(csv_header(file, IS_HEADER))
+    return _of_table if is_table else None
 
 
 def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
@@ -334,15 +342,6 @@ def _word(fields: Fields, name: str) -> str | None:
     return str(value).strip() or None
 
 
-def _is_table(file: ForeignFile) -> bool:
-    """Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one may not."""
-    data = file.json
-    if isinstance(data, list):
-        fitting = sum(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
-        return 2 * fitting > len(data)
-    return data is None and bool(csv_header(file, IS_HEADER))
-
-
 def _results_in(file: ForeignFile) -> Iterator[Row]:
     """The results in a table, each with its power. Raises FormatError for power without a result."""
     found = list(_table_rows(file))
@@ -351,7 +350,8 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
         if _is_power(row):
             continue
         power = powers.pop(_table_key(row), None)
-        stated = _stated_power(row)
+        value, units = row.number("Power_Result", low=0), row.text("Power_Units")
+        stated = None if value is None or units is None else (value, units)
         yield Row(
             fields=row, power=stated if power is None else (power.required(power.number, "Result"), _units(power))
         )
@@ -380,11 +380,6 @@ def _units(row: Fields) -> str:
 
 def _is_power(row: Fields) -> bool:
     return _units(row).lower() in POWER_UNITS
-
-
-def _stated_power(row: Fields) -> tuple[float, str] | None:
-    value, units = row.number("Power_Result", low=0), row.text("Power_Units")
-    return None if value is None or units is None else (value, units)
 
 
 def _table_key(row: Fields) -> tuple[str, ...]:

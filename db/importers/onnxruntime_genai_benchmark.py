@@ -129,11 +129,29 @@ def _record(fields: Fields) -> Record:
     config, metadata = fields.section("config"), fields.section("metadata")
     model, precision = config.section("model_info").text("full_name"), config.text("precision")
     provider, package = metadata.text("device") or "unknown", metadata.text("package_name") or BACKEND
+    values = fields.section("metrics")
+    prompt, new = config.count("prompt_length"), config.count("tokens_generated")
+    length, total = config.count("max_length"), values.number("wall_clock_throughput_tps", low=0)
+    metrics: dict[str, float | None] = {}
+    for name, (metric, factor) in METRICS.items():
+        value = values.number(name, low=0)
+        metrics[metric] = None if value is None else value * factor
+    missing = {}
+    if prompt is not None and new is not None and length == prompt + new:
+        metrics["total_tokens_per_sec"] = total
+    elif total is not None:
+        missing["total_tokens_per_sec"] = COUNTS_THE_BUFFER
+    result = foreign_result(
+        Point(batch_size=config.count("batch_size") or 1, sequence_length=prompt, new_tokens=new),
+        metrics=metrics,
+        missing=missing,
+        kept={"max_length": length, "wall_clock_throughput_tps": total} if missing else {},
+    )
     return Record(
         fields=fields,
         cell=(model or "unknown", precision or "", provider, package, metadata.text("package_version") or ""),
         date=fields.text("trigger_date"),
-        result=_result(config, fields.section("metrics")),
+        result=result,
     )
 
 
@@ -167,26 +185,6 @@ def _time(record: Fields, text: str) -> datetime | None:
     except ValueError:
         record.leave_out("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {shortened(text)}")
         return None
-
-
-def _result(config: Fields, values: Fields) -> Result:
-    prompt, new = config.count("prompt_length"), config.count("tokens_generated")
-    length, total = config.count("max_length"), values.number("wall_clock_throughput_tps", low=0)
-    metrics: dict[str, float | None] = {}
-    for name, (metric, factor) in METRICS.items():
-        value = values.number(name, low=0)
-        metrics[metric] = None if value is None else value * factor
-    missing = {}
-    if prompt is not None and new is not None and length == prompt + new:
-        metrics["total_tokens_per_sec"] = total
-    elif total is not None:
-        missing["total_tokens_per_sec"] = COUNTS_THE_BUFFER
-    return foreign_result(
-        Point(batch_size=config.count("batch_size") or 1, sequence_length=prompt, new_tokens=new),
-        metrics=metrics,
-        missing=missing,
-        kept={"max_length": length, "wall_clock_throughput_tps": total} if missing else {},
-    )
 
 
 PLUGIN = Format(

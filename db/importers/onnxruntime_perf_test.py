@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -112,7 +112,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         runs = ((own, f"{UNNAMED} {index}" if index else UNNAMED) for index, own in enumerate(_printed_parts(file)))
         yield from understood(file, runs, lambda one: _printed(file, *one))
         return
-    invocations = _invocations(file, _lines(file))
+    lines = _lines(file)
+    invocations: list[Invocation] = []
+    for _ in understood(file, lines, lambda line: _take_line(file, invocations, *line)):
+        pass
     for model in dict.fromkeys(one.model for one in invocations):
         own_ones = [one for one in invocations if one.model == model and one.seconds]
         if own_ones:
@@ -123,13 +126,6 @@ def _lines(file: ForeignFile) -> Iterator[tuple[int, str]]:
     """The non-empty lines, with their numbers from 1."""
     lines = enumerate(file.lines(), start=1)
     return ((number, line.strip()) for number, line in lines if line.strip())
-
-
-def _invocations(file: ForeignFile, lines: Iterable[tuple[int, str]]) -> list[Invocation]:
-    found: list[Invocation] = []
-    for _ in understood(file, lines, lambda line: _take_line(file, found, *line)):
-        pass
-    return found
 
 
 def _take_line(file: ForeignFile, found: list[Invocation], number: int, line: str) -> None:

@@ -52,12 +52,21 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     error = results.text("error")
     iterations = results.integer("iterations_num")
     metrics, missing = _metrics(results)
+    # A doubt if half of the last digit is a large part of the latency
+    middle = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
+    share = ROUNDED_TO_MS / 2 / middle if middle > 0 else 1.0
+    if share < INEXACT:
+        rounding: tuple[Doubt, ...] = ()
+    else:
+        severity: Severity = "noisy" if share >= TOO_INEXACT else "info"
+        evidence: dict[str, Json] = {"latency_ms": middle, "rounded_to_ms": ROUNDED_TO_MS, "share": share}
+        rounding = (Doubt(kind="rounded", severity=severity, evidence=evidence),)
     result = foreign_result(
         point,
         metrics={},
         stated=metrics,
         iterations=iterations,
-        doubts=(*doubts, *_rounding(metrics)),
+        doubts=(*doubts, *rounding),
         missing=missing,
         status="failed" if error else "ok",
         error=error,
@@ -177,17 +186,6 @@ def _metrics(results: Fields) -> tuple[dict[str, float], dict[str, str]]:
         return metrics | {"latency_median_ms": middle}, {}
     reason = {"latency_median_ms": f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"}
     return metrics | {f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms": middle}, reason
-
-
-def _rounding(metrics: dict[str, float]) -> tuple[Doubt, ...]:
-    """A doubt if half of the last digit is a large part of the latency."""
-    middle = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
-    share = ROUNDED_TO_MS / 2 / middle if middle > 0 else 1.0
-    if share < INEXACT:
-        return ()
-    severity: Severity = "noisy" if share >= TOO_INEXACT else "info"
-    evidence: dict[str, Json] = {"latency_ms": middle, "rounded_to_ms": ROUNDED_TO_MS, "share": share}
-    return (Doubt(kind="rounded", severity=severity, evidence=evidence),)
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"

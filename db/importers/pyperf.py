@@ -18,7 +18,7 @@ from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Sampl
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
-from db.importers.support.names import Arguments, arguments_of, is_argument, named_arguments
+from db.importers.support.names import arguments_of, is_argument, named_arguments
 from db.importers.support.reading import Fields, mostly, shifted, shortened, top_fields, understood
 
 FORMAT_VERSION = "1.0"
@@ -83,7 +83,13 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
         benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     cpu = metadata.text("cpu_model_name")
-    arguments = _arguments(name, metadata)
+    # The arguments in the benchmark's name, and those that its author wrote into the metadata
+    base, found = named_arguments(name)
+    for field in metadata:
+        if is_argument(field):
+            value = metadata.any(field)
+            found[field] = value if isinstance(value, int | float | str) else str(value)
+    arguments = arguments_of(base, found)
     return ForeignRun(
         key=f"{index} {name}",
         runtime_mode=arguments.mode,
@@ -102,16 +108,6 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
         kept={**metadata.rest(), **benchmark.rest()},
         **{"device_type": "cpu", **arguments.setup},
     )
-
-
-def _arguments(name: str, metadata: Fields) -> Arguments:
-    """The arguments in the benchmark's name, and those that its author wrote into the metadata."""
-    base, found = named_arguments(name)
-    for field in metadata:
-        if is_argument(field):
-            value = metadata.any(field)
-            found[field] = value if isinstance(value, int | float | str) else str(value)
-    return arguments_of(base, found)
 
 
 def _process(entry: Fields, metadata: Fields) -> Process:

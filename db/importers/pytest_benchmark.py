@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarking.core.records import Point, Result
+from benchmarking.core.records import Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
@@ -41,7 +41,26 @@ def _is_report(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    shared = _shared(top)
+    # Fields of the runs about machine, commit and time
+    machine, commit = top.section("machine_info"), top.section("commit_info")
+    cpu = machine.section("cpu")
+    name = cpu.text("brand_raw") or machine.text("processor") or None
+    shared = {
+        "started_at": top.time("datetime"),
+        "stated_times": (top.text("datetime"),),
+        "tool_version": top.text("version"),
+        "runtime": machine.text("python_implementation") or "unknown",
+        "versions": {"python": machine.text("python_version")},
+        "host": machine.text("node"),
+        "device_type": "cpu",
+        "device_name": name,
+        "cpu_model": name,
+        "cpu_threads": cpu.count("count"),
+        "git_commit": commit.text("id"),
+        "git_branch": commit.text("branch"),
+        "git_commit_time": commit.time("time"),
+        "kept": {name: value for name, value in top.rest().items() if name != "benchmarks"},
+    }
     groups: dict[str, list[tuple[Arguments, Result]]] = {}
     for arguments, result in understood(file, top.required(top.objects, "benchmarks"), _case):
         groups.setdefault(arguments.key, []).append((arguments, result))
@@ -59,48 +78,22 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
     found = {one: _argument(parameters.any(one)) for one in parameters}
     arguments = arguments_of(name.partition("[")[0] if found else name, found)
-    return arguments, _result(benchmark, arguments.point)
-
-
-def _shared(top: Fields) -> dict[str, Any]:
-    """Fields of the runs about machine, commit and time."""
-    machine, commit = top.section("machine_info"), top.section("commit_info")
-    cpu = machine.section("cpu")
-    name = cpu.text("brand_raw") or machine.text("processor") or None
-    return {
-        "started_at": top.time("datetime"),
-        "stated_times": (top.text("datetime"),),
-        "tool_version": top.text("version"),
-        "runtime": machine.text("python_implementation") or "unknown",
-        "versions": {"python": machine.text("python_version")},
-        "host": machine.text("node"),
-        "device_type": "cpu",
-        "device_name": name,
-        "cpu_model": name,
-        "cpu_threads": cpu.count("count"),
-        "git_commit": commit.text("id"),
-        "git_branch": commit.text("branch"),
-        "git_commit_time": commit.time("time"),
-        "kept": {name: value for name, value in top.rest().items() if name != "benchmarks"},
-    }
-
-
-def _argument(value: Any) -> int | float | str:
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
-
-
-def _result(benchmark: Fields, point: Point) -> Result:
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
     stated = {column: stats.number(name) for name, column in STATED.items()}
-    return foreign_result(
-        point,
+    result = foreign_result(
+        arguments.point,
         samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
         metrics={"calls_per_sec": stats.number("ops", low=0)},
         stated={column: value * MS_PER_S for column, value in stated.items() if value is not None},
         iterations=stats.integer("rounds"),
         kept={**benchmark.rest(), "inner_loops": calls},
     )
+    return arguments, result
+
+
+def _argument(value: Any) -> int | float | str:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
 
 
 PLUGIN = Format(

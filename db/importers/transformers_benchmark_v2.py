@@ -65,7 +65,15 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     metadata = entry.required(entry.fields, "metadata")
     config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
     hardware = metadata.section("hardware_info")
-    mode = _mode(config)
+    mode: dict[str, Scalar] = {}
+    for name in MODE:
+        value = config.any(name)
+        if isinstance(value, str | bool | int) and value not in (False, ""):
+            mode[name] = value
+    for name in JSON_MODE:
+        value = config.any(name)
+        if value:
+            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
     result = _result(entry, metadata, config)
     return ForeignRun(
         key=key,
@@ -90,19 +98,6 @@ def _named(file: ForeignFile) -> str:
     """The model from the file name, in which slashes are underscores: older versions name it nowhere else."""
     found = FILE_NAME.fullmatch(file.path.name)
     return found[1] if found else "unknown"
-
-
-def _mode(config: Fields) -> dict[str, Scalar]:
-    mode: dict[str, Scalar] = {}
-    for name in MODE:
-        value = config.any(name)
-        if isinstance(value, str | bool | int) and value not in (False, ""):
-            mode[name] = value
-    for name in JSON_MODE:
-        value = config.any(name)
-        if value:
-            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return mode
 
 
 def _device(hardware: Fields) -> dict[str, Any]:
@@ -133,13 +128,35 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         return foreign_result(point, metrics={}, status="failed", error=why)
     gpu: Json = measures.any("gpu_metrics")
     samples, metrics, missing = _generation(measures, point)
+    # The highest reading of the GPU's memory over all iterations
+    peaks: list[float] = []
+    for place, iteration in enumerate(gpu) if isinstance(gpu, list) else ():
+        if isinstance(iteration, dict):
+            peaks += Fields(entry.file, iteration, f"gpu_metrics[{place}]").numbers("memory_used", low=0) or ()
+    memory = {"memory_device_global_peak_mb": max(peaks) * MB_PER_GIB} if peaks else {}
+    found = [Doubt(kind="not_stated", severity="info", evidence={"fields": ["precision", "device"]})]
+    if point.sequence_length and point.sequence_length > LONGEST_PROMPT:
+        evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
+        found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
+    if not is_newest:
+        # Earlier versions divided by all tokens, including the first.
+        found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
+    found += negative_times("latency_wall", latencies)
+    doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
+    median_ms = median_of(latencies)
+    if median_ms <= 0:
+        rates = {}
+    else:
+        rate = point.batch_size / median_ms * MS_PER_S
+        tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
+        rates = {"throughput_samples_per_sec": rate, **tokens}
     return foreign_result(
         point,
         samples=[block(0, latencies), *samples],
-        metrics=metrics | _rates(latencies, point) | _memory(entry.file, gpu),
+        metrics=metrics | rates | memory,
         missing=missing,
         warmup_iterations=config.integer("warmup_iterations"),
-        doubts=_doubts(point, is_newest=is_newest, samples=samples, latencies=latencies),
+        doubts=doubts,
         kept={"gpu_metrics": gpu} if gpu else {},
     )
 
@@ -166,49 +183,14 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
     if not gaps:
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
     samples.append(measured("inter_token_latency", gaps))
-    return samples, metrics | _gap_metrics(gaps), {}
-
-
-def _gap_metrics(gaps: Sequence[float]) -> dict[str, float]:
     from benchmarking.core.sample_statistics import tail_quantile
 
     p99 = tail_quantile(gaps, 0.99)
-    return {
+    gap_metrics = {
         "inter_token_latency_p50_ms": median_of(gaps),
         **({} if p99 is None else {"inter_token_latency_p99_ms": p99}),
     }
-
-
-def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    median_ms = median_of(latencies_ms)
-    if median_ms <= 0:
-        return {}
-    rate = point.batch_size / median_ms * MS_PER_S
-    tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
-    return {"throughput_samples_per_sec": rate, **tokens}
-
-
-def _memory(file: ForeignFile, gpu: Json) -> dict[str, float]:
-    """The highest reading of the GPU's memory over all iterations."""
-    peaks: list[float] = []
-    for place, iteration in enumerate(gpu) if isinstance(gpu, list) else ():
-        if isinstance(iteration, dict):
-            peaks += Fields(file, iteration, f"gpu_metrics[{place}]").numbers("memory_used", low=0) or ()
-    return {"memory_device_global_peak_mb": max(peaks) * MB_PER_GIB} if peaks else {}
-
-
-def _doubts(
-    point: Point, *, is_newest: bool, samples: Sequence[Samples], latencies: Sequence[float]
-) -> tuple[Doubt, ...]:
-    found = [Doubt(kind="not_stated", severity="info", evidence={"fields": ["precision", "device"]})]
-    if point.sequence_length and point.sequence_length > LONGEST_PROMPT:
-        evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
-        found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
-    if not is_newest:
-        # Earlier versions divided by all tokens, including the first.
-        found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
-    found += negative_times("latency_wall", latencies)
-    return (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
+    return samples, metrics | gap_metrics, {}
 
 
 def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:

@@ -74,13 +74,10 @@ DEFINITIONS = {
 def _is_output(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
-        return _is_log(file.text or "")
+        text = file.text or ""
+        return bool(COMMAND.search(text)) or SUMMARY in text
     rows = data if isinstance(data, list) else []
     return mostly(rows, lambda one: isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys())
-
-
-def _is_log(text: str) -> bool:
-    return bool(COMMAND.search(text)) or SUMMARY in text
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -135,7 +132,11 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
     point = Point(batch_size=batch or 1)
     stated: dict[str, float | None] = _of_sections(file, text)
     if SUMMARY not in text and not stated:
-        return foreign_result(point, metrics={}, status="failed", error=_failure(text))
+        error = re.search(r"\[E\] (.+)", text)
+        failure = (
+            error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
+        )
+        return foreign_result(point, metrics={}, status="failed", error=failure)
     for stage, line in LINE.findall(text):
         for statistic, percentile, value in VALUE.findall(line):
             column = f"{STAGES[stage]}_{f'p{percentile}' if percentile else statistic}_ms"
@@ -173,12 +174,6 @@ def _of_sections(file: ForeignFile, text: str) -> dict[str, float | None]:
             if end_to_end:
                 stated[f"end_to_end_{word}_ms"] = _number(file, end_to_end)
     return stated
-
-
-def _failure(text: str) -> str:
-    """The first error in the log, or what is missing in it."""
-    error = re.search(r"\[E\] (.+)", text)
-    return error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
 
 
 def _number(file: ForeignFile, text: str) -> float | None:

@@ -214,6 +214,12 @@ def _report(top: Fields) -> Result:
     ):
         times = fields.section(name)
         stated |= named_statistics(metric, {one: times.number(one, low=0) for one in STATISTICS}, COLUMNS)
+    decoding = top.section("decoding_stats").unread_copy()
+    rate = decoding.section("draft_acceptance_rate_percentiles").number("average", low=0)
+    speculation = {
+        "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
+        "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
+    }
     return _load(
         prompt_tokens=_common(dataset.section("isl_stats")),
         prompt_tokens_mean=requests.number("avg_input_length", low=0),
@@ -221,20 +227,12 @@ def _report(top: Fields) -> Result:
         requests=requests.integer("num_requests"),
         failed=None,
         metrics={},
-        stated={**stated, **_speculation(top.section("decoding_stats").unread_copy())},
+        stated={**stated, **speculation},
     )
 
 
 def _load(**found: Any) -> Result:
     return load_result(concurrency=None, unlimited=NO_LOAD, request_rate=None, **found)
-
-
-def _speculation(decoding: Fields) -> dict[str, float | None]:
-    rate = decoding.section("draft_acceptance_rate_percentiles").number("average", low=0)
-    return {
-        "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
-        "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
-    }
 
 
 def _common(lengths: Fields) -> int | None:

@@ -206,7 +206,14 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         result = _offline(file, part, settings)
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
-    mode |= load_mode(result) if is_load else {"engine": "offline", **_engine_mode(arguments)}
+    mode |= (
+        load_mode(result)
+        if is_load
+        else {
+            "engine": "offline",
+            **{name: arguments[name] for name in MODE if arguments.get(name, "None") not in PLAIN},
+        }
+    )
     engine = backend or ("vllm" if part.kind in ("throughput", "latency") else "sglang")
     return ForeignRun(
         key=str(index),
@@ -221,10 +228,6 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         doubts=engine_not_stated(backend) if is_load else (),
         kept={"arguments": dict[str, Json](arguments)},
     )
-
-
-def _engine_mode(arguments: Mapping[str, str]) -> dict[str, Scalar]:
-    return {name: arguments[name] for name in MODE if arguments.get(name, "None") not in PLAIN}
 
 
 def _server(arguments: Mapping[str, str]) -> str | None:

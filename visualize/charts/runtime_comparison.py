@@ -133,7 +133,20 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     columns = min(len(shown), COLUMNS)
     x = value_axis(f"Speedup over {_baseline(drawn)}\nhigher is better", [edge], room=ROOM, may_be_log=False)
     ranked = [row for row in drawn if row["is_ranked"]]
-    result = _finding(ranked)
+    # The fastest result against the baseline at the smallest batch size
+    batch = min((row["batch_size"] for row in ranked), default=None)
+    rivals = [_latency(row) for row in ranked if row["batch_size"] == batch]
+    base = next((row for row in rivals if row["is_baseline"]), None)
+    best = min(rivals, key=lambda row: float(row["value"]), default=None)
+    if base is None or best is None or best is base:
+        result = None
+    else:
+        name = (
+            best["runtime"] if best["precision"] == base["precision"] else f"{best['runtime']} at {best['precision']}"
+        )
+        if name == base["runtime"]:
+            name = f"{name} with {settings(best['runtime_mode'])}"
+        result = finding((name, best), (_baseline(ranked), base), rivals)
     heading = f"{RuntimeComparison.title}: {key['model_id']}"
     if result:
         heading = f"{key['model_id']}: {result.text} at batch {min(row['batch_size'] for row in ranked)}"
@@ -278,20 +291,6 @@ def _notes(
         words.missing_points(words.accountable(members, drawn, *left_out), drawn, words.cell_and_point, NO_BASELINE),
     )
     return words.sentences(reading, lacking)
-
-
-def _finding(ranked: Sequence[Row]) -> Finding | None:
-    """The fastest result against the baseline at the smallest batch size."""
-    batch = min((row["batch_size"] for row in ranked), default=None)
-    rivals = [_latency(row) for row in ranked if row["batch_size"] == batch]
-    base = next((row for row in rivals if row["is_baseline"]), None)
-    best = min(rivals, key=lambda row: float(row["value"]), default=None)
-    if base is None or best is None or best is base:
-        return None
-    name = best["runtime"] if best["precision"] == base["precision"] else f"{best['runtime']} at {best['precision']}"
-    if name == base["runtime"]:
-        name = f"{name} with {settings(best['runtime_mode'])}"
-    return finding((name, best), (_baseline(ranked), base), rivals)
 
 
 PLUGIN = RuntimeComparison()

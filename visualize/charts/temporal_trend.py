@@ -72,7 +72,12 @@ class TemporalTrend(ChartPlugin):
 
         levels = {result: level for history in found for result, level in _levels(history).items()}
         ids = [history.series_id for history in found]
-        sql = SQL.format(condition=selected.condition, value=judged_value(metric), **_bounds(metric))
+        # Columns of the interval ends; NULL for metrics without an interval
+        has_one = metric.source == "samples" and metric.statistic == "median"
+        described = DESCRIBED.get(metric.of, ()) if has_one else ()
+        columns: dict[str, str] = {one.statistic: one.column for one in described}
+        bounds = {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
+        sql = SQL.format(condition=selected.condition, value=judged_value(metric), **bounds)
         rows = warehouse.query(sql, [ids, *selected.values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None}
         notes = _notes(warehouse, rows)
@@ -104,14 +109,6 @@ def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
     if selection.results is not None:
         parts.append(("result_id IN (SELECT unnest(?::VARCHAR[]))", (list(selection.results),)))
     return " AND ".join(condition for condition, _ in parts) or "TRUE", tuple(v for _, values in parts for v in values)
-
-
-def _bounds(metric: Metric) -> dict[str, str]:
-    """Columns of the interval ends; NULL for metrics without an interval."""
-    has_one = metric.source == "samples" and metric.statistic == "median"
-    described = DESCRIBED.get(metric.of, ()) if has_one else ()
-    columns: dict[str, str] = {one.statistic: one.column for one in described}
-    return {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:

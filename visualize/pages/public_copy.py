@@ -234,19 +234,16 @@ def _names(warehouse: Warehouse) -> Names:
     models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
     found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
     hosts = {host for host in found if not host.isdecimal()}  # not a port
-    words = {row["word"] for row in warehouse.query(WORDS).dicts()} | _words_of_records() | hosts.intersection(models)
-    names = Names(hosts=_any_of(hosts), words=words, models={})
-    return replace(names, models=_model_names(models, names))
-
-
-def _words_of_records() -> set[str]:
-    """Field names, and values of fields with a fixed set of values."""
+    # Field names, and values of fields with a fixed set of values
     kinds = [part for part in vars(records).values() if isinstance(part, type) and is_dataclass(part)]
     hints = [hint for kind in kinds for hint in get_type_hints(kind).values()]
     options = [one for hint in hints for one in (hint, *get_args(hint)) if get_origin(one) is Literal]
     chosen = {str(value) for one in options for value in get_args(one)}
     named = {field.name for kind in kinds for field in fields(kind)}
-    return {*named, *chosen, *METRICS, *KINDS, *plugins.family_names()}
+    words_of_records = {*named, *chosen, *METRICS, *KINDS, *plugins.family_names()}
+    words = {row["word"] for row in warehouse.query(WORDS).dicts()} | words_of_records | hosts.intersection(models)
+    names = Names(hosts=_any_of(hosts), words=words, models={})
+    return replace(names, models=_model_names(models, names))
 
 
 def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:

@@ -87,7 +87,18 @@ class SitePlan:
             if view != "run" and self.counts[view] >= MOST_PAGES:
                 return None
             self.counts[view] += 1
-            self.paths[key] = _file_name(view, own)
+            # The file path of a page, inside the site for any parameters
+            path, query = params.path(own), params.query(own)
+            if view == next(iter(views())):
+                self.paths[key] = FIRST
+            elif not path and not query:
+                self.paths[key] = f"{view}.html"
+            else:
+                words = "-".join([*path.values(), *(f"{name}-{value}" for name, value in query)])
+                if query or not PLAIN.fullmatch(words):
+                    digest = hashlib.sha256(urlencode([*path.items(), *query]).encode()).hexdigest()[:DIGEST_LETTERS]
+                    words = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:48].rstrip("-") + f"-{digest}"
+                self.paths[key] = f"{view}/{words}.html"
             self.waiting.append((view, own, self.paths[key]))
         return self.paths[key]
 
@@ -124,20 +135,6 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
         return None
     found: DataclassInstance | None = known.in_files(parameters)
     return found
-
-
-def _file_name(view: str, parameters: DataclassInstance) -> str:
-    """The file path of a page, inside the site for any parameters."""
-    path, query = params.path(parameters), params.query(parameters)
-    if view == next(iter(views())):
-        return FIRST
-    if not path and not query:
-        return f"{view}.html"
-    words = "-".join([*path.values(), *(f"{name}-{value}" for name, value in query)])
-    if query or not PLAIN.fullmatch(words):
-        digest = hashlib.sha256(urlencode([*path.items(), *query]).encode()).hexdigest()[:DIGEST_LETTERS]
-        words = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:48].rstrip("-") + f"-{digest}"
-    return f"{view}/{words}.html"
 
 
 def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:

@@ -80,8 +80,18 @@ def charts(figures: Iterable[object]) -> tuple[Chart, ...]:
 def spec(panel: Panel) -> Spec:
     """The Vega-Lite specification of a panel."""
     scales = _Scales(panel)
+    values = [
+        {"x": one.x, "y": one.low, "high": one.high, "colour": _class(line.colour), "series": f"{place}-{number}"}
+        for place, line in enumerate(panel.lines)
+        for number, band in enumerate(line.intervals()[0])
+        for one in band
+    ]
+    mark = {"type": "area", "opacity": BAND_ALPHA, "clip": True}
+    bands = _layer(
+        values, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour, detail={"field": "series"}
+    )
     layers = [
-        *_blocks(panel, scales), *_rules(panel, scales), *_bands(panel, scales), *_lines(panel, scales),
+        *_blocks(panel, scales), *_rules(panel, scales), *bands, *_lines(panel, scales),
         *_whiskers(panel, scales), *_marks(panel, scales), *_notes(panel, scales),
     ]  # fmt: skip
     height = panel.height_in * PX_PER_IN
@@ -161,19 +171,6 @@ def _lines(panel: Panel, scales: _Scales) -> Layers:
             order={"field": "order", "type": "quantitative"},
         )  # fmt: skip
     return layers
-
-
-def _bands(panel: Panel, scales: _Scales) -> Layers:
-    values = [
-        {"x": one.x, "y": one.low, "high": one.high, "colour": _class(line.colour), "series": f"{place}-{number}"}
-        for place, line in enumerate(panel.lines)
-        for number, band in enumerate(line.intervals()[0])
-        for one in band
-    ]
-    mark = {"type": "area", "opacity": BAND_ALPHA, "clip": True}
-    return _layer(
-        values, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour, detail={"field": "series"}
-    )
 
 
 def _whiskers(panel: Panel, scales: _Scales) -> Layers:

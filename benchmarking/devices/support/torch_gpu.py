@@ -399,18 +399,16 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
         return tuple(devices)
     named: list[Device] = []
     for entry in entries:
-        device = _named(devices, entry)
+        # The device of an entry, which is a number or a UUID prefix ("GPU-1a2b"); "MIG-..." matches any split
+        # GPU.
+        if entry.isdigit():
+            device = devices[int(entry)] if int(entry) < len(devices) else None
+        elif entry.startswith("MIG-"):
+            device = next((device for device in devices if device.facts.values.get("is_mig_enabled")), None)
+        else:
+            uuids = ((device, str(device.facts.values.get("uuid", ""))) for device in devices)
+            device = next((device for device, uuid in uuids if entry and uuid.lower().startswith(entry.lower())), None)
         if device is None:
             break
         named.append(device)
     return tuple(device for device in devices if device in named)
-
-
-def _named(devices: Sequence[Device], entry: str) -> Device | None:
-    """The device of an entry, which is a number or a UUID prefix ("GPU-1a2b"); "MIG-..." matches any split GPU."""
-    if entry.isdigit():
-        return devices[int(entry)] if int(entry) < len(devices) else None
-    if entry.startswith("MIG-"):
-        return next((device for device in devices if device.facts.values.get("is_mig_enabled")), None)
-    uuids = ((device, str(device.facts.values.get("uuid", ""))) for device in devices)
-    return next((device for device, uuid in uuids if entry and uuid.lower().startswith(entry.lower())), None)

@@ -204,6 +204,28 @@ def _comparison(
     findings = [
         _finding(base, one, judgement, details) for (base, one), judgement in zip(all_pairs, judgements, strict=True)
     ]
+    # The differences of code, host and versions that all pairs share
+    per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in matched.pairs]
+    provenance = (
+        {name: both for name, both in per_pair[0].items() if all(differs.get(name) == both for differs in per_pair)}
+        if per_pair
+        else {}
+    )
+    # Description of the common change; None without one. Only for sides that differ in no key and were
+    # not interleaved: interleaving cancels the state of the machine.
+    judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
+    if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
+        moved_together = None
+    else:
+        shift = common_shift(
+            Shift(
+                group=" ".join(str(one.subject[name]) for name in ("model_id", "runtime", "precision")),
+                ratio=1 + change if metric.better == "lower" else 1 / (1 + change),
+                is_finding=one.judgement.is_worse is not None,
+            )
+            for one, change in judged
+        )
+        moved_together = None if shift is None else shift.text
     return Comparison(
         before=before,
         after=after,
@@ -214,9 +236,9 @@ def _comparison(
         only_before=tuple(map(_single, matched.only_before)),
         only_after=tuple(map(_single, matched.only_after)),
         counts=Counter(one.verdict for one in judgements),
-        provenance=_provenance(matched.pairs),
+        provenance=provenance,
         sentence=_sentence(findings, metric),
-        moved_together=_common_shift(findings, metric),
+        moved_together=moved_together,
     )
 
 
@@ -400,34 +422,5 @@ def _severity(finding: Finding, metric: Metric) -> tuple[int, float]:
     return 2 if judgement.is_worse else 1, by if metric.is_worse(judgement.change) else -by
 
 
-def _provenance(pairs: Sequence[tuple[Representative, Representative]]) -> Mapping[str, tuple[object, object]]:
-    """The differences of code, host and versions that all pairs share."""
-    per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in pairs]
-    return (
-        {name: both for name, both in per_pair[0].items() if all(differs.get(name) == both for differs in per_pair)}
-        if per_pair
-        else {}
-    )
-
-
 def _environment(result: Measured) -> dict[str, str | None]:
     return {**{name: result.columns[name] for name in PROVENANCE}, **result.versions}
-
-
-def _common_shift(findings: Sequence[Finding], metric: Metric) -> str | None:
-    """Description of the common change; None without one.
-
-    Only for sides that differ in no key and were not interleaved: interleaving cancels the state of the machine.
-    """
-    judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
-    if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
-        return None
-    shift = common_shift(
-        Shift(
-            group=" ".join(str(one.subject[name]) for name in ("model_id", "runtime", "precision")),
-            ratio=1 + change if metric.better == "lower" else 1 / (1 + change),
-            is_finding=one.judgement.is_worse is not None,
-        )
-        for one, change in judged
-    )
-    return None if shift is None else shift.text

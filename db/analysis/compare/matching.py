@@ -143,16 +143,15 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
     groups: dict[str, list[Measured]] = {}
     for result in results:
         groups.setdefault(result.keys_hash, []).append(result)
-    return [_representative(sorted(group, key=_rank)) for group in groups.values()]
+    return [
+        _representative(sorted(group, key=lambda result: (result.unfit is None, result.started_at, result.result_id)))
+        for group in groups.values()
+    ]
 
 
 def _representative(group: Sequence[Measured]) -> Representative:
     comparable = tuple(result for result in group if result.unfit is None)[-MAX_RESULTS:]
     return Representative(result=group[-1], comparable=comparable)
-
-
-def _rank(result: Measured) -> tuple[bool, datetime, str]:
-    return (result.unfit is None, result.started_at, result.result_id)
 
 
 def _shared(one: Representative, may_differ: MayDiffer) -> str:
@@ -173,7 +172,10 @@ def _nearest(
     groups: dict[str, tuple[list[Representative], list[Representative]]] = {}
     for index, side in enumerate((before, after)):
         for one in side:
-            groups.setdefault(_point_key(one, with_model=not may_be_other_model), ([], []))[index].append(one)
+            with_model = not may_be_other_model
+            keys = one.result.keys
+            point_key = canonical_hash([point_of(keys), keys.get("model_id") if with_model else None])
+            groups.setdefault(point_key, ([], []))[index].append(one)
     return [pair for earlier, later in groups.values() for pair in _nearest_pairs(earlier, later)]
 
 
@@ -191,12 +193,6 @@ def _nearest_pairs(before: Sequence[Representative], after: Sequence[Representat
             used[1].add(later)
             pairs.append((before[earlier], after[later]))
     return pairs
-
-
-def _point_key(one: Representative, *, with_model: bool) -> str:
-    """The hash of the point, and of the model with `with_model`."""
-    keys = one.result.keys
-    return canonical_hash([point_of(keys), keys.get("model_id") if with_model else None])
 
 
 def _has_one_model(side: Sequence[Representative]) -> bool:

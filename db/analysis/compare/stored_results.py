@@ -102,7 +102,15 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         rows = [row for side in sides for row in side]
         evidence_future = pool.submit(_evidence, warehouse, rows, metric)
         series_future = pool.submit(_keys, warehouse, "series", "series_id", rows)
-        runs = _runs(warehouse, rows)
+        # What the results of a run share, by run_id; "columns" has the columns to show
+        parameters = {"runs": sorted({row["run_id"] for row in rows})}
+        runs = {
+            row["run_id"]: {
+                **row,
+                "columns": {name: None if row[name] is None else str(row[name]) for name in SHOWN_COLUMNS},
+            }
+            for row in warehouse.query(RUN_ROWS, parameters).dicts()
+        }
         hardware_future = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", runs.values())
     evidence, series, hardware = evidence_future.result(), series_future.result(), hardware_future.result()
 
@@ -158,18 +166,6 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
             doubts=json.loads(row["doubts"] or "[]"), why_missing=POOLED if row["is_pooled"] else row["why_missing"]
         )
         for row in rows_read
-    }
-
-
-def _runs(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """What the results of a run share, by run_id; "columns" has the columns to show."""
-    parameters = {"runs": sorted({row["run_id"] for row in rows})}
-    return {
-        row["run_id"]: {
-            **row,
-            "columns": {name: None if row[name] is None else str(row[name]) for name in SHOWN_COLUMNS},
-        }
-        for row in warehouse.query(RUN_ROWS, parameters).dicts()
     }
 
 

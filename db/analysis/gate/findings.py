@@ -82,7 +82,18 @@ def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = D
     known = tuple(candidates)
     judgements = judge_all([_case(candidate, candidate.night) for candidate in known], parameters)
     findings = [_finding(one, judgement) for one, judgement in zip(known, judgements, strict=True)]
-    return worst_first(_with_environment(findings))
+    # The findings, with the common change of their machine and session if there is one
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        if finding.verdict in ("regressed", "improved", "fine", "trend"):
+            groups.setdefault(_session_key(finding), []).append(finding)
+    shifts = {key: common_shift(map(_shift, members)) for key, members in groups.items()}
+    moved: tuple[Verdict, ...] = ("regressed", "improved")
+    with_environment = [
+        replace(finding, common_shift=shifts[_session_key(finding)]) if finding.verdict in moved else finding
+        for finding in findings
+    ]
+    return worst_first(with_environment)
 
 
 def _case(candidate: Candidate, newest: Night | None) -> Case:
@@ -152,20 +163,6 @@ def _unmeasured(candidate: Candidate) -> Finding:
         return Finding(candidate=candidate, verdict="not enough data", reason=reason)
     reason += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
     return Finding(candidate=candidate, verdict="failed", reason=reason)
-
-
-def _with_environment(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, with the common change of their machine and session if there is one."""
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
-        if finding.verdict in ("regressed", "improved", "fine", "trend"):
-            groups.setdefault(_session_key(finding), []).append(finding)
-    shifts = {key: common_shift(map(_shift, members)) for key, members in groups.items()}
-    moved: tuple[Verdict, ...] = ("regressed", "improved")
-    return [
-        replace(finding, common_shift=shifts[_session_key(finding)]) if finding.verdict in moved else finding
-        for finding in findings
-    ]
 
 
 def _session_key(finding: Finding) -> tuple[str, str, str]:
@@ -238,7 +235,30 @@ def confirm(
         for flagged_run in flagged
     }
     with open_warehouse() as warehouse:
-        return _with_confirmations(warehouse, findings, failures, since)
+        # `failures`: run id -> why measuring it again failed. A point of such a run that was measured still
+        # counts.
+        confirming: dict[tuple[str, str], dict[str, Candidate]] = {}
+        again: list[Candidate | None] = []
+        for finding in findings:
+            candidate = finding.candidate
+            if finding.verdict != "regressed":
+                again.append(None)
+                continue
+            key = (candidate.run_id, candidate.metric.column)
+            if key not in confirming:
+                confirming[key] = confirming_results(warehouse, candidate.run_id, since, candidate.metric)
+            again.append(confirming[key].get(candidate.series_id))
+        cases = [
+            _case(finding.candidate, None if one is None else one.night)
+            for finding, one in zip(findings, again, strict=True)
+        ]
+        judgements = judge_all(cases, is_confirmation=True)
+        return worst_first(
+            finding
+            if finding.verdict != "regressed"
+            else with_confirmation(finding, one, judgement, failures.get(finding.candidate.run_id))
+            for finding, one, judgement in zip(findings, again, judgements, strict=True)
+        )
 
 
 def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str]) -> str:
@@ -248,31 +268,3 @@ def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str]) -> 
         return command(flagged)
     except UsageError as error:  # stored by a version with other settings
         return f"{NOT_POSSIBLE}{error}"
-
-
-def _with_confirmations(
-    warehouse: Warehouse, findings: Sequence[Finding], failures: Mapping[str, str | None], since: datetime
-) -> tuple[Finding, ...]:
-    """`failures`: run id -> why measuring it again failed. A point of such a run that was measured still counts."""
-    confirming: dict[tuple[str, str], dict[str, Candidate]] = {}
-    again: list[Candidate | None] = []
-    for finding in findings:
-        candidate = finding.candidate
-        if finding.verdict != "regressed":
-            again.append(None)
-            continue
-        key = (candidate.run_id, candidate.metric.column)
-        if key not in confirming:
-            confirming[key] = confirming_results(warehouse, candidate.run_id, since, candidate.metric)
-        again.append(confirming[key].get(candidate.series_id))
-    cases = [
-        _case(finding.candidate, None if one is None else one.night)
-        for finding, one in zip(findings, again, strict=True)
-    ]
-    judgements = judge_all(cases, is_confirmation=True)
-    return worst_first(
-        finding
-        if finding.verdict != "regressed"
-        else with_confirmation(finding, one, judgement, failures.get(finding.candidate.run_id))
-        for finding, one, judgement in zip(findings, again, judgements, strict=True)
-    )

@@ -278,18 +278,18 @@ def _case(suite: ElementTree.Element, finding: Finding) -> None:
     message = _safe(sentence(finding))
     if finding.verdict in BAD:
         failure = ElementTree.SubElement(case, "failure", {"message": message, "type": finding.verdict})
-        failure.text = "\n".join(map(_safe, _details(finding)))
+        lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
+        lines += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
+        lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
+        details = [
+            *lines,
+            *([f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else []),
+        ]
+        failure.text = "\n".join(map(_safe, details))
     elif finding.verdict not in JUDGED:
         ElementTree.SubElement(case, "skipped", {"message": message})
     else:
         ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
-
-
-def _details(finding: Finding) -> list[str]:
-    lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
-    lines += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
-    lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
-    return [*lines, *([f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else [])]
 
 
 def _safe(text: str) -> str:

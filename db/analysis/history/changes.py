@@ -176,19 +176,17 @@ def _change_rows(
         for change in detect(values[start:end], parameters):
             names = ("value_before", "value_after", "relative_change", "p_value", "state")
             numbers = {name: getattr(change, name) for name in names}
-            row = {**common, **numbers, **_neighbours(points, start + change.index)}
+            # The results and runs around a change at the index
+            index = start + change.index
+            result_ids, run_ids = points.column("result_id"), points.column("run_id")
+            neighbours = {
+                "result_id": result_ids[index].as_py(),
+                "run_id": run_ids[index].as_py(),
+                "last_good_result_id": result_ids[index - 1].as_py(),
+                "last_good_run_id": run_ids[index - 1].as_py(),
+            }
+            row = {**common, **numbers, **neighbours}
             yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}
-
-
-def _neighbours(points: Any, index: int) -> Row:
-    """The results and runs around a change at the index."""
-    result_ids, run_ids = points.column("result_id"), points.column("run_id")
-    return {
-        "result_id": result_ids[index].as_py(),
-        "run_id": run_ids[index].as_py(),
-        "last_good_result_id": result_ids[index - 1].as_py(),
-        "last_good_run_id": run_ids[index - 1].as_py(),
-    }
 
 
 def _spans(names: Any) -> Iterator[tuple[int, int]]:

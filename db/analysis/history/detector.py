@@ -130,7 +130,13 @@ def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
     The newest three have an incomplete window and may be near the median of the values after them instead; otherwise
     the first runs after a step would be clipped. Nothing is clipped if more than half of the residuals are 0.
     """
-    middle = _rolling_median(logs)
+    # The median of the 7 values around each value; fewer at the ends
+    padded = np.full(len(logs) + 2 * CLIP_REACH, np.nan)
+    padded[CLIP_REACH : CLIP_REACH + len(logs)] = logs
+    ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last
+    counts = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
+    rows = np.arange(len(logs))
+    middle: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
     reach = parameters.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
     if reach == 0:
         return logs
@@ -355,14 +361,3 @@ def _state(at: int, earlier: dict[_Sides, float], parameters: Parameters) -> Sta
 def _change(sides: _Sides, p_value: float, near: tuple[Floats, Floats], state: State) -> Change:
     before, after = (float(np.median(values)) for values in near)
     return Change(index=sides.at, value_before=before, value_after=after, p_value=p_value, state=state)
-
-
-def _rolling_median(values: Floats) -> Floats:
-    """The median of the 7 values around each value; fewer at the ends."""
-    padded = np.full(len(values) + 2 * CLIP_REACH, np.nan)
-    padded[CLIP_REACH : CLIP_REACH + len(values)] = values
-    ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last
-    counts = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
-    rows = np.arange(len(values))
-    medians: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
-    return medians

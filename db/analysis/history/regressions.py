@@ -104,16 +104,12 @@ def regressions(
     values = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, values).dicts()
     shifts = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
-    with_settings = _with_settings(warehouse, rows)
-    return tuple(_regression(row, by_name[row["metric"]], shifts) for row in with_settings)
-
-
-def _with_settings(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with the settings that distinguish them."""
+    # The rows with the settings that distinguish them
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
     words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])
-    return [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
+    with_settings = [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
+    return tuple(_regression(row, by_name[row["metric"]], shifts) for row in with_settings)
 
 
 def _query_for(metrics: Sequence[Metric]) -> str:

@@ -53,7 +53,18 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     )
     first = histories[0].subject
     shared = [f"{heading(name)} {first[name]}" for name in SHOWN if name not in several and first[name]]
-    texts = ("\n".join([metric.column, *([", ".join(shared)] if shared else [])]), "\n".join(_notes(histories)))
+    changes = [change_point.change for history in histories for change_point in history.change_points]
+    left_out = sum(history.left_out for history in histories)
+    notes = []
+    if changes:
+        notes.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is the first changed run's")
+    if any(change.state == "suspected" for change in changes):
+        notes.append(SUSPECTED)
+    if any(history.trend is not None for history in histories):
+        notes.append(TREND)
+    if left_out:
+        notes.append(f"left out: {excluded_results_text(left_out)}")
+    texts = ("\n".join([metric.column, *([", ".join(shared)] if shared else [])]), "\n".join(notes))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
@@ -84,21 +95,6 @@ def change_text(change_point: ChangePoint) -> str:
         change_point.change.state,
     )
     return " ".join(words)
-
-
-def _notes(histories: Sequence[History]) -> list[str]:
-    changes = [change_point.change for history in histories for change_point in history.change_points]
-    left_out = sum(history.left_out for history in histories)
-    lines = []
-    if changes:
-        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is the first changed run's")
-    if any(change.state == "suspected" for change in changes):
-        lines.append(SUSPECTED)
-    if any(history.trend is not None for history in histories):
-        lines.append(TREND)
-    if left_out:
-        lines.append(f"left out: {excluded_results_text(left_out)}")
-    return lines
 
 
 def regressions_text(regressions: Sequence[Regression], trends: Sequence[WorseTrend] = (), page: Page = PLAIN) -> str:

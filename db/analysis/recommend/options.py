@@ -132,6 +132,18 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
     energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
     columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
+    # The runtime's settings, threads and processors, which distinguish series
+    bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
+    runtime_mode = {
+        **json.loads(row["runtime_mode"]),
+        **{name: value for name, value in bound.items() if value is not None},
+    }
+    # Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches
+    if len(rates) < MIN_LAUNCHES_FOR_BETWEEN or min(rates) <= 0:
+        throughput_half_width = None
+    else:
+        low, high = between_launches_interval(rates)
+        throughput_half_width = math.log(high / low) / 2
     return Option(
         **{name: row[name] for name in (*columns, "validity", "output_error")},
         latency_p90_ms=stated_value(row, "latency_p90_ms"),
@@ -140,7 +152,7 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
         latency_stated_ms=next(filter(None, (stated_value(row, name) for name in AT_LEAST_MEDIAN)), None)
         if row["origin_definition"] is not None
         else None,
-        runtime_mode=_mode(row),
+        runtime_mode=runtime_mode,
         point=point,
         doubts=doubt_kinds(row["extra"]),
         missing={**row["missing"], "energy_per_item": why_no_energy(row["missing"])},
@@ -152,16 +164,8 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
         energy_j=energy_j,
         energy_of=energy_of,
         throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
-        throughput_half_width=_half_width(rates),
+        throughput_half_width=throughput_half_width,
     )
-
-
-def _half_width(rates: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches."""
-    if len(rates) < MIN_LAUNCHES_FOR_BETWEEN or min(rates) <= 0:
-        return None
-    low, high = between_launches_interval(rates)
-    return math.log(high / low) / 2
 
 
 def stated_value(row: Row, column: str) -> float | None:
@@ -174,12 +178,6 @@ def _tokens_per_sec(row: Row) -> float | None:
     """Tokens per second; None for models without tokens, and for imports without a positive number."""
     rate: float | None = row["throughput_tokens_per_sec"]
     return rate if rate is not None and rate > 0 else None
-
-
-def _mode(row: Row) -> dict[str, object]:
-    """The runtime's settings, threads and processors, which distinguish series."""
-    bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
-    return {**json.loads(row["runtime_mode"]), **{name: value for name, value in bound.items() if value is not None}}
 
 
 def energy_per_item(row: Row, items: int) -> tuple[float | None, str | None]:

@@ -195,7 +195,13 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     """
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
     chosen = _aim(limits, axes) if aim is None else aim
-    front = _front(options, axes)
+    # The options that no other option beats: at least as good on all axes and better on one
+    scores = [tuple(_goodness(option, axis) for axis in axes) for option in options]
+    front = [
+        option
+        for option, score in zip(options, scores, strict=True)
+        if not any(other != score and all(a <= b for a, b in zip(other, score, strict=True)) for other in scores)
+    ]
     rated = [Rated(option=one, misses=misses(one, limits), is_on_front=one in front) for one in options]
     in_order = sorted(rated, key=lambda one: _order(one, chosen))
     fitting = [one for one in in_order if one.fits]
@@ -316,16 +322,6 @@ def _goodness(option: Option, axis: Aim) -> float:
     return -value if axis == "throughput" else value
 
 
-def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
-    """The options that no other option beats: at least as good on all axes and better on one."""
-    scores = [tuple(_goodness(option, axis) for axis in axes) for option in options]
-    return [
-        option
-        for option, score in zip(options, scores, strict=True)
-        if not any(other != score and all(a <= b for a, b in zip(other, score, strict=True)) for other in scores)
-    ]
-
-
 def _order(rated: Rated, aim: Aim) -> tuple[float, ...]:
     """A sort key: options that meet the limits first, best first; among equals valid before noisy."""
     option = rated.option
@@ -362,11 +358,7 @@ def read_prices(path: Path) -> Prices:
         key = str(device).lower()
         if key in prices:
             raise UsageError(f"{path}: per_hour: {device} occurs twice")
-        prices[key] = _price(path, device, price)
+        if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
+            raise UsageError(f"{path}: per_hour: {device}: expected a number from 0, found {price!r}")
+        prices[key] = float(price)
     return Prices(currency=currency.strip(), per_hour=prices)
-
-
-def _price(path: Path, device: object, price: object) -> float:
-    if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
-        raise UsageError(f"{path}: per_hour: {device}: expected a number from 0, found {price!r}")
-    return float(price)

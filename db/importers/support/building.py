@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
@@ -184,7 +184,12 @@ class Format:
         for skipped in file.noise:
             file.leave_out(skipped.place, skipped.problem)
         if all(errors):
-            _refuse_empty(file, next(filter(None, errors), NO_NUMBER))
+            # Refuse a file of a known format in which no number was understood
+            if not file.left_out:
+                file.refuse(next(filter(None, errors), NO_NUMBER))
+            first = next(iter(file.left_out))
+            others = f" (and {len(file.left_out) - 1} more)" if len(file.left_out) > 1 else ""
+            file.refuse(f"{first.text}{others}")
 
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
         """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
@@ -258,15 +263,6 @@ class Format:
         )
         check_storable(file, found.key, run)
         return run
-
-
-def _refuse_empty(file: ForeignFile, error: str) -> NoReturn:
-    """Refuse a file of a known format in which no number was understood."""
-    if not file.left_out:
-        file.refuse(error)
-    first = next(iter(file.left_out))
-    others = f" (and {len(file.left_out) - 1} more)" if len(file.left_out) > 1 else ""
-    file.refuse(f"{first.text}{others}")
 
 
 def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:

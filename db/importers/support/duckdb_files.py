@@ -170,15 +170,11 @@ class ResultRow:
     """The other fields of the rows."""
 
 
-def _joins(tables: Tables) -> tuple[str, ...]:
-    """The columns that join raw values to their result: only its id if there is one."""
-    shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
-    return ("result_id",) if "result_id" in shared else tuple(shared)
-
-
 def raw_by_result(tables: Tables) -> Raw:
     """The raw values of each result. Raises FormatError for values without a result."""
-    joins = _joins(tables)
+    # The columns that join raw values to their result: only its id if there is one
+    shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
+    joins = ("result_id",) if "result_id" in shared else tuple(shared)
     if tables.raw and not joins:
         tables.raw[0].refuse(
             "result_id", f"is missing, and so are {', '.join(JOINS[1:])}: the result of the raw values is unknown"

@@ -249,7 +249,13 @@ def read_file(path: Path) -> ForeignFile:
     with open_regular(path) as opened:
         head = opened.read(4096)
         opened.seek(0)
-        content, digest = _head_of_database(opened, head) or _all_of(opened, path)
+        # The first block of a DuckDB file, which may have any size, and its digest; None for any other file
+        offset, magic = DUCKDB_MAGIC
+        if head[offset : offset + len(magic)] != magic:
+            head_of_database = None
+        else:
+            head_of_database = head, hashlib.file_digest(opened, "sha256").hexdigest()
+        content, digest = head_of_database or _all_of(opened, path)
         modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
     return _file(path, content, digest, modified)
 
@@ -283,14 +289,6 @@ def _in_utf_8(content: bytes) -> tuple[bytes, str]:
         return content.decode("utf-16").encode(), "UTF-16"
     except UnicodeError:
         return content, "UTF-8"
-
-
-def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] | None:
-    """The first block of a DuckDB file, which may have any size, and its digest; None for any other file."""
-    offset, magic = DUCKDB_MAGIC
-    if head[offset : offset + len(magic)] != magic:
-        return None
-    return head, hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _all_of(opened: BufferedReader, path: Path) -> tuple[bytes, str]:

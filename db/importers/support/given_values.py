@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -38,8 +38,17 @@ class GivenValues:
         dated = changed if self.started_at is None else _at(changed, self.started_at)
         settled = {"engine_not_stated"} if self.runtime is not None else set()
         settled |= {"undated"} if self.started_at is not None else set()
-        certain = replace(dated, results=tuple(_without_doubts(one, settled) for one in dated.results))
-        return _renamed(certain, canonical_hash(values))
+        # The result without these doubts, which say that the file does not state a value that the user gave
+        certain = replace(
+            dated,
+            results=tuple(
+                replace(one, doubts=tuple(doubt for doubt in one.doubts if doubt.kind not in settled))
+                for one in dated.results
+            ),
+        )
+        words = canonical_hash(values)
+        results = tuple(replace(one, result_id=content_id(one.result_id, words)) for one in certain.results)
+        return replace(certain, run_id=content_id(certain.run_id, words), results=results)
 
     def _values(self) -> dict[str, Json]:
         values: dict[str, Json] = {
@@ -107,13 +116,3 @@ def _at(run: Run, time: datetime) -> Run:
 
 def _result_at(result: Result, time: str) -> Result:
     return replace(result, samples=tuple(replace(one, started_at=time) for one in result.samples))
-
-
-def _without_doubts(result: Result, kinds: Collection[str]) -> Result:
-    """The result without these doubts, which say that the file does not state a value that the user gave."""
-    return replace(result, doubts=tuple(doubt for doubt in result.doubts if doubt.kind not in kinds))
-
-
-def _renamed(run: Run, words: str) -> Run:
-    results = tuple(replace(one, result_id=content_id(one.result_id, words)) for one in run.results)
-    return replace(run, run_id=content_id(run.run_id, words), results=results)

@@ -117,10 +117,27 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
             parameters.a, parameters.b, parameters.metric, parameters.across, only_changes=parameters.only_changes
         )
         result = compared(comparison, command, only_changes=parameters.only_changes)
+    # The newest sessions, with links that use them as a side
+    rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
+    names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
+    sessions = Grid(
+        headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
+        rows=tuple(
+            (
+                text_cell(time_text(row["started_at"])),
+                *(_as_side(row["session_id"], side, parameters) for side in ("a", "b")),
+                text_cell(row["models"]),
+                text_cell(row["runs"]),
+                text_cell(row["command"]),
+            )
+            for row in rows
+        ),
+        caption="Newest sessions: all runs of one command",
+    )
     return ComparePage(
         compared=result,
         metrics=metric_choices(data),
-        sessions=_sessions(data, parameters),
+        sessions=sessions,
         since=None if result is not None else _since(data),
         suggestions=data.once("suggestions", lambda: _suggestions(data)),
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
@@ -234,26 +251,6 @@ def _reach(one: Mark) -> list[float]:
     """What the axis must show of a mark: long intervals are cut off at three times the change."""
     far = 3 * abs(one.x) + 5
     return [one.x, *(max(-far, min(far, end)) for end in (one.low, one.high) if end is not None)]
-
-
-def _sessions(data: Data, parameters: CompareParameters) -> Grid:
-    """The newest sessions, with links that use them as a side."""
-    rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
-    names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
-    return Grid(
-        headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
-        rows=tuple(
-            (
-                text_cell(time_text(row["started_at"])),
-                *(_as_side(row["session_id"], side, parameters) for side in ("a", "b")),
-                text_cell(row["models"]),
-                text_cell(row["runs"]),
-                text_cell(row["command"]),
-            )
-            for row in rows
-        ),
-        caption="Newest sessions: all runs of one command",
-    )
 
 
 def _since(data: Data) -> Grid:

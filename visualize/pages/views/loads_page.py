@@ -298,6 +298,10 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         for row in rows
     )
     highest = [row[OTHERS][SEARCHED] for row in rows if SEARCHED in row[OTHERS]]
+    # The highest rate of requests that met every limit, with its level; None without limits
+    stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
+    best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
+    most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
     given = {
         "server": words.device({**run, "simulated": run["is_simulated"]}),
         "engine": words.engine(run),
@@ -308,19 +312,12 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "requests": "; ".join(filter(None, points)),
         "limits": (mode.get("slo") or "none").replace(",", ", "),
         "highest rate within the limits": f"{number(highest[0])} requests/s" if highest else None,
-        "most requests within the limits": _most_goodput(rows),
+        "most requests within the limits": most_goodput,
         "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
         "started": f"{time_text(run['started_at'])} UTC",
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
     return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
-
-
-def _most_goodput(rows: Sequence[Row]) -> str | None:
-    """The highest rate of requests that met every limit, with its level; None without limits."""
-    stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
-    best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
-    return None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
 
 
 def _value(row: Row, column: str) -> float | None:

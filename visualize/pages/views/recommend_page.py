@@ -135,7 +135,15 @@ class RecommendPage:
 def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model or workload."""
     known = models(data.warehouse)
-    model = _model(data, parameters, known)
+    if parameters.model is None:
+        rows = data.warehouse.query(MOST_MEASURED).dicts()
+        model = rows[0]["model_id"] if rows else None
+    else:
+        if parameters.model not in known:
+            raise NotFoundError(
+                f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}"
+            )
+        model = parameters.model
     selection = EVERYTHING if parameters.among is None else Selection.parse(parameters.among).resolved(data.path)
     is_load = parameters.request_rate is not None
     options = {} if model is None or is_load else options_by_workload(data.warehouse, model, selection)
@@ -144,7 +152,12 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     if model is not None and not options and not served:
         why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, model, selection)
     by_text = {visible(workload.text): workload for workload in options}
-    chosen = _workload(parameters, by_text)
+    if parameters.workload is None:
+        chosen = next(iter(by_text.values()), None)
+    else:
+        if parameters.workload not in by_text:
+            raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
+        chosen = by_text[parameters.workload]
     found = None if chosen is None else recommend(options[chosen], parameters.limits, parameters.prefer)
     words = None if chosen is None or found is None else recommendation_words(chosen, found, parameters.limits)
     workload = None if chosen is None else visible(chosen.text)
@@ -177,15 +190,6 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     )
 
 
-def _model(data: Data, parameters: RecommendParameters, known: tuple[str, ...]) -> str | None:
-    if parameters.model is None:
-        rows = data.warehouse.query(MOST_MEASURED).dicts()
-        return rows[0]["model_id"] if rows else None
-    if parameters.model not in known:
-        raise NotFoundError(f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}")
-    return parameters.model
-
-
 def _served(data: Data, model: str, selection: Selection, parameters: RecommendParameters) -> tuple[Served, ...]:
     """The servers of the model for the rate, by traffic, as `benchhouse recommend --request-rate` prints them. Raises
     UsageError for a limit that is not one of a request."""
@@ -212,14 +216,6 @@ def _servers_of(words: RecommendationWords, servers: Sequence[Server]) -> Served
         has_best=any(one.best is not None for one in servers),
         grid=grid_of(words.table, "Servers, best first", links),
     )
-
-
-def _workload(parameters: RecommendParameters, by_text: dict[str, Workload]) -> Workload | None:
-    if parameters.workload is None:
-        return next(iter(by_text.values()), None)
-    if parameters.workload not in by_text:
-        raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
-    return by_text[parameters.workload]
 
 
 def _limits(parameters: RecommendParameters, chosen: Workload | None, options: Sequence[Option]) -> tuple[Limit, ...]:
