@@ -125,12 +125,11 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
             with environment_variable(MADE_VARIABLE, str(list_file)):
                 yield
         finally:
-            # Delete the builds that are listed in a file
             root = BuildStore().root
             lines = list_file.read_text(encoding="utf-8").split() if list_file.exists() else []
             folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
-            delete_listed = delete_folders(root, [folder for folder in folders if folder.exists()])
-            say(_summary(delete_listed))
+            freed = delete_folders(root, [folder for folder in folders if folder.exists()])
+            say(_summary(freed))
 
 
 def _summary(freed: Freed) -> str:

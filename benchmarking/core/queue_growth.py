@@ -35,7 +35,7 @@ MOST_SLOTS = 40
 EXPONENTS = (1.0, 0.5)
 LOAD_ERRORS, HIGH_LOAD = 1.4, 0.9
 """Standard errors by which the load must exceed this load: its false alarms are limited to 5 %. The estimate is a ratio
-of skewed numbers, so short levels need more (`_errors`)."""
+of skewed numbers, so short levels need more (15 over the number of completed requests)."""
 BOUNDED_ERRORS = 1.3
 LEAST_DISPERSION = 0.02
 LIKELIHOOD_UNITS = 2.0

@@ -67,7 +67,7 @@ def fill(
 
     Weights and biases are normal with the configuration's `initializer_range` (default 0.02). Weights of normalisation
     layers are 1 and their biases 0, as before training. Rates of recurrences keep their constructors' values
-    (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
+    (`AS_CONSTRUCTED`, `TIME_STEP_BIASES`). Shared parameters are filled once.
     """
     import torch
 
