@@ -610,10 +610,11 @@ IMPORTED: Mapping[str, str] = MappingProxyType(
 """Kinds that only importers raise -> what they mean. They are not about disturbances, so there is nothing to repeat."""
 
 
-def sentence(kind: str) -> str:
-    """What a kind means and what to do about it; a kind of another version is its name in words."""
+def sentence(kind: str, *, with_advice: bool = True) -> str:
+    """What a kind means and, if asked, what to do about it; a kind of another version is its name in words."""
     if kind in KINDS:
-        return KINDS[kind].sentence
+        meaning = KINDS[kind].meaning
+        return KINDS[kind].sentence if with_advice else f"{meaning[0].upper()}{meaning[1:]}."
     return IMPORTED.get(kind) or f"{kind[:1].upper()}{kind[1:].replace('_', ' ')}: noted by the program that wrote it."
 
 

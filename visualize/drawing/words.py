@@ -156,8 +156,12 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed"))
 
 
 def _reasons(rows: Sequence[Row]) -> str:
-    """The two most common doubts above severity info, in words."""
-    kinds = [kind for row in rows for kind in row["doubts"] if kind not in KINDS or KINDS[kind].severity != "info"]
+    """The two most common doubts above severity info, in words. An import's own kinds, of unknown severity, are reasons
+    only of a row without another."""
+    kinds: list[str] = []
+    for row in rows:
+        known = [kind for kind in row["doubts"] if kind in KINDS and KINDS[kind].severity != "info"]
+        kinds += known or [kind for kind in row["doubts"] if kind not in KINDS]
     common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
     meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
     return f" ({'; '.join(meanings)})" if meanings else ""

@@ -154,7 +154,12 @@ def doubts_of(row: Row) -> Cell:
     word = doubt_word(kinds)
     is_info = word == "info" or row.get("validity") == "valid"  # an import's own kinds are in no table of severities
     tone: Tone = "bad" if word == "invalid" else "muted" if is_info else "warn"
-    return text_cell(listed_doubts(kinds).replace("_", " "), tone=tone, hint=", ".join(kinds))
+    worst_first = sorted(kinds, key=lambda kind: TONES.index(_doubt_tone(kind)))
+    return text_cell(listed_doubts(worst_first).replace("_", " "), tone=tone, hint=", ".join(worst_first))
+
+
+TONES: tuple[Tone, ...] = ("bad", "warn", "muted")
+"""The tones of doubts, severe ones first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,24 +173,26 @@ class DoubtNote:
     evidence: str
 
 
-def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) -> tuple[DoubtNote, ...]:
-    """Kinds of doubt in the results, severe ones first; `place` names a result."""
+def noted_doubts(
+    rows: Sequence[Row], place: Callable[[Row], str] = point_text, *, is_import: bool = False
+) -> tuple[DoubtNote, ...]:
+    """Kinds of doubt in the results, severe ones first; `place` names a result. Those of an import have no advice,
+    which names flags of this program."""
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         for doubt in json.loads(row["extra"]).get("doubts", ()):
             found.setdefault(doubt["kind"], []).append((place(row), doubt.get("evidence") or {}))
-    order: tuple[Tone, ...] = ("bad", "warn", "muted")
     notes = [
         DoubtNote(
             kind=kind,
             tone=_doubt_tone(kind),
-            sentence=sentence(kind),
+            sentence=sentence(kind, with_advice=not is_import),
             points=tuple(dict.fromkeys(point for point, _ in cases)),
             evidence=_evidence(cases[0][1]),
         )
         for kind, cases in found.items()
     ]
-    return tuple(sorted(notes, key=lambda note: (order.index(note.tone), note.kind)))
+    return tuple(sorted(notes, key=lambda note: (TONES.index(note.tone), note.kind)))
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:

@@ -79,6 +79,14 @@ def test_doubts_are_explained_and_info_is_no_doubt():
     assert words.doubts([row(doubts=["vm"])]) is None
 
 
+def test_an_imports_own_doubts_are_reasons_only_of_a_row_without_another():
+    late = row(validity="invalid", doubts=["concurrency_unlimited", "late_generator"])
+    assert words.doubts([late]).endswith(
+        "is invalid (requests were sent late, by more than 1% of the time to first token)."
+    )
+    assert words.doubts([row(validity="invalid", doubts=["of_a_tool"])]).endswith("is invalid (of a tool).")
+
+
 def test_long_errors_are_cut_to_their_first_line():
     assert words.shortened("first\nsecond") == "first"
     assert words.shortened("x" * 200) == "x" * 157 + "..."

@@ -19,9 +19,12 @@ from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
 from db.analysis.selection import EVERYTHING, judged_metric
+from db.importers.support.files import read_file
 from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
+from tests.helpers.imported_files import importer_for
 from tests.helpers.load import make_load
+from tests.helpers.paths import FIXTURES
 from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
@@ -355,6 +358,26 @@ def test_a_profile_has_titles_pictures_and_tables(data):
     assert leads_to == link
     with pytest.raises(NotFoundError, match="no profile 'x'"):
         views()["profile"].page(data, views()["profile"].parameters(profile_id="x"))
+
+
+def test_an_imported_load_has_its_host_and_doubts_without_our_flags(tmp_path):
+    file = read_file(FIXTURES / "imports/guidellm/benchmarks.csv")
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all(list(importer_for(file).runs(file)))
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        ((_, model, server, *_),) = page_of(found, "loads").loads.rows
+        page = views()["load"].page(found, model.link.parameters)
+        results = page_of(found, "results").grid
+    snapshots.close()
+    assert server.text == dict(page.facts)["server"] == "127.0.0.1:18765"
+    worst, *_ = page.doubts
+    assert (worst.kind, worst.tone) == ("late_generator", "bad")
+    assert worst.sentence == "Requests were sent late, by more than 1% of the time to first token."
+    assert "concurrency" not in page.charts[0].caption
+    assert {cell.text for row in results.rows for cell in row if "+" in (cell.text or "")} == {
+        "late generator, time zone unknown +2"
+    }
 
 
 def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):

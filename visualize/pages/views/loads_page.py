@@ -118,7 +118,7 @@ def _cells(row: dict[str, Any]) -> tuple[Cell, ...]:
     return (
         text_cell(time_text(row["started_at"])),
         text_cell(row["model_id"], link=Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))),
-        text_cell(row["device_name"] or row["device"]),
+        text_cell(_server(row, row["device_name"] or row["device"])),
         text_cell(words.engine(row)),
         text_cell(kind_of(json.loads(row["runtime_mode"]))),
         text_cell(f"{row['measured']}/{row['levels']}" if row["levels"] else None, hint="measured / planned"),
@@ -128,6 +128,12 @@ def _cells(row: dict[str, Any]) -> tuple[Cell, ...]:
         text_cell(_knee(row)),
         _state(row),
     )
+
+
+def _server(row: Mapping[str, Any], device: str) -> str:
+    """The server's device, or else the host that an imported load was sent to."""
+    is_host_alone = row["device_name"] is None and row["device"] == "unknown" and row["host"] != "unknown"
+    return str(row["host"]) if is_host_alone else device
 
 
 def _knee(row: dict[str, Any]) -> str | None:
@@ -233,7 +239,7 @@ def load_page(data: Data, parameters: LoadParameters) -> LoadPage:
         facts=_facts(run, mode, rows),
         levels=grid,
         failures=tuple((_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]),
-        doubts=noted_doubts(rows, _level),
+        doubts=noted_doubts(rows, _level, is_import=run["origin_format"] is not None),
         charts=_charts(data, levels),
         overlaid=_overlaid(data, run, mode),
         is_import=is_import,
@@ -303,7 +309,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
     most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
     given = {
-        "server": words.device({**run, "simulated": run["is_simulated"]}),
+        "server": _server(run, words.device({**run, "simulated": run["is_simulated"]})),
         "engine": words.engine(run),
         "precision": run["precision"],
         "load": ", ".join(

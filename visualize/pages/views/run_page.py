@@ -187,7 +187,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         facts=_facts(run),
         results=results,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
-        doubts=noted_doubts(rows),
+        doubts=noted_doubts(rows, is_import=run["origin_format"] is not None),
         failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
         command=run["command"],
         sampled=None if sampled is None else point_text(sampled),
