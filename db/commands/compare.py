@@ -164,7 +164,7 @@ def _parser() -> Parser:
 
 def _why_empty(comparison: Comparison) -> str:
     if comparison.findings:
-        return "the table above gives the reason for each point"
+        return "the reasons are given above"
     if not comparison.after:
         return f"there is only {comparison.before}" if comparison.before else "no results are selected"
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))

@@ -60,7 +60,7 @@ def _run(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
-    from db.analysis.history.histories import worse_trends
+    from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
     from db.analysis.history.regressions import regressions
 
     if not arguments.no_update:
@@ -70,11 +70,19 @@ def _run(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
         trends = worse_trends(warehouse, metrics, selection, dates)
+        too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:
         print_json([*map(_json, found), *map(_trend_json, trends)])
     elif not found and not trends:
         print(f"no regressions of {', '.join(arguments.metric)}{when}")
+        for column, (short, series) in too_short.items():
+            if not series:
+                print(f"{column}: no series is selected")
+            elif short:
+                print(
+                    f"{column}: {short} of {series} series cannot show one: fewer than {LEAST_RUNS} of their runs count"
+                )
     else:
         from db.analysis.history.text import regressions_markdown, regressions_text
 

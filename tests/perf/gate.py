@@ -14,7 +14,7 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
-from tests.helpers.gate_replay import PROMISED, found, leak, normal, replay
+from tests.helpers.gate_replay import OTHERS, PROMISED, found, leak, normal, replay
 
 HISTORIES = 20
 HEADINGS = ("40 series, no change", "nights with an alarm", "confirmed", "+10 % same night", "+5 % in 3 nights")
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     histories = int(arguments[0]) if arguments else HISTORIES
     print("| " + " | ".join(HEADINGS) + " |\n|---|---|---|---|---|")
-    for name, noise in PROMISED.items():
+    for name, noise in {**PROMISED, **OTHERS}.items():
         rates = replay(noise, histories=histories, seed=1)
         ten = found(noise, change=0.10, nights=1, histories=5 * histories, seed=2)
         five = found(noise, change=0.05, nights=3, histories=5 * histories, seed=3)

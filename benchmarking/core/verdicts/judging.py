@@ -13,7 +13,8 @@ Values are compared as logarithms, so a change is a ratio. Two cases get a verdi
                         session's mean launch. A session whose launches disagree gets a lower weight than the history
                         alone would give it: if they vary far more than the history's launches, the session is expected
                         to be off by as much more. A change must also exceed every difference that the history has
-                        between sessions as far apart, so that a mode or a disturbance that recurs is none.
+                        between sessions of one level (and twice that, where single sessions are far off), so that a
+                        mode or a disturbance that recurs is none.
 
     interval            95 %, exp(mean -+ t(0.975, df) SE) - 1
     p                   two-sided, of t = mean / SE. Each look at the data before adding rounds halves the level: p and
@@ -296,9 +297,8 @@ def _why_not_a_change(judgement: Judgement, pair: Pair) -> str | None:
         is_shown = is_proven(differences, pair.looks, pair.is_first)
         return None if is_shown else why_not_proven(len(differences), pair.is_first)
     assert pair.scatter is not None
-    apart = max(1, abs(pair.after[-1].position - pair.before[-1].position))
-    usual = max(one.largest_difference(apart) for one in pair.scatter)
+    usual = max(one.usual_difference for one in pair.scatter)
     usual *= math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
     if abs(math.log1p(judgement.change)) > usual:
         return None
-    return f"sessions of the history differ by up to {math.expm1(usual):.1%} without a change"
+    return f"by the sessions of the history, a difference of up to {math.expm1(usual):.1%} may be no change"

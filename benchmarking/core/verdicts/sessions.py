@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import fmean
+from statistics import fmean, median
 
 MIN_SESSIONS = 5
 """With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
@@ -20,6 +20,13 @@ SHOWN_ERRORS, SHOWN_CHANGE = 3.0, 0.01
 TIMES_AS_BUSY = 4.0
 """Ratio of the variance of a session's launches to that of the history's, from which the session counts as busier: by
 chance, five launches reach it 1 time in 100."""
+FAR_OFF, FAR_OFF_TIMES = 8.0, 2.0
+"""Range of a level, in standard deviations by the median deviation, from which single sessions are far off (20 normal
+ones reach it 1 time in 75), and the factor by which the next one may exceed the range."""
+SD_OF_MEDIAN_ABSOLUTE = 1.4826
+"""Standard deviation of normal values by their median absolute deviation."""
+LEAST_DEVIATION = 0.002
+"""Smaller deviations matter to nobody, as those of a coarse clock that repeats one value."""
 MOST_DIGITS = 9
 FEWEST_STEPS = 3
 """Distinct values from which the step of a clock shows."""
@@ -44,15 +51,21 @@ class SessionScatter:
     launch_variance: float | None = None
     """Variance of the launches of a typical session; None if it is unknown."""
 
-    def largest_difference(self, apart: int) -> float:
-        """The largest difference between two sessions up to so many sessions apart; 0 without any."""
-        pairs = (
-            abs(stretch[place + lag] - stretch[place])
-            for stretch in self.stretches
-            for lag in range(1, min(apart, len(stretch) - 1) + 1)
-            for place in range(len(stretch) - lag)
-        )
-        return max(pairs, default=0.0)
+    @property
+    def usual_difference(self) -> float:
+        """The difference that two sessions of one level, however far apart, may have without a change.
+
+        It is the largest one of the history: of n sessions whose order does not matter, two given ones are the lowest
+        and the highest with a probability of 2 / (n (n - 1)), whatever their distribution. Where single sessions are
+        far off, the next one may be further off than any before: then it is `FAR_OFF_TIMES` as large.
+        """
+        largest = 0.0
+        for stretch in filter(None, self.stretches):
+            centre, width = median(stretch), max(stretch) - min(stretch)
+            deviation = SD_OF_MEDIAN_ABSOLUTE * median(abs(value - centre) for value in stretch)
+            is_far_off = width > FAR_OFF * max(deviation, LEAST_DEVIATION)
+            largest = max(largest, width * (FAR_OFF_TIMES if is_far_off else 1.0))
+        return largest
 
     def times_as_busy(self, launch_variance: float) -> float:
         """By how much the launches of a session vary more than those of the history; 1 if no more than by chance."""

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarking.core.metrics import Metric
-from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter
+from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SD_OF_MEDIAN_ABSOLUTE, SessionScatter
 from db.analysis.compare.matching import Measured
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import judged_value
@@ -190,8 +190,6 @@ RECENT, TIMES_LATELY = 7, 4.0
 of noise."""
 CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
-SD_OF_MEDIAN_ABSOLUTE = 1.4826
-"""Standard deviation over the median absolute value, for normal values."""
 
 
 def session_scatter(

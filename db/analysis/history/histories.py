@@ -46,6 +46,15 @@ SELECT coalesce(sum(results), 0) AS results FROM (
     GROUP BY series_id HAVING count(*) FILTER (WHERE {FIT_RESULTS}) = 0
 )
 """
+LEAST_RUNS = 2 * DEFAULT.points_beside
+"""Runs without which there is no change of level."""
+SHORT_SERIES = f"""
+SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series FROM (
+    SELECT count(*) FILTER (WHERE {FIT_RESULTS}) AS fit
+    FROM all_results WHERE series_id IN (SELECT series_id FROM all_results WHERE {{condition}})
+    GROUP BY series_id
+)
+"""
 NEWEST_COLUMNS = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
@@ -169,6 +178,14 @@ def results_without_history(warehouse: Warehouse, selection: Selection, metric: 
     sql = UNFIT_SERIES.format(value=judged_value(metric), condition=selection.condition)
     (row,) = warehouse.query(sql, selection.values).dicts()
     return int(row["results"])
+
+
+def series_too_short(warehouse: Warehouse, selection: Selection, metric: Metric) -> tuple[int, int]:
+    """The number of selected series whose runs cannot show a change, and of all selected series. Runs that failed, are
+    doubtful or have no value above 0 show nothing."""
+    sql = SHORT_SERIES.format(value=judged_value(metric), condition=selection.condition)
+    (row,) = warehouse.query(sql, selection.values).dicts()
+    return int(row["short"]), int(row["series"])
 
 
 def _points(

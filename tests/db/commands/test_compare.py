@@ -113,7 +113,7 @@ def test_by_splits_one_selection(capsys, stored):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tag.side=a", "tag.side=c"], "the table above gives the reason for each point"),
+        (["tag.side=a", "tag.side=c"], "the reasons are given above"),
         (["tag.side=a", "tag.side=nowhere"], "B (tag.side=nowhere) selects no results"),
         (["tag.side=a,batch=2", "tag.side=c"], "no point is on both sides"),
         (["--by", "device"], "there is only cpu"),

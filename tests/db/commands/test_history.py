@@ -164,6 +164,16 @@ def test_regressions_are_the_same_in_json_and_markdown(asked):
     assert "| +20.0% | 10 | 12 | ms | bert | b1 s32 | 2026-01-13 | 0011ffffff..0012ffffff | confirmed | +20.0% |" in out
 
 
+def test_no_regressions_of_series_that_cannot_show_one_is_not_all_that_is_said(asked, filled, make_run):
+    assert asked("regressions", "model=t5")[1] == "no regressions of latency_median_ms\n"
+    with Warehouse.open(filled) as warehouse:
+        warehouse.ingest(make_run(model_id="new", batch_sizes=(1, 2), sequence_lengths=(32,)))
+    assert asked("regressions", "model=new|t5")[1].endswith(
+        "latency_median_ms: 2 of 3 series cannot show one: fewer than 4 of their runs count\n"
+    )
+    assert asked("regressions", "model=nobody")[1].endswith("latency_median_ms: no series is selected\n")
+
+
 def test_regressions_without_an_update_only_read(asked, filled):
     assert asked("regressions", "--no-update") == (0, "no regressions of latency_median_ms\n", "")
     assert rows(filled, "SELECT count(*) FROM history_scans") == [(0,)]
