@@ -169,7 +169,8 @@ def lognormal(rng: Random, series: int, nights: int) -> Floats:
     """Only ever slower, with a long tail: by 1 % in the median, by 8 % in one session of twenty."""
     import numpy as np
 
-    return np.log1p(rng.lognormal(-4.5, 1.3, (series, nights)).clip(max=3.0))
+    drawn: Floats = np.log1p(rng.lognormal(-4.5, 1.3, (series, nights)).clip(max=3.0))
+    return drawn
 
 
 def levels_that_return(rng: Random, series: int, nights: int) -> History:
@@ -187,8 +188,8 @@ def three_values(rng: Random, series: int, nights: int) -> Floats:
 
 def two_a_night(rng: Random, series: int, nights: int) -> History:
     """Two runs an hour apart every night, which share what the night does to each series."""
-    shared = rng.normal(0.0, 0.02, (series, (nights + 1) // 2)).repeat(2, axis=1)[:, :nights]
-    first, fresh = (shared + rng.normal(0.0, 0.005, (series, nights)) for _ in "ab")
+    of_night = rng.normal(0.0, 0.02, (series, nights))[:, [place // 2 for place in range(nights)]]
+    first, fresh = (of_night + rng.normal(0.0, 0.005, (series, nights)) for _ in "ab")
     times = [MONDAY + timedelta(days=place // 2, hours=place % 2) for place in range(nights)]
     return History(sessions=first, fresh=fresh, times=times)
 
