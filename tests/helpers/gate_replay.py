@@ -182,8 +182,9 @@ def levels_that_return(rng: Random, series: int, nights: int) -> History:
 
 def three_values(rng: Random, series: int, nights: int) -> Floats:
     """A clock with which a session has one of three values, mostly the same one."""
-    drawn: Floats = 0.05 * (rng.choice(3, p=[0.1, 0.8, 0.1], size=(series, nights)) - 1.0)
-    return drawn
+    import numpy as np
+
+    return np.asarray(rng.choice([-0.05, 0.0, 0.05], p=[0.1, 0.8, 0.1], size=(series, nights)), dtype=np.float64)
 
 
 def two_a_night(rng: Random, series: int, nights: int) -> History:
