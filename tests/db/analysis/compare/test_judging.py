@@ -181,7 +181,7 @@ def test_rounds_of_a_fixed_order_prove_nothing():
 def test_differences_that_the_history_has_are_no_change():
     levels = tuple(0.0004 * place + 0.1 * (place % 4 == 0) for place in range(20))
     scatter = replace(SCATTER, variance=0.01**2, walk=0.0, stretches=(levels,))
-    assert "sessions of the history differ" in between([10.01], [11.013], scatter=scatter).reason
+    assert "by the sessions of the history" in between([10.01], [11.013], scatter=scatter).reason
     assert between([10.01], [13.013], scatter=scatter).verdict == "slower"
 
 
