@@ -97,12 +97,13 @@ def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path)
     monkeypatch.setattr(Popen, "empty_database", empty_database)
 
 
-@pytest.fixture(autouse=True)
-def forked_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a test has that mark, workers start by a fork (tests/helpers/child_server.py)."""
-    if sys.platform == "linux" and request.node.get_closest_marker("forked_children") is not None:
-        served = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
-        monkeypatch.setattr(child_process, "subprocess", served)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where a test has the mark `forked_children`, workers start by a fork (tests/helpers/child_server.py). Before all
+    fixtures, so that those of modules have it too."""
+    is_marked = sys.platform == "linux" and item.get_closest_marker("forked_children") is not None
+    served = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
+    child_process.subprocess = served if is_marked else subprocess  # type: ignore[attr-defined, assignment]
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.records import make_run
 from tests.helpers.run_schema import run_schema
 
+pytestmark = pytest.mark.forked_children
 SCRIPTS = ROOT / "tests" / "fixtures" / "scripts"
 FORKING = {"loader"}
 """Scripts that fork, and change the handler of SIGCHLD: after that, other tests of the process crashed now and then."""

@@ -17,6 +17,7 @@ from benchmarking.core.records import Run, run_from_json
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
 
+pytestmark = pytest.mark.forked_children
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 4, 4, 2
 TINY = {family_of(entry.config, entry.name).name: entry for entry in catalog.entries() if not entry.hub}
 FAMILIES = [plugins.load("benchmarking.workloads", name).name for name in plugins.names("benchmarking.workloads")]

@@ -16,6 +16,7 @@ from benchmarking.sweep.run.lock import FOLDER_VARIABLE
 from tests.documents.lines import LINES, Line
 from tests.helpers.paths import ROOT
 
+pytestmark = pytest.mark.forked_children
 MODULES = {
     "setup_benchmark_db.py": "db.setup_benchmark_db",
     "run_hardware_benchmark.py": "benchmarking.run_hardware_benchmark",

@@ -1,7 +1,7 @@
 """Children of the product that start in milliseconds: forked from a server that has imported what they import.
 
-A worker that starts as users' do imports torch and our packages for one to three seconds of a processor. In tests with
-the mark `forked_children` (tests/conftest.py), `Popen` stands in for `subprocess.Popen` in
+A worker that starts as users' do imports torch, transformers and our packages for two to six seconds of a processor. In
+tests with the mark `forked_children` (tests/conftest.py), `Popen` stands in for `subprocess.Popen` in
 `benchmarking.core.child_process`: it starts the modules named in SERVED by a fork, and everything else, or where the
 environment differs in what libraries read at their import, as before. A forked child is a child of this process (its
 id, exit status, streams and signals are real), starts in the same folder, with the same arguments and variables, and
@@ -45,6 +45,7 @@ SERVED = (
     "benchmarking.sweep.run.worker",
     "benchmarking.sweep.run.preparation",
     "benchmarking.benches.discovery",
+    "benchmarking.scripts.analysis",
     "db.service",
 )
 PACKAGES = ("measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
@@ -53,8 +54,12 @@ LIBRARIES = (
     *(f"transformers.models.{name}.modeling_{name}" for name in ("auto", "bert", "gpt2", "t5", "vit")),
 )
 """Not duckdb, whose import starts threads: they would be missing in a child, which waits for them at its end."""
-FREE = ("BENCHHOUSE_", "BENCHMARK_", "PYTEST_", "COLUMNS", "LINES", "PATH", "PWD", "OLDPWD", "TMPDIR")
-"""Beginnings of variables that are read when they are used, and so may differ from the server's."""
+FREE = (
+    *("BENCHHOUSE_", "BENCHMARK_", "MY_", "PYTEST_", "COLUMNS", "LINES", "PATH", "PWD", "OLDPWD", "TMPDIR"),
+    *("KERAS_", "KMP_", "TF_", "TORCHINDUCTOR_CACHE_DIR"),
+)
+"""Beginnings of variables that may differ from the server's: they are read when they are used, or are what libraries
+set at their import in the process of the tests, which would otherwise start all later children as before."""
 
 
 ENVIRONMENT = environment({"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")})
