@@ -664,7 +664,7 @@ def test_unknown_build_names_are_errors(cache, capsys):
     for name in ("none", ""):
         assert cli.main(["cache", "print", name]) == 2
         assert f"no build of a script is named {name!r}" in (stderr := capsys.readouterr().err)
-        assert "no build has this digest either: see manage_cache list" in stderr
+        assert "no build has this digest either: see benchhouse cache list" in stderr
 
 
 def test_unreadable_states_are_listed_and_can_be_deleted(cache, capsys):

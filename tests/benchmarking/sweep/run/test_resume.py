@@ -334,7 +334,7 @@ def test_a_run_whose_storing_is_interrupted_is_stored_by_resume(tmp_path, capsys
     folder = tmp_path / "benchmark_results"
     with pytest.raises(KeyboardInterrupt):
         run_plans([null_plan()], folder, interrupted, Show(quiet=True))
-    assert "1 of 1 points measured: saved; continue with run_hardware_benchmark --resume" in capsys.readouterr().err
+    assert "1 of 1 points measured: saved; continue with benchhouse run --resume" in capsys.readouterr().err
     (path,) = folder.glob("*.json")
     assert run_hardware_benchmark.main(["--resume", "--quiet"]) == 0
     assert [entry.name for entry in folder.iterdir()] == [path.name]
