@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 
 import pytest
@@ -48,7 +49,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def examples(text: str) -> list[str]:
     """The command lines below "examples:"."""
-    below = text.split("examples:\n")[1]
+    below = re.sub(r" \\\n +", " ", text.split("examples:\n")[1])
     return [line.strip() for line in below.splitlines() if line.startswith("  ")]
 
 
