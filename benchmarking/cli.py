@@ -140,7 +140,7 @@ def _version(arguments: Sequence[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from benchmarking.core.suggestions import meant_by
+    from benchmarking.core.suggestions import COMMANDS_MEANT, meant_by
 
     if name.startswith("-"):
         first = "a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"
@@ -154,6 +154,9 @@ def _unknown(name: str) -> int:
             f"benchhouse: error: unknown command {name!r}: benchhouse run --list-devices shows this machine",
             file=sys.stderr,
         )
+        return EXIT_USAGE
+    if name in COMMANDS_MEANT:
+        print(f"benchhouse: error: unknown command {name!r}: {COMMANDS_MEANT[name]}", file=sys.stderr)
         return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
     meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))

@@ -475,7 +475,9 @@ def tag(text: str) -> tuple[str, str]:
 def _named(text: str, form: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}")
+        name, colon, rest = text.partition(":")
+        hint = f": write {name}={rest}" if colon and name and not equals else ""
+        raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}{hint}")
     return key.strip(), value
 
 

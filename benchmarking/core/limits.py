@@ -34,7 +34,9 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = PART.fullmatch(part)
         if match is None:
-            raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}")
+            colon = part.replace("=", ":", 1)
+            hint = f": write {colon}" if PART.fullmatch(colon) else ""
+            raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}{hint}")
         name, value, unit = match.groups()
         if name not in names:
             ours = OTHER_NAMES.get(name, f"latency_{name}")

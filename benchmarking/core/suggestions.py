@@ -95,7 +95,12 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--num-requests",),
             ),
             (
-                "--max-concurrency --concurrent-requests --concurrencies --num-concurrent --num-users --users "
+                "--max-concurrency",
+                "a closed loop with N requests in flight is --concurrency N; an open loop (--request-rate) has no cap, "
+                "since a cap hides waiting",
+            ),
+            (
+                "--concurrent-requests --concurrencies --num-concurrent --num-users --users "
                 "--num-workers --max-num-seqs -c",
                 ("--concurrency", STATEMENTS),
             ),
@@ -371,7 +376,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
         ours: frozenset(words.split())
         for ours, words in {
             # Commands.
-            "run": "bench benchmark measure test single perf time inference",
+            "run": "benchmark measure test single perf time inference",
             "batch": "sweep matrix many grid",
             "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
             "check": "gate ci verify assert regress",
@@ -413,6 +418,26 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """A command, an action, a precision or a metric -> other words for it. Runtimes and devices have their own
 `other_words`."""
+
+COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
+    {
+        "bench": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
+        "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
+        "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
+        "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
+        "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
+        "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
+        "verify": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
+        "validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
+        "backup": "it is a flag: benchhouse setup --backup FILE",
+        "find-rate": "it is a flag: benchhouse load MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
+        "calibrate": "it is a flag: benchhouse run --calibrate-device",
+        "resume": "it is a flag: benchhouse run --resume, or batch --resume",
+        "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
+        "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
+    }
+)
+"""A word in place of a command -> what it may mean, where no command alone is it."""
 
 
 SELECTED_BY: Mapping[str, str] = MappingProxyType(

@@ -39,7 +39,7 @@ from benchmarking.core.metrics import (
     metric_by_ending,
 )
 from benchmarking.core.records import PRECISIONS
-from benchmarking.core.suggestions import nearest
+from benchmarking.core.suggestions import meant_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
 
@@ -202,17 +202,22 @@ def _part(word: str) -> Selection:
 
 
 def unknown_models(warehouse: Warehouse, *selections: Selection) -> str:
-    """What an empty selection says of models that are not stored: "; no model 'gtp2' is stored: did you mean gpt2?";
-    nothing if all are."""
+    """What an empty selection says of models that are not stored: "; no model 'gtp2' is stored: did you mean gpt2?",
+    and of runtimes by other names: "; runtime=onnx: did you mean runtime=onnxruntime?"; nothing if all are."""
     known = [
         str(row["model_id"])
         for row in warehouse.query("SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles").dicts()
     ]
     named = dict.fromkeys(name for selection in selections for name in selection.models)
     missing = [name for name in named if known and not {name, redacted_path(name)} & {*known}]
+    runtimes = plugins.names(plugins.RUNTIMES)
+    words = re.findall(r"(?:^|,)runtime=([\w.-]+)", ",".join(selection.text for selection in selections))
+    others = {word: meant_by(word, runtimes) for word in words if word not in runtimes}
     return "".join(
         f"; no model {name!r} is stored: did you mean {' or '.join(nearest(name, known, number=3))}?"
         for name in missing
+    ) + "".join(
+        f"; runtime={word}: did you mean runtime={' or '.join(meant)}?" for word, meant in others.items() if meant
     )
 
 
@@ -259,7 +264,10 @@ def _id_condition(word: str) -> Selection:
 
 def probable_part(word: str) -> str:
     """What a word without "=" probably meant: a device, a runtime or a precision by its name, else a model."""
-    base = word.partition(":")[0].lower()
+    base, colon, value = word.partition(":")
+    if colon and (base in FIELDS or base in OTHER_FIELDS or base.startswith("tag.")):
+        return f"{base}={value}"
+    base = base.lower()
     if base in ("main", "master", "develop", "head"):
         return f"branch={word}" if base != "head" else "commit=HASH"
     for field, known in (

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -96,17 +97,30 @@ def _list(arguments: argparse.Namespace) -> int:
         choice(word, TRIAGES, "triage")
     with open_to_read(arguments) as warehouse:
         rows = list_alerts(warehouse, selection, arguments.triage or TRIAGES)
+        all_ids = [str(row["alert_id"]) for row in warehouse.query("SELECT alert_id FROM alerts").dicts()]
     if arguments.json:
         print_json([plain_values(row) for row in rows])
     elif not rows:
         print("no alerts")
     else:
         page = stdout_page()
-        table = table_of(COLUMNS, rows, page)
+        short = unique_prefixes(all_ids)
+        table = table_of(COLUMNS, [{**row, "alert_id": short[row["alert_id"]]} for row in rows], page)
         if table.shared:
             print(wrapped(", ".join(table.shared), page.text_width))
         print(table_text(table, page))
     return EXIT_OK
+
+
+def unique_prefixes(ids: Sequence[str]) -> dict[str, str]:
+    """Each id -> its shortest prefix of at least 8 characters that no other id has: a table does not fold it."""
+    ordered = sorted(ids)
+    shared = [
+        next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+        for one, other in pairwise(ordered)
+    ]
+    least = [max(before, after, 7) + 1 for before, after in zip([0, *shared], [*shared, 0], strict=True)]
+    return {one: one[:length] for one, length in zip(ordered, least, strict=False)}
 
 
 def _raise(arguments: argparse.Namespace) -> int:

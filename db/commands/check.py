@@ -146,7 +146,7 @@ def _findings(
     from db.analysis.gate.findings import exit_code, flagged_runs, judge_candidates, with_commands
 
     few: Verdict = "not enough data"
-    scope = Scope(run=arguments.run, session=arguments.session)
+    scope = Scope(run=arguments.run, session=None if arguments.session == "latest" else arguments.session)
     with open_to_read(arguments) as warehouse:
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         flagged = flagged_runs(warehouse, findings)

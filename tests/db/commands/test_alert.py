@@ -134,3 +134,9 @@ def test_an_alert_for_the_same_commits_is_linked_with_the_change(tmp_path, capsy
     assert alert.main(["list", "--json", "--db-path", path]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["alert_id"], row["result_id"], row["change_point_id"] is None) == ("a1fe5c1", later, False)
+
+
+def test_the_table_shows_prefixes_of_ids_that_select_one_alert():
+    ids = ["0199a3f2-aaaa-7001", "0199a3f2-aaaa-7002", "0299a3f2-bbbb-7001"]
+    assert alert.unique_prefixes(ids) == {ids[0]: ids[0], ids[1]: ids[1], ids[2]: "0299a3f2"}
+    assert alert.unique_prefixes([]) == {}
