@@ -155,8 +155,8 @@ def _unknown(name: str) -> int:
             file=sys.stderr,
         )
         return EXIT_USAGE
-    if name in COMMANDS_MEANT:
-        print(f"benchhouse: error: unknown command {name!r}: {COMMANDS_MEANT[name]}", file=sys.stderr)
+    if (answer := next((text for words, text in COMMANDS_MEANT.items() if name in words.split()), None)) is not None:
+        print(f"benchhouse: error: unknown command {name!r}: {answer}", file=sys.stderr)
         return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
     meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))

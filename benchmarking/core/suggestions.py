@@ -376,7 +376,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
         ours: frozenset(words.split())
         for ours, words in {
             # Commands.
-            "run": "benchmark measure test single perf time inference",
+            "run": "measure test single perf time inference",
             "batch": "sweep matrix many grid",
             "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
             "check": "gate ci verify assert regress",
@@ -421,14 +421,13 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
 
 COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
     {
-        "bench": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
+        "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
         "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
         "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
         "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
         "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
         "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
-        "verify": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
-        "validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
+        "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
         "backup": "it is a flag: benchhouse setup --backup FILE",
         "find-rate": "it is a flag: benchhouse load MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
         "calibrate": "it is a flag: benchhouse run --calibrate-device",
@@ -437,7 +436,7 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
         "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
     }
 )
-"""A word in place of a command -> what it may mean, where no command alone is it."""
+"""Words in place of a command -> what it may mean, where no command alone is it."""
 
 
 SELECTED_BY: Mapping[str, str] = MappingProxyType(
