@@ -41,7 +41,7 @@ def trial(commands: list[list[str]], draw: random.Random, *, kills: bool, lake: 
     """One trial; returns the outcome. Raises AssertionError for a fault."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        place = f"ducklake:{folder / 'lake.duckdb'}" if lake else str(folder / "benchmark_db.duckdb")
+        place = f"ducklake:{folder / 'lake.ducklake'}" if lake else str(folder / "benchmark_db.duckdb")
         for part in ("runs", "temporary", "locks"):
             (folder / part).mkdir()
         environment = {**os.environ, "BENCHHOUSE_LOCK_DIR": str(folder / "locks"), "TMPDIR": str(folder / "temporary")}

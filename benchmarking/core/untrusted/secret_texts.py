@@ -472,7 +472,8 @@ def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
     several = last.endswith(SEVERAL) or last == "keys"
     pattern = LINE if last == "passphrase" and is_field else VALUES if several else VALUE
     value = pattern.match(text, found.end())
-    is_message = is_field and found["close"] and value is not None and _is_prose(text, value)
+    is_named = found["close"] or text[found.start() - 1 : found.start()] == "/"  # 'password' or /etc/passwd
+    is_message = is_field and is_named and value is not None and _is_prose(text, value)
     return None if is_message else value
 
 
