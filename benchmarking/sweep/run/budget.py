@@ -87,7 +87,10 @@ class Budget:
         spent = f"the time budget of {round(settings.budget_s, 1):g} s is spent"
         if spent_s <= settings.budget_s:
             spent = f"{spent_s:.0f} s of the time budget of {round(settings.budget_s, 1):g} s are spent"
-        return f"{spent}, and one more call of about {number(call_s)} s would exceed {MOST_BUDGETS} times the budget"
+        return (
+            f"{spent}, and a warm-up and a timed call, about {number(needed_s)} s in all, would exceed"
+            f" {MOST_BUDGETS} times the budget"
+        )
 
     def skip(self) -> Point:
         """Remove the next point; returns it."""
