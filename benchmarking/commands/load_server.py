@@ -1,7 +1,7 @@
 """Load-tests an OpenAI-compatible server, or a model on this machine.
 
 With --request-rate, requests start on a schedule (open loop) and latency counts from the scheduled start; with
---concurrency, a fixed number is in flight (closed loop). A MODEL without --url is loaded on this machine.
+--concurrency, a fixed number is in flight (closed loop). A MODEL without --url or --serve is loaded on this machine.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from benchmarking.commands import load_model
+from benchmarking.commands import load_model, load_served
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
@@ -55,7 +55,9 @@ from benchmarking.load.curve import (
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import WORDS, limits_text
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
+from benchmarking.load.served import combinations
 from benchmarking.load.server import (
+    Generator,
     ServerLoad,
     check_listening,
     own_processors,
@@ -68,7 +70,7 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import options_in
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
-from benchmarking.sweep.run.warehouse import database
+from benchmarking.sweep.run.warehouse import Ingest, database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,13 +80,11 @@ if TYPE_CHECKING:
 NAME = "benchhouse load"
 EXAMPLES = """\
 examples:
-  benchhouse load NAME --url http://127.0.0.1:8000/v1 --concurrency 1,2,4,8
-  benchhouse load NAME --url URL --request-rate 1,2,4 --limit ttft:500ms
   benchhouse load NAME --url URL --request-rate 1,9 --find-rate --limit e2e:2s
+  benchhouse load --serve "vllm serve X --port {port}" --concurrency 1,2,4,8
   benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4
 
 The API key of the server is read from $OPENAI_API_KEY.
-
 exit codes: 0 measured; 1 a level failed, or storing; 2 usage; 3 no rate fits
 """
 
@@ -105,38 +105,78 @@ def _run(argv: Sequence[str]) -> int:
     require_running_clock()
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     traffic = _traffic(arguments)
-    if arguments.url is not None or not traffic.has_one_size:
+    if _is_server(arguments) or not traffic.has_one_size:
         _check_prompts(traffic, levels)
+    servers = [] if arguments.serve is None else combinations(arguments.serve, arguments.sweep)
+    generator = _generator(arguments, say) if _is_server(arguments) else None
     load: ServerLoad | ModelLoad = (
-        _server_load(arguments, limits, traffic, say)
-        if arguments.url is not None
+        _server_load(arguments, limits, traffic, generator, say)
+        if generator is not None
         else load_model.load_of(arguments, limits, levels, traffic, command, say)
     )
     ingest = None
     if arguments.save:
         spool.prepare(Path(arguments.output_dir))
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
-    started_at = utc_now()
-    results, interruption = _results(load, levels, arguments)
+
+    records: Iterable[tuple[Run, KeyboardInterrupt | None]]
+    if isinstance(load, ServerLoad) and generator is not None and servers:
+        records = load_served.records(
+            arguments,
+            load,
+            servers,
+            generator.others or None,
+            levels,
+            lambda load: _results(load, levels, arguments),
+            lambda load, results: _record(load, results, arguments, command, is_open=levels[0].is_open),
+        )
+    else:
+        started_at = utc_now()
+        results, interruption = _results(load, levels, arguments)
+        record = _record(load, results, arguments, command, is_open=levels[0].is_open)
+        records = [(replace(record, started_at=started_at), interruption)]
+    runs: list[Run] = []
+    code = EXIT_OK
+    try:
+        for record, interruption in records:
+            runs.append(run := redacted_record(record, anonymous=arguments.anonymous))
+            if not servers:
+                _print(run, as_json=arguments.json)
+            code = max(code, _kept(run, arguments, ingest))
+            if interruption is not None:
+                if isinstance(interruption, SearchInterrupted):
+                    notes(quiet=False)(interruption.so_far)
+                raise interruption
+    finally:
+        if servers and runs:
+            _print_all(runs, as_json=arguments.json)
+    found_nothing = any(_has_found_nothing(one) for run in runs for one in run.results)
+    return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and found_nothing else code
+
+
+def _record(
+    load: ServerLoad | ModelLoad,
+    results: Sequence[Result],
+    arguments: argparse.Namespace,
+    command: tuple[str, ...],
+    *,
+    is_open: bool,
+) -> Run:
+    """The record of a load, as of now."""
     if isinstance(load, ServerLoad):
         settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}
         about = provenance(command, dict(arguments.tag), arguments.description)
-        record = load.run(results, settings, about, started_at, is_open=levels[0].is_open)
-    else:
-        record = replace(load.run(results, load_model.settings_of(arguments)), started_at=started_at)
-    run = redacted_record(record, anonymous=arguments.anonymous)
-    _print(run, as_json=arguments.json)
-    code = EXIT_OK if all(one.status == "ok" for one in results if not is_search(one)) else EXIT_FAILED
-    if arguments.save:
-        problem = store_run(_written(run, Path(arguments.output_dir)), ingest)
-        if problem is not None:
-            notes(quiet=False)(f"not stored: {problem}")
-            code = EXIT_FAILED
-    if interruption is not None:
-        if isinstance(interruption, SearchInterrupted):
-            notes(quiet=False)(interruption.so_far)
-        raise interruption
-    return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and any(map(_has_found_nothing, results)) else code
+        return load.run(results, settings, about, utc_now(), is_open=is_open)
+    return load.run(results, load_model.settings_of(arguments))
+
+
+def _kept(run: Run, arguments: argparse.Namespace, ingest: Ingest | None) -> int:
+    """Write and store a run, if it is to be saved; returns the exit code."""
+    code = EXIT_OK if all(one.status == "ok" for one in run.results if not is_search(one)) else EXIT_FAILED
+    if arguments.save and (problem := store_run(_written(run, Path(arguments.output_dir)), ingest)) is not None:
+        notes(quiet=False)(f"not stored: {problem}")
+        return EXIT_FAILED
+    return code
 
 
 def _results(
@@ -168,12 +208,12 @@ def _has_found_nothing(result: Result) -> bool:
 
 def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
     """Raise UsageError unless there is a model, here or on a server, with flags that apply to it."""
-    if arguments.model_id is None:
+    if arguments.model_id is None and arguments.serve is None:
         what = "its name on the server" if arguments.url else "a MODEL on this machine, or with --url its name there"
         raise UsageError(f"nothing to load: give {what}")
-    if "://" in arguments.model_id:
+    if "://" in (arguments.model_id or ""):
         raise UsageError(f"MODEL {arguments.model_id} is an address: give it with --url, and MODEL as the name there")
-    is_server = arguments.url is not None
+    is_server = _is_server(arguments)
     check_given(
         arguments,
         LOAD,
@@ -184,6 +224,10 @@ def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -
         load_model.check(arguments, limits)
     elif options := options_in(vars(arguments)):
         raise UsageError(f"--{next(iter(options)).replace('_', '-')} requires MODEL without --url: {OWN_SETTINGS}")
+
+
+def _is_server(arguments: argparse.Namespace) -> bool:
+    return arguments.url is not None or arguments.serve is not None
 
 
 def _check_size(levels: Sequence[Level], turns: int) -> None:
@@ -207,21 +251,34 @@ def _check_prompts(traffic: Traffic, levels: Sequence[Level]) -> None:
             )
 
 
-def _server_load(
-    arguments: argparse.Namespace, limits: Mapping[str, float], traffic: Traffic, say: Callable[[str], None]
-) -> ServerLoad:
-    """The load on a server, with the generator bound to its processors and its capacity measured. Raises UsageError
-    and BenchhouseError if no request could be sent."""
+def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Generator:
+    """The generator, bound to its processors and with its capacity measured. Raises UsageError and BenchhouseError if
+    no request could be sent."""
     target = _target(arguments)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
     client_of(target)  # reports unreadable certificates before anything is sent
     counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
-    check_listening(target)
+    if arguments.serve is None:
+        check_listening(target)
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
-    own, server_pids = own_processors(), server_processes(target)
+    own = own_processors()
+    others = sorted(set(before) - set(own or []))
+    return Generator(cpus=own, others=others, capacity_per_s=_capacity(arguments, others, say), tokenizer=counts)
+
+
+def _server_load(
+    arguments: argparse.Namespace,
+    limits: Mapping[str, float],
+    traffic: Traffic,
+    generator: Generator,
+    say: Callable[[str], None],
+) -> ServerLoad:
+    """The load on the server at --url, or on one that has not been started yet."""
+    target = _target(arguments)
+    pids = server_processes(target) if arguments.serve is None else []
     return ServerLoad(
         target=target,
         engine=arguments.engine,
@@ -231,12 +288,12 @@ def _server_load(
         limits=limits,
         repetitions=arguments.repetitions,
         warmup=arguments.warmup_requests,
-        capacity_per_s=_capacity(arguments, sorted(set(before) - set(own or [])), say),
-        own_cpus=own,
-        server_cpus=processors_of(server_pids),
-        server_pids=server_pids,
+        capacity_per_s=generator.capacity_per_s,
+        own_cpus=generator.cpus,
+        server_cpus=processors_of(pids),
+        server_pids=pids,
         say=say,
-        tokenizer=counts,
+        tokenizer=generator.tokenizer,
         is_anonymous=arguments.anonymous,
     )
 
@@ -274,21 +331,23 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
 
 
 def _target(arguments: argparse.Namespace) -> Target:
+    """The server at --url, or one whose address is not known yet."""
+    url = "http://127.0.0.1/v1" if arguments.url is None else arguments.url
     try:
-        parts = urlsplit(arguments.url)
+        parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # of an IPv6 address or a port
         is_address = False
     if not is_address:
-        raise UsageError(f"--url takes an address such as http://127.0.0.1:8000/v1: got {arguments.url!r}")
+        raise UsageError(f"--url takes an address such as http://127.0.0.1:8000/v1: got {url!r}")
     if parts.username or parts.password:
         raise UsageError("--url must not contain a user name or password, since it is stored: use $OPENAI_API_KEY")
     key = os.environ.get("OPENAI_API_KEY")
     if key:
         know_secret(key)
     return Target(
-        url=arguments.url,
-        model=arguments.model_id,
+        url=url,
+        model=arguments.model_id or "",
         endpoint=arguments.endpoint,
         timeout_s=arguments.timeout,
         ca_file=arguments.ca_file,
@@ -357,7 +416,8 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
         for is_tail, word, name in zip((False, True), ("p50", "p99"), metrics, strict=True)
     ]
     return [
-        Column[Result](heading="level", text=lambda one: _level_text(one, decimals), is_key=True),
+        Column[Result](heading="server", text=_server, is_key=True),
+        Column[Result](heading="level", text=lambda one: _level_text(one, decimals, is_cell=True), is_key=True),
         Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
         Column[Result](
             heading="failed", text=_value("requests_failed"), is_number=True, spare=0 if has_failures else 7
@@ -375,8 +435,21 @@ def _decimals(levels: Sequence[Result]) -> int:
     return max((len(f"{offered(one):g}".partition(".")[2]) for one in levels), default=0)
 
 
-def _level_text(result: Result, decimals: int | None = None) -> str:
-    """A level, its rate with this many decimals."""
+def _server(result: Result) -> str | None:
+    """The swept values of a server that the command started; None without any."""
+    own = facts_of(result).get("server")
+    return own if isinstance(own, str) and own else None
+
+
+def _unmarked(result: Result) -> Result:
+    """The result without what marks its level in the table."""
+    return replace(result, extra={"load": {"server": _server(result)}})
+
+
+def _level_text(result: Result, decimals: int | None = None, *, is_cell: bool = False) -> str:
+    """A level, its rate with this many decimals; outside the cells of the table after its server."""
+    if not is_cell and (own := _server(result)) is not None:
+        return f"{own} {_level_text(result, decimals, is_cell=True)}"
     if is_search(result):
         return "highest rate"
     rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
@@ -387,13 +460,22 @@ def _level_text(result: Result, decimals: int | None = None) -> str:
     return f"{level} (knee)" if facts_of(result).get("is_knee") else level
 
 
+def _print_all(runs: Sequence[Run], *, as_json: bool) -> None:
+    """Print the levels of several servers in one table; as JSON, a list of runs."""
+    if as_json:
+        print(json.dumps([_shown(run) for run in runs], indent=1))
+    else:
+        _print(replace(runs[0], results=tuple(one for run in runs for one in run.results)), as_json=False)
+
+
+def _shown(run: Run) -> Json:
+    shown: Json = redacted(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results))))
+    return shown
+
+
 def _print(run: Run, *, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                redacted(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results)))), indent=1
-            )
-        )
+        print(json.dumps(_shown(run), indent=1))
         return
     page, slo = stdout_page(), run.cell.runtime_mode.get("slo")
     limits = parse_limits(str(slo), WORDS) if slo else {}
@@ -412,7 +494,8 @@ def _print(run: Run, *, as_json: bool) -> None:
     searches = [one for one in run.results if is_search(one)]
     for one in searches:
         found = HighestRate.of(one.metrics, facts_of(one))
-        lines.append(str(one.error) if found is None else f"highest rate within the limits: {found.text}")
+        answer = str(one.error) if found is None else f"highest rate within the limits: {found.text}"
+        lines.append(f"{own}: {answer}" if (own := _server(one)) else answer)
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts)
     print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
@@ -432,7 +515,7 @@ def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
                 kind, _, text = one.missing[name].partition(": ")
                 why.setdefault(text or kind.replace("_", " "), []).append(words)
         for reason, unknown in why.items():
-            found.setdefault((", ".join(unknown), reason), []).append(_level_text(replace(one, extra={}), decimals))
+            found.setdefault((", ".join(unknown), reason), []).append(_level_text(_unmarked(one), decimals))
     return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
 
 
@@ -453,7 +536,7 @@ def _not_added_up(levels: Sequence[Result]) -> list[str]:
             for last, end in zip(requests.last_token_ms, requests.end_ms, strict=True)
             if last is not None and end is not None
         ]
-        name = _level_text(replace(one, extra={}))
+        name = _level_text(_unmarked(one))
         if rests and median(rests) > UNEXPLAINED / 2 * latency:
             later.append(f"{name} ({number(median(rests))} ms)")
         else:
@@ -469,7 +552,7 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
     for one in levels:
         name, share, is_met = (
-            _level_text(replace(one, extra={}), decimals),
+            _level_text(_unmarked(one), decimals),
             one.metrics.get("goodput_share"),
             meets(one),
         )
@@ -497,14 +580,30 @@ def _without_raw(result: Result) -> Result:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage="%(prog)s MODEL [--url URL] [flags]",
+        usage="%(prog)s [MODEL] [--url URL | --serve COMMAND] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
     )
     group = parser.add_argument_group("server or model")
     what = "model to load here, named as in benchhouse run; with --url, its name on the server"
     add_model_id(group, what, is_needed=False)
-    add_settings(group, LOAD, *("url", "endpoint", "engine", "precision", "hardware", "tokenizer", "ca_file", "http2"))
+    add_settings(
+        group,
+        LOAD,
+        *(
+            "url",
+            "serve",
+            "sweep",
+            "start_timeout",
+            "endpoint",
+            "engine",
+            "precision",
+            "hardware",
+            "tokenizer",
+            "ca_file",
+            "http2",
+        ),
+    )
     load_model.add_flags(parser)
     add_settings(
         parser.add_argument_group("levels"),

@@ -71,10 +71,12 @@ def start(
     variables: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    new_session: bool = False,
 ) -> subprocess.Popen[str]:
     """Start a child that runs concurrently; the caller must end it. A stream of None is inherited.
 
-    Its environment is `environment(variables)`, or exactly `env`; `folder` is its working folder.
+    Its environment is `environment(variables)`, or exactly `env`; `folder` is its working folder. In a `new_session` it
+    has a process group of its own, so that Ctrl-C in the terminal does not reach it.
     """
     return subprocess.Popen(  # noqa: S603 - the one place that starts programs: words, never a shell's line
         list(command),
@@ -83,6 +85,7 @@ def start(
         stderr=stderr,
         env=environment(variables) if env is None else dict(env),
         cwd=folder,
+        start_new_session=new_session,
         text=True,
         encoding="utf-8",
         errors="replace",

@@ -481,6 +481,17 @@ def _named(text: str, form: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+def named_values(text: str) -> tuple[str, tuple[str, ...]]:
+    """A name with its values: NAME=VALUE,VALUE. A value may be empty."""
+    name, values = _named(text, "NAME=VALUE,VALUE")
+    found = tuple(value.strip() for value in values.split(","))
+    if len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"takes different values: got {text!r}")
+    if any(not value.isprintable() for value in found):
+        raise argparse.ArgumentTypeError(f"takes printable values: got {text!r}")
+    return name, found
+
+
 def dimension(text: str) -> tuple[str, int | str]:
     """A size of a free dimension: NAME=48, or NAME=batch for one that is the batch."""
     name, size = _named(text, "NAME=N")

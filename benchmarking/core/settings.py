@@ -29,6 +29,7 @@ from benchmarking.core.command_line import (
     file_to_write,
     folder_to_write,
     input_value,
+    named_values,
     names,
     non_negative_int,
     non_negative_number,
@@ -185,6 +186,14 @@ INPUT_VALUES = Kind(
     is_repeated=True,
 )
 """Numbers by name."""
+SWEEP = Kind(
+    metavar="NAME=V,V",
+    python="Mapping[str, Sequence[str]]",
+    parse=named_values,
+    check=_check_mapping("lists of values", lambda values: isinstance(values, list | tuple)),
+    is_repeated=True,
+)
+"""Values to sweep by name."""
 PATH = Kind(metavar="FILE", python="Path", parse=Path, check=lambda value, text: Path(value))
 NEW_FILE = replace(PATH, parse=file_to_write)
 """A file that is written, or "-" for stdout."""

@@ -14,6 +14,7 @@ from benchmarking.core.settings import (
     NUMBER_FROM_0,
     PATH,
     SECONDS,
+    SWEEP,
     SWITCH,
     TEXT,
     WHOLE,
@@ -44,6 +45,30 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
     | table(
         # The server.
         Setting(name="url", kind=TEXT, metavar="URL", help="address of the server, with /v1"),
+        Setting(
+            name="serve",
+            kind=TEXT,
+            metavar="COMMAND",
+            help="command that starts the server, with {port}",
+            excludes=("url",),
+            in_series=True,
+        ),
+        Setting(
+            name="sweep",
+            kind=SWEEP,
+            help="values of {NAME} in COMMAND, a server each; repeatable",
+            default=[],
+            needs=(("serve", None),),
+            in_series=True,
+        ),
+        Setting(
+            name="start_timeout",
+            kind=SECONDS,
+            help="time limit of the server's start in seconds",
+            default=600.0,
+            needs=(("serve", None),),
+            is_rare=True,
+        ),
         Setting(
             name="endpoint",
             is_rare=True,

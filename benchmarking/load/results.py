@@ -71,6 +71,10 @@ CORRELATED = f"{TOO_FEW_SAMPLES}: requests share a queue, and an interval needs 
 GOODPUT = ("goodput_requests_per_sec", "goodput_share", "goodput_tokens_per_sec")
 OF_MEDIAN = ("latency", "time_to_first_token", "time_per_output_token")
 """Times with columns for the interval of their median."""
+SERVER_COSTS = ("server_start_", "server_memory_")
+"""Beginnings of metrics of a server that are better lower."""
+NO_CUSTOM = frozenset({*LOAD_RATES.values(), *(metric.of for metric in METRICS.values() if metric.source == "reading")})
+"""Metrics of a repetition that have columns of their own."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -143,12 +147,14 @@ def result_of(
     shares_processors: bool | None = None,
     may_cache: bool = False,
     facts: Mapping[str, Json] | None = None,
+    readings: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
     limits: Mapping[str, float] = MappingProxyType({}),
 ) -> Result:
     """The result of a level from its repetitions, each a launch: its requests, or a measurement if it failed.
 
     `point` replaces the point of the traffic, `samples` is the number of requests per query, and `further` are more
-    doubts by launch; `in_process` as in `about`; `limits` are those that the requests were judged by.
+    doubts by launch, `readings` further metrics; `in_process` as in `about`; `limits` are those that the requests were
+    judged by.
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
@@ -164,6 +170,7 @@ def result_of(
             point=point,
             samples=samples,
             further=further.get(one.launch, ()),
+            readings=readings.get(one.launch, {}),
             in_process=in_process,
             limits=limits,
         )
@@ -217,6 +224,7 @@ def _measurement(
     point: Point,
     samples: int,
     further: Sequence[Doubt],
+    readings: Mapping[str, float],
     in_process: bool,
     limits: Mapping[str, float],
 ) -> Measurement:
@@ -231,6 +239,7 @@ def _measurement(
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, whole, series, level, limits)
+    metrics |= readings
     missing[THROUGHPUT_AT_MEDIAN] = OVERLAPPING
     is_steady = samples == 1 and not level.is_at_once
     doubts = about(
@@ -249,9 +258,7 @@ def _measurement(
         )
     if shares_processors:
         found.append(doubt("shared_processors"))
-    custom: Json = {
-        name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in LOAD_RATES.values()
-    }
+    custom: Json = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in NO_CUSTOM}
     names = {
         "latency_wall": series.latency,
         "time_to_first_token": series.time_to_first_token,
@@ -504,6 +511,8 @@ def _kinds(requests: Requests) -> dict[str, Json]:
 def _unit(name: str) -> str:
     if name.endswith("_per_sec"):
         return "tokens/s" if "tokens" in name else "requests/s"
+    if name.endswith("_mb"):
+        return "MB"
     return "ms" if name.endswith("_ms") else "s" if name.endswith("_s") else ""
 
 
@@ -512,4 +521,6 @@ def _better(name: str) -> str | None:
         return None
     if name.endswith("_per_sec") or name == "goodput_share":
         return "higher"
+    if name.startswith(SERVER_COSTS):
+        return "lower"
     return "lower" if name.endswith("_ms") and "_ci_" not in name and "lateness" not in name else None

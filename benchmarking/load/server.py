@@ -6,14 +6,10 @@ import asyncio
 import os
 import re
 import socket
-import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +23,7 @@ from benchmarking.core.records import (
     Device,
     Doubt,
     Json,
+    Measurement,
     Precision,
     Provenance,
     Readings,
@@ -44,7 +41,9 @@ from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.kinds import hardware
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.load.connections import Target
+from benchmarking.load.fetching import fetch
 from benchmarking.load.generator import Count, Level, run_level
+from benchmarking.load.served import Own
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure import noise
 from benchmarking.measure.doubts import about_window
@@ -69,10 +68,19 @@ SAMPLE = re.compile(
 """A line of the format: name, labels, value. It reads each character once, whatever a server sends."""
 NO_METRICS = ("_bucket", "_created")
 TOTAL = "_total"
-MAX_METRICS_BYTES = 1 << 22
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
-METRICS_S = 2.0
-"""How long reading the server's metrics may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generator:
+    """What sends the requests: this process."""
+
+    cpus: Sequence[int] | None
+    """Its processors; None if unknown."""
+    others: Sequence[int]
+    """The other processors that this process could use before it was bound."""
+    capacity_per_s: float | None
+    tokenizer: Count | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +111,9 @@ class ServerLoad:
     measured_levels: int = 0
     server_pids: Sequence[int] = ()
     """The processes of a server on this machine; empty for another one, or if unknown."""
+    own: Own | None = None
+    """The server that the load test started itself; None for one at --url."""
+    session_id: str = field(default_factory=uuid7)
     pressure_before: Any = None
     """The CPU pressure before the first level: before later ones, it is that of the load itself."""
 
@@ -112,9 +123,12 @@ class ServerLoad:
 
     def measured(self, level: Level) -> Result:
         """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
-        requests."""
+        requests. A level in which a server of our own ended has failed, and so have all after it."""
         from benchmarking.load.results import result_of
 
+        own_server = None if self.own is None else self.own.server
+        if own_server is not None and (why := own_server.why_ended()) is not None:
+            return self.failed(level, why)
         done: list[Requests] = []
         before: dict[str, float] = {}
         further: dict[int, Sequence[Doubt]] = {}
@@ -151,10 +165,13 @@ class ServerLoad:
             further[launch] = about_window(seen, is_accelerator=False)
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
         metrics = changes(before, scraped(self.target))
+        if own_server is not None and (why := own_server.why_ended()) is not None:
+            return replace(self.failed(level, why), requests=tuple(done))
         return result_of(
             self.traffic,
             level,
             done,
+            readings={launch: {} if self.own is None else self.own.readings for launch in further},
             capacity_per_s=self.capacity_per_s,
             limits=self.limits,
             shares_processors=None
@@ -162,7 +179,7 @@ class ServerLoad:
             else bool(set(generator_cpus) & set(server_cpus)),
             further={**further, 0: [*self._cached(done, metrics), *further.get(0, ())]},
             facts={
-                "url": self.target.url,
+                **self._facts(),
                 "generator_capacity_per_s": self.capacity_per_s,
                 "generator_cpu_list": _listed(generator_cpus),
                 "server_cpu_list": _listed(server_cpus),
@@ -171,6 +188,17 @@ class ServerLoad:
                 "arrival_seeds": [[self.traffic.seed + launch, self.measured_levels] for launch in range(len(done))],
             },
         )
+
+    def failed(self, level: Level, error: str) -> Result:
+        """The result of a level that could not be measured."""
+        from benchmarking.load.results import point_of, result_of
+
+        now, point = utc_now(), point_of(self.traffic, level)
+        why = Measurement(point=point, launch=0, status="failed", error=error, started_at=now, finished_at=now)
+        return result_of(self.traffic, level, [why], facts=self._facts())
+
+    def _facts(self) -> dict[str, Json]:
+        return {"url": self.target.url, **({} if self.own is None else {"server": self.own.combination.words})}
 
     def _cached(self, done: Sequence[Requests], metrics: Mapping[str, Mapping[str, float]]) -> Sequence[Doubt]:
         """The doubt about prompts from a prefix cache, by the server's counters if its replies do not report it."""
@@ -206,7 +234,7 @@ class ServerLoad:
         failed = [one for one in results if one.status != "ok"]
         run = Run(
             run_id=uuid7(),
-            session_id=uuid7(),
+            session_id=self.session_id,
             status="ok" if len(failed) < len(results) else "failed",
             error=failed[0].error if failed else None,
             started_at=started_at,
@@ -228,13 +256,17 @@ class ServerLoad:
                     "endpoint": self.target.endpoint,
                     **({"http": "2"} if self.target.http2 else {}),
                     **self.traffic.keys(self.limits, is_open=is_open),
+                    **({} if self.own is None else self.own.combination.mode),
                 },
                 precision=self.precision,
             ),
             hardware=hardware(device, host),
-            provenance=provenance,
+            provenance=provenance
+            if self.own is None
+            else replace(provenance, versions={**provenance.versions, **self.own.versions}),
             settings={
                 **settings,
+                **({} if self.own is None else {"server": self.own.facts}),
                 "repetitions": self.repetitions,
                 "warmup_requests": self.warmup,
                 "timeout_s": self.target.timeout_s,
@@ -376,8 +408,10 @@ def scraped(target: Target) -> dict[str, float]:
     """The numbers at the server's /metrics, in the text format of Prometheus or OpenMetrics; empty if there are
     none."""
     try:
-        text = _metrics_text(target)
-    except (OSError, HTTPException, ValueError):
+        status, text = fetch(target, "/metrics")
+    except (OSError, ValueError):
+        return {}
+    if status != HTTPStatus.OK:
         return {}
     found: dict[str, float] = {}
     counters = set[str]()
@@ -400,36 +434,6 @@ def scraped(target: Target) -> dict[str, float]:
         if value == value and abs(value) < 1e300:
             found[name] += value
     return found
-
-
-def _metrics_text(target: Target) -> str:
-    """The response to GET /metrics; empty unless it is complete and has status 200. Redirects and proxies are not used,
-    since the request contains the key. Raises OSError, HTTPException and ValueError."""
-    parts = urlsplit(target.url)
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=target.ca_file)
-        connection: HTTPConnection = HTTPSConnection(host, parts.port, timeout=METRICS_S, context=context)
-    else:
-        connection = HTTPConnection(host, parts.port, timeout=METRICS_S)
-    connection.connect()
-    # The socket's timeout applies to each read, and a server may send a byte at a time.
-    timer = threading.Timer(METRICS_S, _shut, [connection.sock])
-    timer.start()
-    try:
-        connection.request("GET", "/metrics", headers={**target.headers, "Accept-Encoding": "identity"})
-        reply = connection.getresponse()
-        text = reply.read(MAX_METRICS_BYTES + 1)
-        is_whole = reply.status == HTTPStatus.OK and not reply.length and len(text) <= MAX_METRICS_BYTES
-        return text.decode("utf-8", "replace") if is_whole else ""
-    finally:
-        timer.cancel()
-        connection.close()
-
-
-def _shut(opened: socket.socket) -> None:
-    with suppress(OSError):
-        opened.shutdown(socket.SHUT_RDWR)
 
 
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:

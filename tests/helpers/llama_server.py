@@ -51,8 +51,8 @@ def write_model(path: Path) -> None:
 
 
 @contextmanager
-def llama_server(path: Path, slots: int) -> Iterator[str]:
-    """The address of a server in this process, at a port of the system's choice, with its metrics shown."""
+def llama_server(path: Path, slots: int, port: int = 0) -> Iterator[str]:
+    """The address of a server in this process, by default at a port of the system's choice, with its metrics shown."""
     import xllamacpp
 
     parameters = xllamacpp.CommonParams()
@@ -61,7 +61,17 @@ def llama_server(path: Path, slots: int) -> Iterator[str]:
     parameters.warmup, parameters.verbosity, parameters.fit_params = False, -1, False
     parameters.cache_ram_mib = 0
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
-    parameters.hostnames, parameters.port, parameters.endpoint_metrics = ["127.0.0.1"], 0, True
+    parameters.hostnames, parameters.port, parameters.endpoint_metrics = ["127.0.0.1"], port, True
     server = xllamacpp.Server(parameters)
     yield f"{server.listening_address}/v1"
     del server
+
+
+if __name__ == "__main__":  # MODEL PORT SLOTS, as a program of its own
+    import sys
+    import time
+
+    with llama_server(Path(sys.argv[1]), slots=int(sys.argv[3]), port=int(sys.argv[2])) as address:
+        print(f"listening at {address}", flush=True)
+        while True:
+            time.sleep(1)

@@ -70,6 +70,8 @@ class Script:
     """Start and length of a time in which the server does nothing, from its first request."""
     metrics: str = ""
     """Its page /metrics; "{requests}" in it is how many there were."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """Further pages by their path in lower case; other paths are answered as /metrics is."""
     cached: int | None = None
     """Tokens of each prompt that it reports as cached."""
     fault: Callable[[int], str | None] = field(default=lambda number: None)
@@ -84,8 +86,8 @@ class Script:
 class NullServer:
     """Serves on a free port of the loopback until it is closed; `seen` has the bodies of the requests."""
 
-    def __init__(self, script: Script | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self.tls = tls
+    def __init__(self, script: Script | None = None, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+        self.tls, self.port = tls, port
         self.script = script or Script()
         self.seen: list[dict[str, Any]] = []
         self.paths: list[str] = []
@@ -95,7 +97,7 @@ class NullServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> NullServer:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=4096, ssl=self.tls)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, backlog=4096, ssl=self.tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,7 +122,8 @@ class NullServer:
                 length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), 0)
                 body = json.loads(await reader.readexactly(length)) if length else {}
                 if head.startswith("get "):
-                    answer = self.script.metrics.replace("{requests}", str(len(self.seen))).encode()
+                    page = self.script.pages.get(head.split(" ")[1], self.script.metrics)
+                    answer = page.replace("{requests}", str(len(self.seen))).encode()
                     writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(answer)}\r\n\r\n".encode() + answer)
                     continue
                 self.paths.append(head.split(" ")[1])

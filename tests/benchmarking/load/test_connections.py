@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("httptools")
 
 from benchmarking.core.errors import UsageError
-from benchmarking.load import server
+from benchmarking.load import fetching, server
 from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, client_of
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.traffic import Lengths, Traffic
@@ -212,7 +212,7 @@ def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, head
     ],
 )
 def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatch):
-    monkeypatch.setattr(server, "METRICS_S", 0.3)
+    monkeypatch.setattr(fetching, "LIMIT_S", 0.3)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 
     def answer(listening):

@@ -1,0 +1,48 @@
+"""Reads pages of a server under load: its health, what it says of itself, its metrics."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
+
+from benchmarking.load.connections import Target
+
+MAX_BYTES = 1 << 22
+LIMIT_S = 2.0
+"""How long reading a page may take."""
+
+
+def fetch(target: Target, path: str) -> tuple[int, str]:
+    """The status and text of the response to GET; the text is empty unless it is complete. Redirects and proxies are
+    not used, since the request contains the key. Raises OSError and ValueError."""
+    parts = urlsplit(target.url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=target.ca_file)
+        connection: HTTPConnection = HTTPSConnection(host, parts.port, timeout=LIMIT_S, context=context)
+    else:
+        connection = HTTPConnection(host, parts.port, timeout=LIMIT_S)
+    connection.connect()
+    # The socket's timeout applies to each read, and a server may send a byte at a time.
+    timer = threading.Timer(LIMIT_S, _shut, [connection.sock])
+    timer.start()
+    try:
+        connection.request("GET", path, headers={**target.headers, "Accept-Encoding": "identity"})
+        reply = connection.getresponse()
+        text = reply.read(MAX_BYTES + 1)
+        is_whole = not reply.length and len(text) <= MAX_BYTES
+        return reply.status, text.decode("utf-8", "replace") if is_whole else ""
+    except HTTPException as error:
+        raise ValueError(f"no valid HTTP: {error!r}") from error
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _shut(opened: socket.socket) -> None:
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)

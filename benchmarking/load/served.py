@@ -1,0 +1,385 @@
+"""Servers that a load test starts itself: one for each combination of the swept values.
+
+A command is a list of words (no shell reads it) with `{port}` and the names of swept values in braces. Each combination
+gets a free port on the loopback interface. The server is up when one of `HEALTH` answers with status 200. What it says
+of itself is read from the pages in `ABOUT`, and kept under their paths. A process between the two ends it with all its
+processes, see `keeper`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from subprocess import PIPE, TimeoutExpired
+from typing import Any
+
+from benchmarking.core.child_process import module_command, program, start
+from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.records import Json, Scalar
+from benchmarking.core.untrusted.input_files import parse_json
+from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
+from benchmarking.load.connections import Target
+from benchmarking.load.fetching import fetch
+
+PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+PORT = "port"
+MOST_COMBINATIONS = 256
+HEALTH = ("/health", "/v1/models")
+ABOUT = (
+    *("/v1/models", "/version", "/props", "/server_info", "/get_server_info", "/get_model_info", "/info"),
+    *("/api/version", "/v1/config"),
+)
+"""Pages on which servers state their models, version and configuration: vLLM, llama-server, SGLang, TGI, ollama,
+OVMS."""
+VERSIONS = ("version", "build_info")
+"""Fields of these pages that are the server's version."""
+LOADING = (502, 503, 504)
+"""Statuses of a server that is not ready yet."""
+OK = 200
+WAIT_SHARE, LEAST_WAIT_S, MOST_WAIT_S = 0.02, 0.01, 0.5
+"""The health is read again after this share of the time so far, which is how precisely the start-up time is known."""
+GRACE_S = 15.0
+"""Time for a server to clean up after SIGTERM, before it is killed."""
+LOG_LINES, LOG_BYTES, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
+"""Last lines and bytes of a log in a result; characters of a text and of a whole page that are kept."""
+
+
+class NotStartedError(BenchhouseError):
+    """The server did not become healthy; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """A server to start: a command, and the value of each swept name."""
+
+    command: tuple[str, ...]
+    """Words with names in braces."""
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """The values, such as "parallel=4 cache=q8_0"; empty without any."""
+        return " ".join(f"{name}={value}" for name, value in self.values.items())
+
+    @property
+    def mode(self) -> dict[str, Scalar]:
+        """What distinguishes its series: the command without values, and the values."""
+        command = " ".join(word if PLACE.search(word) else shlex.quote(word) for word in self.command)
+        return {"serve": command, **{f"serve_{name}": _number_or_text(value) for name, value in self.values.items()}}
+
+    def filled(self, port: int) -> tuple[str, ...]:
+        """The words to start. A word that is only a name with an empty value is left out."""
+        values = {**self.values, PORT: str(port)}
+        words = ((word, PLACE.sub(lambda found: values[found[1]], word)) for word in self.command)
+        return tuple(text for word, text in words if text or not PLACE.fullmatch(word))
+
+
+def combinations(command: str, sweeps: Sequence[tuple[str, Sequence[str]]]) -> list[Combination]:
+    """A combination for each element of the product of the swept values, the last name varying fastest. Raises
+    UsageError for a command that cannot be started, and for names and values that do not fit it."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(f"--serve {command!r}: {error}: quote it like a line of a shell") from error
+    know_secrets_in(words)
+    named = [name for word in words for name in PLACE.findall(word)]
+    names = [name for name, _ in sweeps]
+    if PORT not in named:
+        raise UsageError("--serve requires {port} in the command, where its port goes: such as --port {port}")
+    if repeated := [name for name in names if names.count(name) > 1 or name == PORT]:
+        why = "is chosen by this command" if repeated[0] == PORT else "is given twice: list its values, as in a=1,2"
+        raise UsageError(f"--sweep {repeated[0]} {why}")
+    if unknown := [name for name in named if name not in (*names, PORT)]:
+        raise UsageError(f"--serve: {{{unknown[0]}}} has no value: add --sweep {unknown[0]}=VALUE,VALUE")
+    if unused := [name for name in names if name not in named]:
+        raise UsageError(
+            f"--sweep {unused[0]}: the command does not contain {{{unused[0]}}}: write it there, where the value goes; "
+            "a value may be a whole flag, or empty for none"
+        )
+    found = [
+        Combination(command=words, values=dict(zip(names, values, strict=True)))
+        for values in product(*(values for _, values in sweeps))
+    ]
+    if len(found) > MOST_COMBINATIONS:
+        raise UsageError(f"{len(found)} combinations exceed the limit of {MOST_COMBINATIONS}: sweep fewer values")
+    for one in found:
+        _check_program(one.filled(1))
+    return found
+
+
+def _check_program(words: Sequence[str]) -> None:
+    """Raise UsageError for a command whose program does not exist."""
+    name = words[0] if words else ""
+    if os.path.basename(name) != name:
+        if not os.access(name, os.X_OK) or os.path.isdir(name):
+            raise UsageError(f"--serve: {name} is not a program that can be started: correct its path")
+    elif not name or program(name) is None:
+        raise UsageError(f"--serve: {name or 'nothing'} is not found in PATH: install it, or give its path")
+
+
+class Keeper:
+    """The process that keeps a server, and the messages that it has sent."""
+
+    def __init__(self) -> None:
+        self.process = start(module_command("benchmarking.load.keeper"), stdin=PIPE, stderr=None, new_session=True)
+        self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.pid: int | None = None
+        """The server's first process, which leads a group of its own."""
+        self._ended: str | None = None
+
+    def run(self, job: Mapping[str, Json]) -> None:
+        """Start a server. Raises NotStartedError."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        message = self._messages.get() or {"error": "its keeper process was killed"}
+        if "error" in message:
+            raise NotStartedError(f"cannot start the server: {message['error']}")
+        self.pid = message["pid"]
+
+    def why_ended(self) -> str | None:
+        """How the server ended, if it did: by itself, since its keeper was not told to end it."""
+        with suppress(queue.Empty):
+            message = self._messages.get_nowait()
+            self._ended = "its keeper process was killed" if message is None else _exit_words(message["ended"])
+        return self._ended
+
+    def close(self) -> None:
+        """End the server with all its processes."""
+        with self.process as process:
+            with suppress(OSError):
+                assert process.stdin is not None
+                process.stdin.close()
+            try:
+                code = process.wait(GRACE_S * 2)
+            except TimeoutExpired:
+                process.kill()
+                code = process.wait()
+        if code != 0 and self.pid is not None:
+            _kill(self.pid)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with suppress(ValueError, OSError):  # closed
+            for line in self.process.stdout:
+                self._messages.put(json.loads(line))
+        self._messages.put(None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Server:
+    """A server that was started."""
+
+    target: Target
+    log: Path
+    keeper: Keeper
+    start_s: float = 0.0
+    """From the start of its process to its health."""
+    health: str = ""
+    """The page that answered."""
+    about: dict[str, Json] = field(default_factory=dict)
+    """Page -> what the server says of itself there."""
+
+    @property
+    def models(self) -> list[str]:
+        """The models that it names."""
+        page: Any = self.about.get("/v1/models")
+        data = page.get("data") if isinstance(page, dict) else None
+        found = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+        return [one for one in found if isinstance(one, str) and one]
+
+    @property
+    def version(self) -> str | None:
+        """Its version, by its own words."""
+        pages = [page for page in self.about.values() if isinstance(page, dict)]
+        return next((text for name in VERSIONS for page in pages if isinstance(text := page.get(name), str)), None)
+
+    def why_ended(self) -> str | None:
+        """How the server ended by itself, with the last line of its log; None if it did not."""
+        why = self.keeper.why_ended()
+        return None if why is None else f"the server ended by itself ({why}){self.last_words()}"
+
+    def last_words(self) -> str:
+        """The last line of its log, after a colon; empty without any."""
+        lines = log_end(self.log).splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+
+@contextmanager
+def served(
+    combination: Combination, target: Target, *, log: Path, limit_s: float, cpus: Sequence[int] | None = None
+) -> Iterator[Server]:
+    """Inside, the server of a combination is up; `target` has everything but its address. At the end none of its
+    processes is left. Its processors are `cpus` (None: all that this process may use).
+
+    Raises NotStartedError if it ends, or is not healthy within the limit. Raises BenchhouseError if its processes could
+    not be ended.
+    """
+    port = free_port()
+    keeper = Keeper()
+    found = Server(target=replace(target, url=f"http://127.0.0.1:{port}/v1"), keeper=keeper, log=log)
+    try:
+        keeper.run(
+            {
+                "command": list(combination.filled(port)),
+                "variables": dict(os.environ),
+                "cpus": None if cpus is None else list(cpus),
+                "log": str(log.resolve()),
+                "grace_s": GRACE_S,
+            }
+        )
+        begun_s = time.monotonic()
+        found.health = _wait_until_healthy(found, begun_s, limit_s)
+        found.start_s = time.monotonic() - begun_s
+        found.about = about(found.target)
+        yield found
+    finally:
+        keeper.close()
+    if not _is_free(port):
+        raise BenchhouseError(f"port {port} is still in use after the server was ended: end what listens there")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """A server that the load test started itself, or could not start, as it is recorded."""
+
+    combination: Combination
+    is_cold: bool
+    """Whether it is the first of its command, which may have found the model's files in no cache."""
+    server: Server | None = None
+    """None if it did not start."""
+    log_end: str | None = None
+    """The last lines of its log, if it did not start."""
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """The start-up time. Its name says from what state, so that only like is compared with like."""
+        kind = "cold" if self.is_cold else "warm"
+        return {} if self.server is None else {f"server_start_{kind}_s": self.server.start_s}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        version = None if self.server is None else self.server.version
+        return {} if version is None else {"server": version}
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What is stored besides what distinguishes its series."""
+        found: dict[str, Json] = {"values": dict(self.combination.values), "start": "cold" if self.is_cold else "warm"}
+        if (server := self.server) is not None:
+            found |= {"start_s": server.start_s, "health": server.health, "about": server.about}
+        return found if self.log_end is None else {**found, "log_end": self.log_end}
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def log_end(log: Path) -> str:
+    """The last lines of a server's log, without secrets; empty if there are none."""
+    try:
+        with log.open("rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - LOG_BYTES))
+            text = opened.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return "\n".join(without_secrets(line) for line in lines[-LOG_LINES:])
+
+
+def about(target: Target) -> dict[str, Json]:
+    """What a server says of itself: page -> its JSON, with long texts cut."""
+    found: dict[str, Json] = {}
+    for path in ABOUT:
+        with suppress(OSError, ValueError, FormatError):
+            status, text = fetch(target, path)
+            if status == OK and isinstance(value := parse_json(text.encode(), path), dict):
+                value = _shortened(value)
+                size = len(json.dumps(value))
+                found[path] = value if size <= MOST_ANSWER else f"{size} characters: too long to keep"
+    return found
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]}…"
+    if isinstance(value, dict):
+        return {key: _shortened(each) for key, each in value.items()}
+    return [_shortened(each) for each in value] if isinstance(value, list) else value
+
+
+def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
+    """The page that answered. Raises NotStartedError."""
+    seen: dict[str, str] = {}
+    while True:
+        for path in HEALTH:
+            try:
+                status, _ = fetch(server.target, path)
+            except (OSError, ValueError) as error:
+                seen[path] = getattr(error, "strerror", None) or str(error)
+                break
+            seen[path] = f"status {status}"
+            if status == OK and server.why_ended() is None:
+                return path
+            if status in LOADING:
+                break
+        if (why := server.why_ended()) is not None:
+            raise NotStartedError(why)
+        elapsed_s = time.monotonic() - begun_s
+        if elapsed_s > limit_s:
+            answers = ", ".join(f"{path}: {what}" for path, what in seen.items())
+            raise NotStartedError(f"not healthy within {limit_s:g} s ({answers}){server.last_words()}")
+        time.sleep(min(max(WAIT_SHARE * elapsed_s, LEAST_WAIT_S), MOST_WAIT_S))
+
+
+def _kill(pid: int) -> None:
+    """Kill a server whose keeper is gone, with the processes below it and those of its group."""
+    import signal
+
+    import psutil
+
+    with suppress(psutil.Error):
+        for one in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+            with suppress(psutil.Error):
+                one.kill()
+    if os.name == "posix":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return True
+    return False
+
+
+def _number_or_text(text: str) -> Scalar:
+    """A whole number as a number, so that charts can have it as an axis."""
+    return int(text) if re.fullmatch(r"0|[1-9]\d{0,8}", text) else text
+
+
+def _exit_words(code: int) -> str:
+    import signal
+
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"

@@ -1,0 +1,257 @@
+"""benchhouse load --serve: servers that the command starts itself, well-behaved and others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+pytest.importorskip("httptools")
+
+from benchmarking.commands import load_server
+from benchmarking.core.child_process import environment
+from benchmarking.core.errors import UsageError
+from benchmarking.load import served
+from benchmarking.load.connections import Target
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+from tests.helpers.paths import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are found on Linux only")
+
+SERVER = r"""
+import asyncio, json, os, signal, subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+port, kind, slots = int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+if kind == "dies":
+    print("loading\nno such model, key sk-abcdefghijklmnopqrstuvwxyz123456", flush=True)
+    sys.exit(3)
+from tests.helpers.null_server import NullServer, Script
+if kind == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if kind == "parent":
+    for own_session in (False, True):
+        subprocess.Popen(["sleep", "600"], start_new_session=own_session)
+models = json.dumps({"data": [{"id": "some-model"}]})
+script = Script(ttft_s=0.001, itl_s=0.0005, slots=slots)
+script.pages = {"/v1/models": models, "/version": '{"version": "1.2.3"}', "/health": "ok"}
+
+async def serve():
+    async with NullServer(script, port=port):
+        print("up", os.environ.get("MARK"), flush=True)
+        await asyncio.sleep(1 if kind == "short" else 600)
+    sys.exit(7)
+
+if kind == "never":
+    time.sleep(600)
+asyncio.run(serve())
+"""
+FAST = ("--num-requests", "6", "--output-length", "2", "--input-length", "4", "--capacity-seconds", "0", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """The command of a server of a kind, with a name of its slots."""
+    script = tmp_path_factory.mktemp("server") / "server.py"
+    script.write_text(SERVER)
+
+    def of(kind, slots="{slots}"):
+        return f"{sys.executable} -P {script} {ROOT} {{port}} {kind} {slots}"
+
+    return of
+
+
+def processes_of(text):
+    """The ids of the processes with a text in their command or environment."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(text in word for word in one.cmdline()) or text in one.environ().values():
+                found.append(one.pid)
+    return found
+
+
+def wait_until(claim, limit_s=20.0):
+    deadline_s = time.monotonic() + limit_s
+    while not claim():
+        assert time.monotonic() < deadline_s, "too late"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def stored(command, tmp_path_factory):
+    """Two servers, one of which dies at its start, at two levels each: (exit code, folder)."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARK", "of-stored")
+        code = load_server.main(
+            [
+                *("--serve", command("{kind}"), "--sweep", "kind=fine,dies", "--sweep", "slots=1,2", *FAST),
+                *("--request-rate", "50,100", "--limit", "e2e:10s"),
+                *("--db-path", str(folder / "a.duckdb"), "--output-dir", str(folder)),
+            ]
+        )
+    assert processes_of("of-stored") == []
+    return code, folder
+
+
+def runs_in(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("load_*.json"))]
+
+
+def test_each_combination_is_a_run_of_its_own_series_in_one_session(stored):
+    code, folder = stored
+    assert code == 1, "two servers did not start"
+    with Warehouse.open(folder / "a.duckdb", read_only=True) as warehouse:
+        assert verify(warehouse) == []
+        rows = warehouse.query(
+            "SELECT session_id, series_id, model_id, status, runtime_mode->>'serve_kind' AS kind, "
+            "runtime_mode->>'serve_slots' AS slots FROM all_results"
+        ).dicts()
+    assert len(rows) == len({row["series_id"] for row in rows}) == 8
+    assert len({row["session_id"] for row in rows}) == 1
+    assert {(row["kind"], row["slots"], row["status"]) for row in rows} == {
+        *(("fine", "1", "ok"), ("fine", "2", "ok"), ("dies", "1", "failed"), ("dies", "2", "failed"))
+    }
+    assert {row["model_id"] for row in rows} == {"some-model"}
+
+
+def test_what_the_server_says_of_itself_and_its_start_are_stored(stored):
+    first, second, *_ = runs_in(stored[1])
+    assert first["provenance"]["versions"]["server"] == "1.2.3"
+    assert (first["settings"]["server"]["start"], second["settings"]["server"]["start"]) == ("cold", "warm")
+    assert first["settings"]["server"]["health"] == "/health"
+    assert first["settings"]["server"]["about"]["/v1/models"] == {"data": [{"id": "some-model"}]}
+    for run, name in ((first, "server_start_cold_s"), (second, "server_start_warm_s")):
+        assert {one["metrics"][name] for one in run["results"]} == {run["settings"]["server"]["start_s"]}
+
+
+def test_a_server_that_dies_at_once_is_a_failed_result_with_the_end_of_its_log_without_secrets(stored):
+    *_, run = runs_in(stored[1])
+    assert run["status"] == "failed"
+    for result in run["results"]:
+        assert result["error"].startswith("the server did not start: the server ended by itself (exit code 3): no such")
+    assert run["settings"]["server"]["log_end"].startswith("loading\nno such model")
+    assert "sk-abc" not in json.dumps(run)
+
+
+def test_a_server_that_is_never_healthy_is_given_up_and_ended(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MARK", "of-never")
+    code = load_server.main(
+        [
+            *("m", "--serve", command("never", "1"), "--start-timeout", "0.5", *FAST),
+            *("--no-save", "--json", "--output-dir", str(tmp_path)),
+        ]
+    )
+    ((run,), code_of_never) = json.loads(capsys.readouterr().out), code
+    assert code_of_never == 1
+    assert "not healthy within 0.5 s (/health: Connection refused)" in run["results"][0]["error"]
+    assert processes_of("of-never") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["stubborn", "parent"])
+def test_no_process_of_a_server_is_left(kind, command, tmp_path, monkeypatch):
+    monkeypatch.setenv("MARK", f"of-{kind}")
+    monkeypatch.setattr(served, "GRACE_S", 0.5)
+    (one,) = served.combinations(command(kind, "1"), [])
+    with served.served(one, Target(url="", model=""), log=tmp_path / "log", limit_s=30) as server:
+        assert len(processes_of(f"of-{kind}")) == (4 if kind == "parent" else 2)  # with the keeper
+        assert server.models == ["some-model"]
+    assert processes_of(f"of-{kind}") == []
+    assert (tmp_path / "log").read_text() == f"up of-{kind}\n"
+
+
+def test_a_server_is_ended_without_its_keeper(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("MARK", "of-lost")
+    (one,) = served.combinations(command("parent", "1"), [])
+    with served.served(one, Target(url="", model=""), log=tmp_path / "log", limit_s=30) as server:
+        server.keeper.process.kill()
+        wait_until(lambda: server.why_ended() is not None)
+        assert "keeper process was killed" in server.why_ended()
+    assert [pid for pid in processes_of("of-lost") if psutil.Process(pid).name() != "sleep"] == []
+    for pid in processes_of("of-lost"):  # the one in a session of its own, whose parents are both gone
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_that_ends_during_a_level_fails_it_and_those_after(command, tmp_path, capsys):
+    code = load_server.main(
+        [
+            *("--serve", command("short", "1"), "--concurrency", "1,2", "--duration", "2", "--output-length", "2"),
+            *("--capacity-seconds", "0", "--json", "--quiet", "--no-save"),
+        ]
+    )
+    ((run,), code_of_short) = json.loads(capsys.readouterr().out), code
+    assert code_of_short == 1
+    assert [one["error"] for one in run["results"]] == ["the server ended by itself (exit code 7): up None"] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_with_the_command(number, command, tmp_path, monkeypatch):
+    mark = f"of-signal-{int(number)}-{os.getpid()}"
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-m", "benchmarking.cli", "load", "--serve", command("parent", "1")),
+            *("--duration", "60", "--no-save", "--capacity-seconds", "0"),
+        ],
+        env=environment({"MARK": mark}),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "repetition 1" in line:
+                break
+        assert len(processes_of(mark)) >= 4  # this command, the keeper, and the server's
+        process.send_signal(number)
+        process.wait(30)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}[number]
+    wait_until(lambda: processes_of(mark) == [])
+
+
+@pytest.mark.parametrize(
+    ("line", "sweeps", "words"),
+    [
+        ("true", [], r"--serve requires \{port\}"),
+        ("true '{port}", [], "No closing quotation"),
+        ("true {port} {a}", [], r"\{a\} has no value: add --sweep a="),
+        ("true {port}", [("a", ("1",))], r"the command does not contain \{a\}"),
+        ("true {port} {a}", [("a", ("1",)), ("a", ("2",))], "--sweep a is given twice"),
+        ("true {port}", [("port", ("1",))], "--sweep port is chosen by this command"),
+        ("no-such-program {port}", [], "no-such-program is not found in PATH"),
+        ("./no-such-program {port}", [], "./no-such-program is not a program"),
+        ("true {port} {a}", [("a", tuple(map(str, range(300))))], "300 combinations exceed the limit of 256"),
+    ],
+)
+def test_commands_that_do_not_fit_their_values_are_refused(line, sweeps, words):
+    with pytest.raises(UsageError, match=words):
+        served.combinations(line, sweeps)
+
+
+def test_values_replace_names_in_words_and_never_make_new_words():
+    line = """true --port={port} {flag} '{"a": 1}' x{b}y"""
+    one, other = served.combinations(line, [("flag", ("--fast", "")), ("b", ("a b; rm -rf $HOME",))])
+    assert one.filled(80) == ("true", "--port=80", "--fast", '{"a": 1}', "xa b; rm -rf $HOMEy")
+    assert other.filled(80) == ("true", "--port=80", '{"a": 1}', "xa b; rm -rf $HOMEy")
+    assert one.mode["serve_flag"] == "--fast"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["m", "--url", "http://127.0.0.1:1/v1", "--serve", "true {port}"], "--serve and --url exclude each other"),
+        (["m", "--url", "http://127.0.0.1:1/v1", "--sweep", "a=1"], "--sweep requires --serve"),
+        (["--serve", "true {port} {a}", "--sweep", "a=1,1"], "takes different values"),
+        (["--serve", "true {port}", "--runtime", "eager"], "--runtime requires MODEL without --url"),
+    ],
+)
+def test_flags_that_exclude_each_other_are_refused(flags, words, capsys):
+    assert load_server.main(flags) == 2
+    assert words in capsys.readouterr().err
