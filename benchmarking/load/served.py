@@ -51,6 +51,8 @@ WAIT_SHARE, LEAST_WAIT_S, MOST_WAIT_S = 0.02, 0.01, 0.5
 """The health is read again after this share of the time so far, which is how precisely the start-up time is known."""
 GRACE_S = 15.0
 """Time for a server to clean up after SIGTERM, before it is killed."""
+FREE_S = 5.0
+"""How long the port of an ended server may still be in use."""
 LOG_LINES, LOG_BYTES, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
 """Last lines and bytes of a log in a result; characters of a text and of a whole page that are kept."""
 
@@ -363,10 +365,14 @@ def _kill(pid: int) -> None:
 
 
 def _is_free(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return True
+    """Whether nothing listens on a port, which a killed process may hold for a moment."""
+    deadline_s = time.monotonic() + FREE_S
+    while time.monotonic() < deadline_s:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            return True
+        time.sleep(LEAST_WAIT_S)
     return False
 
 
