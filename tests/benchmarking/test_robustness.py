@@ -155,8 +155,8 @@ def left_of(process):
 
 
 def advised(err, flags="--resume"):
-    """The arguments of the run_hardware_benchmark command that a message advises."""
-    return shlex.split(re.search(rf"run_hardware_benchmark ({flags} \S+ [^\s,]+)", err)[1])
+    """The arguments of the command for runs that a message advises."""
+    return shlex.split(re.search(rf"(?:run_hardware_benchmark|benchhouse run) ({flags} \S+ [^\s,]+)", err)[1])
 
 
 @pytest.mark.parametrize("number", ENDINGS)
