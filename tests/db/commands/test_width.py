@@ -98,5 +98,5 @@ def test_a_command_in_a_note_is_one_for_the_shell(filled, capsys):
     out = capsys.readouterr().out
     command = out.partition("measure again: ")[2].partition("\nmeasure again: ")[0]
     words = shlex.split(command)
-    assert words[:3] == ["run_hardware_benchmark", "--model-id", MODEL]
+    assert words[:4] == ["benchhouse", "run", "--model-id", MODEL]
     assert "\\\n" in command
