@@ -232,7 +232,8 @@ def test_the_help_is_grouped_and_ends_with_examples(draw):
     assert (code, err) == (0, [])
     for group in ("source of the results:", "selection of results:", "charts:", "report:", "output:", "examples:"):
         assert group in out
-    examples = [" ".join(line.split()[:2]) for line in out[out.index("examples:") :] if line.startswith("    ")]
+    indented = [line[4:] for line in out[out.index("examples:") :] if line.startswith("    ")]
+    examples = [" ".join(line.split()[:2]) for line in indented if not line.startswith(" ")]  # no continued lines
     assert examples == ["benchhouse charts"] * 4
     everything = " ".join(" ".join(draw("--help-all")[1]).split())
     assert "another process uses (default: 30)" in everything
