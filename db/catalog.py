@@ -92,7 +92,7 @@ def refuse_foreign(
     name = current(connection) if database is None else database
     tables = dict(connection.execute(TABLES, [name]).fetchall())
     if migrate.BOOKKEEPING in tables and not is_overwritten:
-        # The column of the versions is only read if it is a plain number: a generated one runs an expression
+        # The column of the versions is only read if it is a plain number: a generated one runs an expression.
         columns = {one[:2]: (one[2], one[4] or "NULL") for one in connection.execute(COLUMNS, [name]).fetchall()}
         if columns.get((migrate.BOOKKEEPING, "version")) == ("INTEGER", "NULL"):
             sql = f"SELECT version FROM {quoted(name)}.main.{quoted(migrate.BOOKKEEPING)}"

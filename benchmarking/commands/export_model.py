@@ -192,7 +192,7 @@ def _export(arguments: argparse.Namespace) -> Export:
         runtime=export_runtimes()[arguments.format],
         precision=arguments.precision,
     )
-    # The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx"
+    # The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx".
     name, parent = arguments.output_name, arguments.output_dir
     if name is None and parent is not None:
         folder = Path(parent)

@@ -55,32 +55,40 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
     if arguments.precision not in (None, *PRECISIONS):
         raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
     if arguments.scenario is None:
-        is_fixed = arguments.sharegpt is None and None not in _lengths(arguments)
-        if arguments.request_rates is None and arguments.num_requests is None and not is_fixed:
-            raise UsageError(
-                "random lengths in a closed loop require --num-requests: every length is prepared before the load"
-            )
+        _check_loop(arguments)
     else:
-        scenario = arguments.scenario
-        if (arguments.request_rates is not None) != (scenario == "server"):
-            raise UsageError(
-                "--scenario server requires --request-rate (queries per second)"
-                if scenario == "server"
-                else f"--request-rate requires --scenario server: {scenario} has no rate"
-            )
-        if scenario == "server" and set(limits) not in LIMITS:
-            raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
-        if scenario == "offline" and arguments.num_requests is None:
-            raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
-        if None in _lengths(arguments):
-            raise UsageError(
-                "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
-            )
-        samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
-        if samples > MAX_REQUESTS:
-            raise UsageError(
-                f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions"
-            )
+        _check_scenario(arguments, limits)
+
+
+def _check_loop(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a closed loop whose lengths are not known in advance."""
+    is_fixed = arguments.sharegpt is None and None not in _lengths(arguments)
+    if arguments.request_rates is None and arguments.num_requests is None and not is_fixed:
+        raise UsageError(
+            "random lengths in a closed loop require --num-requests: every length is prepared before the load"
+        )
+
+
+def _check_scenario(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
+    """Raise UsageError for flags that a scenario of MLPerf requires or excludes."""
+    scenario = arguments.scenario
+    if (arguments.request_rates is not None) != (scenario == "server"):
+        raise UsageError(
+            "--scenario server requires --request-rate (queries per second)"
+            if scenario == "server"
+            else f"--request-rate requires --scenario server: {scenario} has no rate"
+        )
+    if scenario == "server" and set(limits) not in LIMITS:
+        raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
+    if scenario == "offline" and arguments.num_requests is None:
+        raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
+    if None in _lengths(arguments):
+        raise UsageError(
+            "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
+        )
+    samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
+    if samples > MAX_REQUESTS:
+        raise UsageError(f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions")
 
 
 def _lengths(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -110,15 +118,7 @@ def load_of(
         where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
         check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
     if arguments.loadgen_logs is not None:
-        # Create the folder of loadgen's logs and check that it is writable, before anything runs
-        try:
-            Path(arguments.loadgen_logs).mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=arguments.loadgen_logs):
-                pass
-        except OSError as error:
-            raise StorageError(
-                f"cannot write to --loadgen-logs {arguments.loadgen_logs}: {error.strerror}: choose another path"
-            ) from error
+        _check_folder(arguments.loadgen_logs)
     flags.use_cache_dir(arguments.cache_dir)
     plan = _plan(_request(arguments, command), levels, traffic, arguments.repetitions)
     if plan.cell.workload.weights_reason is not None:
@@ -205,6 +205,16 @@ def _scenario_load(
         device_wait_s=arguments.lock_timeout,
         say=say,
     )
+
+
+def _check_folder(folder: str) -> None:
+    """Create the folder of loadgen's logs and check that it is writable, before anything runs. Raises StorageError."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StorageError(f"cannot write to --loadgen-logs {folder}: {error.strerror}: choose another path") from error
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:

@@ -92,22 +92,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         _expect(limits.holds(value), data, where, f"a number {limits}")
         return value
     if origin in (Union, types.UnionType):
-        # The first alternative that fits; exact types come before float, which also accepts int
-        if type(data) in _accepted_types(kind):
-            return data
-        options = sorted(get_args(kind), key=lambda option: option is float)
-        for option in options:
-            try:
-                return _read(option, data, where)
-            except FormatError:
-                if (
-                    len([o for o in options if o is not type(None)]) == 1
-                    and data is not None
-                    and option is not type(None)
-                ):
-                    raise
-        names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-        raise FormatError(f"{where}: expected {names}, found {_short(data)}")
+        return _read_union(kind, data, where)
     if origin is Literal:
         return _expect(data in get_args(kind), data, where, f"one of {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
@@ -149,6 +134,21 @@ def _read_record(kind: Any, data: Any, where: str) -> Any:
         required = [f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING]
         missing = sorted(set(required) - data.keys())
         raise FormatError(f"{where}: missing field {missing[0]!r}" if missing else f"{where}: {error}") from error
+
+
+def _read_union(kind: Any, data: Any, where: str) -> Any:
+    """The first alternative that fits; exact types come before float, which also accepts int."""
+    if type(data) in _accepted_types(kind):
+        return data
+    options = sorted(get_args(kind), key=lambda option: option is float)
+    for option in options:
+        try:
+            return _read(option, data, where)
+        except FormatError:
+            if len([o for o in options if o is not type(None)]) == 1 and data is not None and option is not type(None):
+                raise
+    names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    raise FormatError(f"{where}: expected {names}, found {_short(data)}")
 
 
 @cache

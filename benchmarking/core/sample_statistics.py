@@ -255,18 +255,7 @@ def _autocorrelation_time(x: Floats, ordered: Floats) -> float:
     if n < 4:
         return 1.0
     if n > BLOCK:
-        # `_covariance` of the values' ranks at lags up to MAX_LAG, block by block: each is multiplied with
-        # itself and the MAX_LAG values behind it. The ranks, too, are found when they are needed.
-        covariance = np.zeros(MAX_LAG)
-        size = 1 << (BLOCK + MAX_LAG - 1).bit_length()
-        for start in range(0, len(x), BLOCK):
-            part = x[start : start + BLOCK + MAX_LAG]
-            order = np.argsort(part)  # searching sorted values takes a tenth of the time
-            sought, centred = part[order], np.empty(len(part))
-            below, up_to = np.searchsorted(ordered, sought, "left"), np.searchsorted(ordered, sought, "right")
-            centred[order] = (below + up_to + 1) / 2 - (len(x) + 1) / 2
-            product = np.fft.rfft(centred[:BLOCK], size).conj() * np.fft.rfft(centred, size)
-            covariance += np.fft.irfft(product)[:MAX_LAG]
+        covariance = _long_covariance(x, ordered)
     else:
         ranks = _ranks(x)
         covariance = _covariance(ranks - ranks.mean())
@@ -298,6 +287,24 @@ def _covariance(centred: Floats) -> Floats:
     spectrum = np.fft.rfft(centred, 1 << (2 * len(centred) - 1).bit_length())
     covariance: Floats = np.fft.irfft(spectrum * spectrum.conj())[: len(centred)]
     return covariance
+
+
+def _long_covariance(x: Floats, ordered: Floats) -> Floats:
+    """`_covariance` of the values' ranks at lags up to MAX_LAG, block by block: each is multiplied with itself and
+    the MAX_LAG values behind it. The ranks, too, are found when they are needed."""
+    import numpy as np
+
+    total = np.zeros(MAX_LAG)
+    size = 1 << (BLOCK + MAX_LAG - 1).bit_length()
+    for start in range(0, len(x), BLOCK):
+        part = x[start : start + BLOCK + MAX_LAG]
+        order = np.argsort(part)  # searching sorted values takes a tenth of the time
+        sought, centred = part[order], np.empty(len(part))
+        below, up_to = np.searchsorted(ordered, sought, "left"), np.searchsorted(ordered, sought, "right")
+        centred[order] = (below + up_to + 1) / 2 - (len(x) + 1) / 2
+        product = np.fft.rfft(centred[:BLOCK], size).conj() * np.fft.rfft(centred, size)
+        total += np.fft.irfft(product)[:MAX_LAG]
+    return total
 
 
 def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] | None:

@@ -41,7 +41,7 @@ def signals_interrupt() -> Iterator[list[int]]:
 
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
     before = {number: signal.getsignal(number) for number in numbers if _is_main()}
-    # Whether a handler is the system's, or that of the entry points, which they mark
+    # Whether a handler is the system's, or that of the entry points, which they mark.
     handled = {
         number: handler
         for number, handler in before.items()

@@ -142,7 +142,7 @@ class GuardedStream:
 def guarded_streams() -> Iterator[None]:
     """Inside, stdout and stderr are guarded, including a final traceback."""
     # Connect the streams that were closed when the program started ("COMMAND >&-") to nowhere: the next
-    # file to be opened, such as the database, would take their place, and get what is printed
+    # file to be opened, such as the database, would take their place, and get what is printed.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free one

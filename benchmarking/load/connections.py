@@ -424,7 +424,7 @@ class _Http2Connection(asyncio.Protocol):
                     exchange.add(event.data)
             case events.ResponseReceived():
                 if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                    # The head of an HTTP/2 response
+                    # The head of an HTTP/2 response.
                     head = dict(event.headers)
                     status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
                     if len(status) != STATUS_DIGITS or not status.isdigit():

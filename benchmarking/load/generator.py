@@ -148,7 +148,7 @@ class _Reply:
         if (usage := event.get("usage")) is not None:
             _count(usage, self.sent)
         # The output in an event of either endpoint, including reasoning and tool calls, None if there is
-        # none; and whether the event states the reason for finishing
+        # none; and whether the event states the reason for finishing.
         choices = event.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             text, is_finished = None, False

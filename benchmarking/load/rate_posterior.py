@@ -112,7 +112,7 @@ class Posterior:
             evidence = -each.sum(axis=-1) + prior[:, None]
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
-            # The weights of the model's error on the grid of answers
+            # The weights of the model's error on the grid of answers.
             step = self._logs[1] - self._logs[0]
             reach = math.ceil(3 * MODEL_ERROR / step)
             weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)

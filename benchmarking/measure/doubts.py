@@ -201,27 +201,13 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     steal = _above("steal", STEAL, steal_share=share)
     if steal and share is not None and ticks and binomial_tail(round(share * ticks), ticks, STEAL) >= LEVEL:
         steal = None
-    reasons = [str(reason).lower() for reason in window.get("throttle_reasons", ())]
-    thermal = [reason for reason in reasons if any(word in reason for word in THERMAL_WORDS)]
-    capped = [reason for reason in reasons if any(word in reason for word in POWER_CAP_WORDS)]
-    clock, default = window.get("clock_hz_median"), window.get("clock_default_hz") or window.get("clock_highest_hz")
-    clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
-    is_low = is_accelerator and not capped and clock is not None and default and clock < LOW_CLOCK * default
-    throttling = [
-        doubt("throttle_reason", throttle_reasons=thermal) if thermal else None,
-        _above("violation_time", 0, violation_ns=window.get("violation_ns")),
-        doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
-        _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
-        doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
-        doubt("application_clock", throttle_reasons=[CLOCKS_SETTING]) if CLOCKS_SETTING in reasons else None,
-    ]
     return _present(
         foreign,
         doubt("affinity_escaped", threads=dict(escaped)) if escaped else None,
         _above("compiled_in_window", 0, compiles=window.get("compiles")),
         _pages("swapped_in", "swapped_in_pages", window, PAGES_SWAPPED_PER_S),
         _pages("major_faults", "major_faults", window, PAGES_READ_PER_S),
-        *throttling,
+        *_throttling(window, is_accelerator),
         _above("cpu_pressure", CPU_PRESSURE, cpu_pressure_before=window.get("cpu_pressure_before")),
         wait,
         steal,
@@ -231,6 +217,23 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
 def _pages(kind: str, name: str, window: Mapping[str, Any], per_s: float) -> Doubt | None:
     """A doubt if there are more pages than `per_s` per second; shorter windows count as one second."""
     return _above(kind, per_s * max(1.0, window.get("elapsed_s", 0.0)), **{name: window.get(name)})
+
+
+def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt | None]:
+    reasons = [str(reason).lower() for reason in window.get("throttle_reasons", ())]
+    thermal = [reason for reason in reasons if any(word in reason for word in THERMAL_WORDS)]
+    capped = [reason for reason in reasons if any(word in reason for word in POWER_CAP_WORDS)]
+    clock, default = window.get("clock_hz_median"), window.get("clock_default_hz") or window.get("clock_highest_hz")
+    clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
+    is_low = is_accelerator and not capped and clock is not None and default and clock < LOW_CLOCK * default
+    return [
+        doubt("throttle_reason", throttle_reasons=thermal) if thermal else None,
+        _above("violation_time", 0, violation_ns=window.get("violation_ns")),
+        doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
+        _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
+        doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
+        doubt("application_clock", throttle_reasons=[CLOCKS_SETTING]) if CLOCKS_SETTING in reasons else None,
+    ]
 
 
 def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:

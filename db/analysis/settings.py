@@ -42,7 +42,7 @@ def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def _words(mode: Mapping[str, object], names: Sequence[str]) -> str | None:
-    # The kind of load; empty for our own loop of calls
+    # The kind of load; empty for our own loop of calls.
     if LOOP not in mode:
         parts = []
     else:

@@ -77,7 +77,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _of_csv(file) if file.json is None else _metrics_on_top(top_fields(file))
     config = top.required(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
-    # A doubt if the load did not run to its end
+    # A doubt if the load did not run to its end.
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     if not cancelled and complete is not False:
         doubts: tuple[Doubt, ...] = ()

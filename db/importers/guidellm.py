@@ -341,7 +341,7 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         samples=samples,
         kept=benchmark.rest(),
     )
-    # The requests; empty if the report has only some of them, or comes from a version without their times
+    # The requests; empty if the report has only some of them, or comes from a version without their times.
     is_open = kind not in CLOSED
     lists = benchmark.section("requests").unread_copy()
     of_success, of_failure = (lists.objects(name) or () for name in ("successful", "errored"))

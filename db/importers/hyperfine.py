@@ -57,7 +57,7 @@ def _run(result: Fields, index: int) -> ForeignRun:
 def _result(result: Fields, point: Point) -> Result:
     seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
     means = {column: _ms(result, name) for name, column in CPU.items()}
-    # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work
+    # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work.
     codes = result.items("exit_codes")
     failed = [code for code in codes if code != 0]
     if not failed:

@@ -117,7 +117,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     delay_s = load.section("schedule_delay").number("p95")
     lateness_p95_ms = None if delay_s is None else delay_s * MS_PER_S
     # The doubt about prompts served from the prefix cache although, by the configuration, they share
-    # nothing
+    # nothing.
     if _configured(file, "data", "type") != SHARE_NOTHING:
         cached: Sequence[Doubt] = ()
     else:

@@ -133,7 +133,7 @@ def _of_build(file: ForeignFile) -> Iterator[Fields]:
 def _run(evaluation: Fields, key: str) -> ForeignRun:
     nested = {name: evaluation.any(name) for name in NESTED if name in evaluation}
     errors = evaluation.any("error_log")
-    # The name of the model, or else of the build
+    # The name of the model, or else of the build.
     labels, config = nested.get("labels"), nested.get("config")
     label = labels.get("name") if isinstance(labels, dict) else None
     found = (

@@ -141,7 +141,7 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
     if logs.is_endpoints(file.json):
         return lambda opened: _of_log(opened, logs.of_endpoints)
     # Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one
-    # may not
+    # may not.
     data = file.json
     if isinstance(data, list):
         fitting = sum(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)

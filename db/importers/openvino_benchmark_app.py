@@ -52,7 +52,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     error = results.text("error")
     iterations = results.integer("iterations_num")
     metrics, missing = _metrics(results)
-    # A doubt if half of the last digit is a large part of the latency
+    # A doubt if half of the last digit is a large part of the latency.
     middle = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
     share = ROUNDED_TO_MS / 2 / middle if middle > 0 else 1.0
     if share < INEXACT:

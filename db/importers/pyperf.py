@@ -83,7 +83,7 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
         benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     cpu = metadata.text("cpu_model_name")
-    # The arguments in the benchmark's name, and those that its author wrote into the metadata
+    # The arguments in the benchmark's name, and those that its author wrote into the metadata.
     base, found = named_arguments(name)
     for field in metadata:
         if is_argument(field):

@@ -41,7 +41,7 @@ def _is_report(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    # Fields of the runs about machine, commit and time
+    # Fields of the runs about machine, commit and time.
     machine, commit = top.section("machine_info"), top.section("commit_info")
     cpu = machine.section("cpu")
     name = cpu.text("brand_raw") or machine.text("processor") or None

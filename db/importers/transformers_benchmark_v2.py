@@ -128,7 +128,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         return foreign_result(point, metrics={}, status="failed", error=why)
     gpu: Json = measures.any("gpu_metrics")
     samples, metrics, missing = _generation(measures, point)
-    # The highest reading of the GPU's memory over all iterations
+    # The highest reading of the GPU's memory over all iterations.
     peaks: list[float] = []
     for place, iteration in enumerate(gpu) if isinstance(gpu, list) else ():
         if isinstance(iteration, dict):

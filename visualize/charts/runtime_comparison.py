@@ -133,7 +133,7 @@ def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
     columns = min(len(shown), COLUMNS)
     x = value_axis(f"Speedup over {_baseline(drawn)}\nhigher is better", [edge], room=ROOM, may_be_log=False)
     ranked = [row for row in drawn if row["is_ranked"]]
-    # The fastest result against the baseline at the smallest batch size
+    # The fastest result against the baseline at the smallest batch size.
     batch = min((row["batch_size"] for row in ranked), default=None)
     rivals = [_latency(row) for row in ranked if row["batch_size"] == batch]
     base = next((row for row in rivals if row["is_baseline"]), None)

@@ -72,7 +72,7 @@ class TemporalTrend(ChartPlugin):
 
         levels = {result: level for history in found for result, level in _levels(history).items()}
         ids = [history.series_id for history in found]
-        # Columns of the interval ends; NULL for metrics without an interval
+        # Columns of the interval ends; NULL for metrics without an interval.
         has_one = metric.source == "samples" and metric.statistic == "median"
         described = DESCRIBED.get(metric.of, ()) if has_one else ()
         columns: dict[str, str] = {one.statistic: one.column for one in described}

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -27,6 +27,9 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import unguarded
 from db.commands.arguments import command_parser
+
+if TYPE_CHECKING:
+    from visualize.pages.server import Access
 
 NAME = "benchhouse dashboard"
 TOKEN_NAMED_BY = "BENCHHOUSE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -50,28 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    # The token, or None
-    token: str | None = arguments.token
-    if token is None:
-        token = os.environ.get(TOKEN_NAMED_BY) or None
-    elif not token:
-        token = secrets.token_urlsafe(24)
-    if token is not None and len(token) < LEAST_TOKEN:
-        raise UsageError(f"a token has at least {LEAST_TOKEN} characters: give --token alone for a generated one")
-    if token is None and not is_loopback(arguments.host):
-        raise UsageError(
-            f"--host {arguments.host} lets other machines read everything in the database: add --token, "
-            "or leave out --host"
-        )
-    from visualize.pages.server import LOOPBACK_NAMES, Access
-
-    own = () if is_loopback(arguments.host) else (socket.gethostname(), socket.getfqdn(), arguments.host)
-    access = Access(
-        names=frozenset(name.lower() for name in (*LOOPBACK_NAMES, *own, *arguments.host_name)),
-        any_address=not is_loopback(arguments.host),
-        token=token,
-        is_read_only=arguments.read_only,
-    )
+    token = _token(arguments)
+    access = _access(arguments, token)
 
     import uvicorn
 
@@ -79,19 +62,7 @@ def _run(argv: Sequence[str]) -> int:
     from visualize.pages.server import application
     from visualize.pages.snapshot import Snapshots
 
-    # A listening socket
-    family = socket.AF_INET6 if ":" in arguments.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":  # on Windows the option would share the port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((arguments.host, arguments.port))
-        listening.listen(128)
-    except OSError as error:
-        listening.close()
-        raise StorageError(
-            f"cannot listen on {arguments.host} port {arguments.port}: {error.strerror}: choose another --port"
-        ) from error
+    listening = _listening(arguments.host, arguments.port)
     snapshots = Snapshots(arguments.db_path)
     try:
         port = listening.getsockname()[1]
@@ -160,6 +131,23 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _token(arguments: argparse.Namespace) -> str | None:
+    """The token, or None. Raises UsageError if it is required but missing."""
+    given: str | None = arguments.token
+    if given is None:
+        given = os.environ.get(TOKEN_NAMED_BY) or None
+    elif not given:
+        given = secrets.token_urlsafe(24)
+    if given is not None and len(given) < LEAST_TOKEN:
+        raise UsageError(f"a token has at least {LEAST_TOKEN} characters: give --token alone for a generated one")
+    if given is None and not is_loopback(arguments.host):
+        raise UsageError(
+            f"--host {arguments.host} lets other machines read everything in the database: add --token, "
+            "or leave out --host"
+        )
+    return given
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
     if host == "localhost":
@@ -168,6 +156,33 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _access(arguments: argparse.Namespace, token: str | None) -> Access:
+    from visualize.pages.server import LOOPBACK_NAMES, Access
+
+    own = () if is_loopback(arguments.host) else (socket.gethostname(), socket.getfqdn(), arguments.host)
+    return Access(
+        names=frozenset(name.lower() for name in (*LOOPBACK_NAMES, *own, *arguments.host_name)),
+        any_address=not is_loopback(arguments.host),
+        token=token,
+        is_read_only=arguments.read_only,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises StorageError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # on Windows the option would share the port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise StorageError(f"cannot listen on {host} port {port}: {error.strerror}: choose another --port") from error
+    return listening
 
 
 if __name__ == "__main__":

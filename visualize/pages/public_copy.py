@@ -234,7 +234,7 @@ def _names(warehouse: Warehouse) -> Names:
     models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
     found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
     hosts = {host for host in found if not host.isdecimal()}  # not a port
-    # Field names, and values of fields with a fixed set of values
+    # Field names, and values of fields with a fixed set of values.
     kinds = [part for part in vars(records).values() if isinstance(part, type) and is_dataclass(part)]
     hints = [hint for kind in kinds for hint in get_type_hints(kind).values()]
     options = [one for hint in hints for one in (hint, *get_args(hint)) if get_origin(one) is Literal]

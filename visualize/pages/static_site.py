@@ -87,7 +87,7 @@ class SitePlan:
             if view != "run" and self.counts[view] >= MOST_PAGES:
                 return None
             self.counts[view] += 1
-            # The file path of a page, inside the site for any parameters
+            # The file path of a page, inside the site for any parameters.
             path, query = params.path(own), params.query(own)
             if view == next(iter(views())):
                 self.paths[key] = FIRST

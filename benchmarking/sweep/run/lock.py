@@ -153,11 +153,7 @@ def _is_locked(descriptor: int, path: Path) -> bool:
         raise StorageError(f"cannot lock {path}: {error.strerror}: {_other_folder()}") from error
     if not _is_current(descriptor, path):
         return False
-    # Add a record lock. It excludes no one; its purpose is that the system reports the process that holds
-    # it.
-    if sys.platform in RECORD_LOCK:
-        with suppress(OSError):  # another process has a record lock without the lock itself, and is reported instead
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, round(1000 * time.time()))
+    _lock_record(descriptor)
     return True
 
 
@@ -168,6 +164,15 @@ def _is_current(descriptor: int, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(named, os.fstat(descriptor))
+
+
+def _lock_record(descriptor: int) -> None:
+    """Add a record lock. It excludes no one; its purpose is that the system reports the process that holds it."""
+    import fcntl
+
+    if sys.platform in RECORD_LOCK:
+        with suppress(OSError):  # another process has a record lock without the lock itself, and is reported instead
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, round(1000 * time.time()))
 
 
 def _record(descriptor: int) -> tuple[int, float] | None:
@@ -200,17 +205,18 @@ def _holder(descriptor: int) -> str:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
-            # The name of the command in a process's arguments: that of the script if Python runs one
-            words = process.cmdline()
-            if words and Path(words[0]).name.startswith("python"):
-                arguments = [word for word in words[1:] if not word.startswith("-")]
-                command = Path(arguments[0]).name if arguments and "-c" not in words else Path(words[0]).name
-            else:
-                command = Path(words[0]).name if words else ""
-            description = (process.username(), command or process.name())
+            description = (process.username(), _command(process.cmdline()) or process.name())
     except (psutil.Error, KeyError):
         return f"PID {pid} {since}"
     return f"PID {pid} ({visible(', '.join(description))}) {since}"
+
+
+def _command(words: Sequence[str]) -> str:
+    """The name of the command in a process's arguments: that of the script if Python runs one."""
+    if words and Path(words[0]).name.startswith("python"):
+        arguments = [word for word in words[1:] if not word.startswith("-")]
+        return Path(arguments[0]).name if arguments and "-c" not in words else Path(words[0]).name
+    return Path(words[0]).name if words else ""
 
 
 def _opened(path: Path) -> int:
@@ -288,15 +294,7 @@ def _shared_folder() -> Path:
         folder.mkdir(exist_ok=True)
         found = os.stat(folder, follow_symlinks=False)
         if os.name == "posix" and not named:
-            # Share our own folder with every user
-            if not stat.S_ISDIR(found.st_mode):
-                raise NotADirectoryError(0, "not a folder")
-            mode = stat.S_IMODE(found.st_mode)
-            if found.st_uid == os.geteuid():
-                if mode != FOLDER_MODE:
-                    folder.chmod(FOLDER_MODE)
-            elif mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-                raise PermissionError(0, "any user may remove locks in it (no sticky bit)")
+            _share(folder, found)
     except OSError as error:
         problem = f"cannot use {folder}{_owner(folder)}, the folder of the device locks: {error.strerror}"
         if named:
@@ -315,6 +313,19 @@ def _own_folder() -> Path:
     except OSError as error:
         raise StorageError(f"cannot create {folder} for device locks: {error.strerror}: {_other_folder()}") from error
     return folder
+
+
+def _share(folder: Path, found: os.stat_result) -> None:
+    """Share our own folder with every user. Raises NotADirectoryError for a link, PermissionError for a folder of
+    another user in which anyone may replace files."""
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(0, "not a folder")
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid():
+        if mode != FOLDER_MODE:
+            folder.chmod(FOLDER_MODE)
+    elif mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise PermissionError(0, "any user may remove locks in it (no sticky bit)")
 
 
 def _other_folder() -> str:

@@ -204,7 +204,7 @@ def _comparison(
     findings = [
         _finding(base, one, judgement, details) for (base, one), judgement in zip(all_pairs, judgements, strict=True)
     ]
-    # The differences of code, host and versions that all pairs share
+    # The differences of code, host and versions that all pairs share.
     per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in matched.pairs]
     provenance = (
         {name: both for name, both in per_pair[0].items() if all(differs.get(name) == both for differs in per_pair)}

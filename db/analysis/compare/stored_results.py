@@ -102,7 +102,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         rows = [row for side in sides for row in side]
         evidence_future = pool.submit(_evidence, warehouse, rows, metric)
         series_future = pool.submit(_keys, warehouse, "series", "series_id", rows)
-        # What the results of a run share, by run_id; "columns" has the columns to show
+        # What the results of a run share, by run_id; "columns" has the columns to show.
         parameters = {"runs": sorted({row["run_id"] for row in rows})}
         runs = {
             row["run_id"]: {

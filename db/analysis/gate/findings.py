@@ -82,7 +82,7 @@ def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = D
     known = tuple(candidates)
     judgements = judge_all([_case(candidate, candidate.night) for candidate in known], parameters)
     findings = [_finding(one, judgement) for one, judgement in zip(known, judgements, strict=True)]
-    # The findings, with the common change of their machine and session if there is one
+    # The findings, with the common change of their machine and session if there is one.
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         if finding.verdict in ("regressed", "improved", "fine", "trend"):

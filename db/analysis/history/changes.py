@@ -176,7 +176,7 @@ def _change_rows(
         for change in detect(values[start:end], parameters):
             names = ("value_before", "value_after", "relative_change", "p_value", "state")
             numbers = {name: getattr(change, name) for name in names}
-            # The results and runs around a change at the index
+            # The results and runs around a change at the index.
             index = start + change.index
             result_ids, run_ids = points.column("result_id"), points.column("run_id")
             neighbours = {

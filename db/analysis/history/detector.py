@@ -130,7 +130,7 @@ def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
     The newest three have an incomplete window and may be near the median of the values after them instead; otherwise
     the first runs after a step would be clipped. Nothing is clipped if more than half of the residuals are 0.
     """
-    # The median of the 7 values around each value; fewer at the ends
+    # The median of the 7 values around each value; fewer at the ends.
     padded = np.full(len(logs) + 2 * CLIP_REACH, np.nan)
     padded[CLIP_REACH : CLIP_REACH + len(logs)] = logs
     ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last

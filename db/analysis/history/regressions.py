@@ -104,7 +104,7 @@ def regressions(
     values = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, values).dicts()
     shifts = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
-    # The rows with the settings that distinguish them
+    # The rows with the settings that distinguish them.
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
     words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])

@@ -132,13 +132,13 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
     energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
     columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
-    # The runtime's settings, threads and processors, which distinguish series
+    # The runtime's settings, threads and processors, which distinguish series.
     bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
     runtime_mode = {
         **json.loads(row["runtime_mode"]),
         **{name: value for name, value in bound.items() if value is not None},
     }
-    # Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches
+    # Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches.
     if len(rates) < MIN_LAUNCHES_FOR_BETWEEN or min(rates) <= 0:
         throughput_half_width = None
     else:

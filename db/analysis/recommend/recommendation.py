@@ -195,7 +195,7 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     """
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
     chosen = _aim(limits, axes) if aim is None else aim
-    # The options that no other option beats: at least as good on all axes and better on one
+    # The options that no other option beats: at least as good on all axes and better on one.
     scores = [tuple(_goodness(option, axis) for axis in axes) for option in options]
     front = [
         option

@@ -184,7 +184,7 @@ class Format:
         for skipped in file.noise:
             file.leave_out(skipped.place, skipped.problem)
         if all(errors):
-            # Refuse a file of a known format in which no number was understood
+            # Refuse a file of a known format in which no number was understood.
             if not file.left_out:
                 file.refuse(next(filter(None, errors), NO_NUMBER))
             first = next(iter(file.left_out))

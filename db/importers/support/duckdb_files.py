@@ -172,7 +172,7 @@ class ResultRow:
 
 def raw_by_result(tables: Tables) -> Raw:
     """The raw values of each result. Raises FormatError for values without a result."""
-    # The columns that join raw values to their result: only its id if there is one
+    # The columns that join raw values to their result: only its id if there is one.
     shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
     joins = ("result_id",) if "result_id" in shared else tuple(shared)
     if tables.raw and not joins:

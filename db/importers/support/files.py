@@ -249,7 +249,7 @@ def read_file(path: Path) -> ForeignFile:
     with open_regular(path) as opened:
         head = opened.read(4096)
         opened.seek(0)
-        # The first block of a DuckDB file, which may have any size, and its digest; None for any other file
+        # The first block of a DuckDB file, which may have any size, and its digest; None for any other file.
         offset, magic = DUCKDB_MAGIC
         if head[offset : offset + len(magic)] != magic:
             head_of_database = None

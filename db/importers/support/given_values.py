@@ -38,7 +38,7 @@ class GivenValues:
         dated = changed if self.started_at is None else _at(changed, self.started_at)
         settled = {"engine_not_stated"} if self.runtime is not None else set()
         settled |= {"undated"} if self.started_at is not None else set()
-        # The result without these doubts, which say that the file does not state a value that the user gave
+        # The result without these doubts, which say that the file does not state a value that the user gave.
         certain = replace(
             dated,
             results=tuple(

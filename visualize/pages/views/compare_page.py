@@ -117,7 +117,7 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
             parameters.a, parameters.b, parameters.metric, parameters.across, only_changes=parameters.only_changes
         )
         result = compared(comparison, command, only_changes=parameters.only_changes)
-    # The newest sessions, with links that use them as a side
+    # The newest sessions, with links that use them as a side.
     rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
     names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
     sessions = Grid(

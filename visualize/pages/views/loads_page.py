@@ -304,7 +304,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         for row in rows
     )
     highest = [row[OTHERS][SEARCHED] for row in rows if SEARCHED in row[OTHERS]]
-    # The highest rate of requests that met every limit, with its level; None without limits
+    # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
     most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"

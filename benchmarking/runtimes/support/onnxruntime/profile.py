@@ -97,7 +97,11 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
             "(--num-runs) or tokens (--new-tokens)"
         )
     runs = sorted(int(event["ts"]) for event in events if event.get("name") == RUN)
-    # The kernels in order of time, each with the time of those directly inside it
+    return GraphProfile(kernels=_with_nested_times(kernels), runs_us=tuple(runs))
+
+
+def _with_nested_times(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The kernels in order of time, each with the time of those directly inside it."""
     nested = [0] * len(kernels)
     ordered = sorted(kernels, key=lambda kernel: (kernel.began_us, -kernel.duration_us))
     open_kernels: dict[int, list[int]] = defaultdict(list)
@@ -112,10 +116,7 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
         if stack:
             nested[stack[-1]] += kernel.duration_us
         stack.append(index)
-    with_nested_times = tuple(
-        replace(kernel, inside_us=nested_us) for kernel, nested_us in zip(ordered, nested, strict=True)
-    )
-    return GraphProfile(kernels=with_nested_times, runs_us=tuple(runs))
+    return tuple(replace(kernel, inside_us=nested_us) for kernel, nested_us in zip(ordered, nested, strict=True))
 
 
 def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
