@@ -73,9 +73,14 @@ def _run(argv: Sequence[str]) -> int:
     runs: list[Run] = []
     with lean_cache(is_lean=arguments.lean_cache, say=note):
         output_dir = Path(arguments.output_dir) if arguments.save else None
-        code = session.run_plans(
-            plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout, finished=runs.append
-        )
+        try:
+            code = session.run_plans(
+                plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout, finished=runs.append
+            )
+        except KeyboardInterrupt:
+            if output is not None:
+                note(f"{output} is not written: the comparison was interrupted")
+            raise
     if output is not None and show.document is not None:
         result_file.write(output, show.document(runs))
         note(f"comparison: {output}")

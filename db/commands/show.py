@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
+from benchmarking.core.highest_rate import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
@@ -152,8 +153,10 @@ def _subject(row: Row, name: str) -> str | None:
 def _point(row: Row) -> str:
     from benchmarking.core.records import Point
 
-    label = Point.from_columns(row).label
-    return f"{label} {SEARCH}" if row["is_search"] else label
+    label, rate = Point.from_columns(row).label, row[HIGHEST_RATE]
+    if not row["is_search"]:
+        return label
+    return f"{label} {SEARCH}" if rate is None else f"{label} {SEARCH} {number(rate)}/s"
 
 
 def _number(row: Row, name: str) -> str | None:

@@ -123,6 +123,7 @@ def resume(
     completed = [file for file in files if file.run_file() is not None]
     executor = executor or LOCAL_EXECUTOR
     tracks = [Track.resume(file, arguments, on_cluster=executor.is_cluster) for file in files if file not in completed]
+    tracks.sort(key=lambda track: track.plan.run_id)  # as they were planned
     return _measure(tracks, True, ingest, show, device_wait_s, completed, executor=executor)
 
 
@@ -182,8 +183,14 @@ def _measure(
             observer.close()
             _note_interrupted(tracks, [saved.run for saved in finished_runs], saves, show, executor or LOCAL_EXECUTOR)
             raise
-    _print([saved.run for saved in finished_runs], show)
+    _print(_as_planned([saved.run for saved in finished_runs], tracks), show)
     return max(codes)
+
+
+def _as_planned(runs: Sequence[Run], tracks: Sequence[Track]) -> list[Run]:
+    """Runs in the order of their plans, after those that were complete before; launches in turns end in any order."""
+    places = {track.plan.run_id: place for place, track in enumerate(tracks)}
+    return sorted(runs, key=lambda run: places.get(run.run_id, -1))
 
 
 def _print(runs: Sequence[Run], show: Show) -> None:
@@ -214,7 +221,8 @@ def note_choices(plans: Iterable[CellPlan]) -> None:
 def _note_interrupted(
     tracks: Sequence[Track], finished: Sequence[Run], saves: bool, show: Show, executor: Executor
 ) -> None:
-    """Report the results measured before an interruption: with --save they are on disk, else they are printed."""
+    """Print the results measured before an interruption; with --save and --json they are on disk only, since the
+    document of a part would be taken for the whole."""
     measured = sum(track.points_finished for track in tracks)
     total = sum(track.points_total for track in tracks)
     words = (
@@ -226,10 +234,10 @@ def _note_interrupted(
     )
     outcome = f"saved; continue with {shlex.join(words)}" if saves else "not saved, since --save was not given"
     note(f"{measured} of {total} points measured: {outcome}")
-    if not saves:
+    if not saves or not show.json:
         completed = {run.run_id for run in finished}
         started = [track for track in tracks if track.measurements and track.plan.run_id not in completed]
-        _print([*finished, *(track.run(utc_now()) for track in started)], show)
+        _print(_as_planned([*finished, *(track.run(utc_now()) for track in started)], tracks), show)
 
 
 def _plan_text(plan: CellPlan) -> str:

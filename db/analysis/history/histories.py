@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
+from benchmarking.core.highest_rate import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.records import Json, Point
 from benchmarking.core.verdicts.trends import Trend, find_trend
@@ -375,6 +376,7 @@ def newest_results(
         *RATES,
         *PEAK_MEMORY,
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
+        f"other_metrics['{HIGHEST_RATE}'] AS {HIGHEST_RATE}",
     )
     own = f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column
     columns = [*names, *([own] if metric.column != DEFAULT_METRIC else [])]

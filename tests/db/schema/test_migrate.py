@@ -111,7 +111,7 @@ def test_views_of_another_version_are_replaced(tmp_path):
     with Warehouse.open(path) as warehouse:
         warehouse.query("CREATE OR REPLACE VIEW history AS SELECT 1 AS old")
         warehouse.query("UPDATE schema_migrations SET sha256 = 'old' WHERE version = 0")
-    with pytest.raises(StorageError, match="opened read-only: upgrade it with setup_benchmark_db"):
+    with pytest.raises(StorageError, match="opened read-only: upgrade it with benchhouse setup"):
         Warehouse.open(path, read_only=True)
     with Warehouse.open(path) as warehouse:
         assert "position" in warehouse.query("SELECT * FROM history").arrow().column_names
