@@ -416,8 +416,7 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         COMPARE_TO,
         metavar="RUN",
-        help=f"with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE; {DEFAULT_ROUNDS} "
-        "launches by default",
+        help="with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE",
     )
     what = f"with {COMPARE_TO}: remeasure that run in turns with this one"
     few_need(group.add_argument(INTERLEAVE, action="store_true", help=what))

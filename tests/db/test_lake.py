@@ -386,7 +386,7 @@ def test_a_writer_waits_for_a_server_that_restarts(place, monkeypatch):
 
 @needs_extension
 def test_reading_does_not_create_a_missing_lake(tmp_path):
-    with pytest.raises(StorageError, match=r"no lake at .*: create it with setup_benchmark_db"):
+    with pytest.raises(StorageError, match=r"no lake at .*: create it with benchhouse setup"):
         Warehouse.open(f"ducklake:{tmp_path / 'none.ducklake'}", read_only=True)
     assert not list(tmp_path.iterdir())
 

@@ -200,7 +200,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="launches",
             kind=WHOLE,
             help="fresh processes per point",
-            default_words=f"{_launches()}, {ROUNDS_TO_PROVE} to compare several",
+            default_words=f"{_launches()}, {ROUNDS_TO_PROVE} to compare",
             is_key=True,
         ),
         Setting(

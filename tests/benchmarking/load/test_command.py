@@ -319,7 +319,7 @@ def test_the_highest_rate_is_judged_between_runs(stored, empty_database, tmp_pat
     (series,) = json.loads(capsys.readouterr().out)
     assert [point["value"] for point in series["points"]] == [80.0, 40.0]
     show.main(["--db-path", database, "--rows", "100"])
-    assert "highest rate 40/s" in capsys.readouterr().out
+    assert "40/s" in capsys.readouterr().out  # the rate itself, not only the latency at it
     compare.main(["tag.night=1", "tag.night=2", *arguments])
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["judgement"]["change"] == pytest.approx(-0.5)
