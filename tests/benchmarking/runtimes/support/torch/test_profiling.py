@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,8 @@ from tests.helpers import trace_processor
 from tests.helpers.records import make_run
 
 WIDTH, LAYERS, SLOW, CALLS = 64, 4, 2, 12
+MOST_TRIES, CALM = 8, 0.15
+"""How often a profile is made until its thread has lost at most this share of the time to other programs."""
 ROUNDING_US = 0.002
 """Times in a trace have three decimals."""
 PEAKS = {"float32": 1e11, "bfloat16": 3e11, "copy_bytes_per_sec": 1e10}
@@ -101,18 +104,26 @@ def profile_of(torch, folder, *, slow):
     return Profile(profile_id=uuid7(), run=run, point=point, call=call, peaks=PEAKS)
 
 
+def calm_profile(torch, folder, *, slow):
+    """The first profile that other programs hardly disturbed, or the last: any layer can be slow in a disturbed one."""
+    for _ in range(MOST_TRIES):
+        wall_s, own_s = time.perf_counter(), time.thread_time()
+        profile = profile_of(torch, folder, slow=slow)
+        wall_s, own_s = time.perf_counter() - wall_s, time.thread_time() - own_s
+        if own_s >= (1 - CALM) * wall_s:
+            break
+    return profile
+
+
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory):
-    """The plain and the slow profile, and the folder with the trace of the slow one's last call. The plain one is the
-    calmest of three: on a busy machine a disturbed one has layers as slow as the planted one."""
+    """The plain and the slow profile, and the folder with the trace of the slow one's last call."""
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("profile")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        plain = [profile_of(torch, folder, slow=False) for _ in range(3)]
-        calmest = min(plain, key=lambda profile: sum(profile.call.profiled_ms))
-        return calmest, profile_of(torch, folder, slow=True), folder
+        return calm_profile(torch, folder, slow=False), calm_profile(torch, folder, slow=True), folder
     finally:
         torch.set_num_threads(threads)
 
