@@ -11,49 +11,38 @@ import asyncio
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from benchmarking.commands import load_model, load_served
+from benchmarking.commands import load_model, load_served, load_table
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
     notes,
     run_command,
 )
-from benchmarking.core.doubts import MAX_PLACES, doubt_notes
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from benchmarking.core.highest_rate import LEAST_GOOD, HighestRate
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
 from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
-from benchmarking.core.tables import Column, table_of, table_text
-from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import (
-    NOT_MET,
     SearchInterrupted,
-    disturbances,
-    facts_of,
     is_search,
-    meets,
     offered,
     search,
     with_knee,
 )
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import WORDS, limits_text
+from benchmarking.load.limits import WORDS
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
 from benchmarking.load.served import combinations
 from benchmarking.load.server import (
@@ -141,7 +130,7 @@ def _run(argv: Sequence[str]) -> int:
         for record, interruption in records:
             runs.append(run := redacted_record(record, anonymous=arguments.anonymous))
             if not servers:
-                _print(run, as_json=arguments.json)
+                load_table.print_run(run, as_json=arguments.json)
             code = max(code, _kept(run, arguments, ingest))
             if interruption is not None:
                 if isinstance(interruption, SearchInterrupted):
@@ -149,7 +138,7 @@ def _run(argv: Sequence[str]) -> int:
                 raise interruption
     finally:
         if servers and runs:
-            _print_all(runs, as_json=arguments.json)
+            load_table.print_all(runs, as_json=arguments.json)
     found_nothing = any(_has_found_nothing(one) for run in runs for one in run.results)
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and found_nothing else code
 
@@ -379,202 +368,6 @@ def _written(run: Run, folder: Path) -> Path:
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
     return path
-
-
-def _value(name: str) -> Callable[[Result], str | None]:
-    def text(result: Result) -> str | None:
-        value = result.metrics.get(name)
-        return None if value is None else number(value)
-
-    return text
-
-
-GOODPUT = "goodput_requests_per_sec"
-UNEXPLAINED = 0.1
-"""Share of the median latency by which the medians of its parts may differ from it without a word."""
-TIMES = {
-    "ttft": ("TTFT", "time_to_first_token_ms", "time_to_first_token_p99_ms"),
-    "tpot": ("TPOT", "time_per_output_token_ms", "time_per_output_token_p99_ms"),
-    "e2e": ("latency", "latency_median_ms", "latency_p99_ms"),
-}
-"""Name in `--limit` -> heading, metric of the median and of p99."""
-
-
-def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[Result]]:
-    """The columns of the table. Limits apply to 99 % of the requests, so the p99 of a limited time is shown before
-    other times. Failures are left out only where there are none."""
-    has_failures = any(one.metrics.get("requests_failed") for one in levels)
-    decimals = _decimals(levels)
-    of_times = [
-        Column[Result](
-            heading=f"{heading} {word} ms",
-            text=_value(name),
-            is_number=True,
-            spare=(0 if is_tail else 2) if time in limits else (5 if is_tail else 3) + (time == "e2e"),
-        )
-        for time, (heading, *metrics) in TIMES.items()
-        for is_tail, word, name in zip((False, True), ("p50", "p99"), metrics, strict=True)
-    ]
-    return [
-        Column[Result](heading="server", text=_server, is_key=True),
-        Column[Result](heading="level", text=lambda one: _level_text(one, decimals, is_cell=True), is_key=True),
-        Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
-        Column[Result](
-            heading="failed", text=_value("requests_failed"), is_number=True, spare=0 if has_failures else 7
-        ),
-        Column[Result](heading="requests/s", text=_value("throughput_samples_per_sec"), is_number=True),
-        Column[Result](heading="tokens/s", text=_value("throughput_tokens_per_sec"), is_number=True, spare=1),
-        Column[Result](heading="goodput/s", text=_value(GOODPUT), is_number=True),
-        *of_times,
-        Column[Result](heading="validity", text=lambda one: one.validity or one.status, is_state=True),
-    ]
-
-
-def _decimals(levels: Sequence[Result]) -> int:
-    """With how many decimals all rates are exact."""
-    return max((len(f"{offered(one):g}".partition(".")[2]) for one in levels), default=0)
-
-
-def _server(result: Result) -> str | None:
-    """The swept values of a server that the command started; None without any."""
-    own = facts_of(result).get("server")
-    return own if isinstance(own, str) and own else None
-
-
-def _unmarked(result: Result) -> Result:
-    """The result without what marks its level in the table."""
-    return replace(result, extra={"load": {"server": _server(result)}})
-
-
-def _level_text(result: Result, decimals: int | None = None, *, is_cell: bool = False) -> str:
-    """A level, its rate with this many decimals; outside the cells of the table after its server."""
-    if not is_cell and (own := _server(result)) is not None:
-        return f"{own} {_level_text(result, decimals, is_cell=True)}"
-    if is_search(result):
-        return "highest rate"
-    rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
-    per_s = "" if rate is None else f"{rate:g}/s" if decimals is None else f"{rate:.{decimals}f}/s"
-    level = per_s or f"{result.point.concurrency} in flight"
-    level = "all at once" if facts_of(result).get("is_at_once") else level
-    level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
-    return f"{level} (knee)" if facts_of(result).get("is_knee") else level
-
-
-def _print_all(runs: Sequence[Run], *, as_json: bool) -> None:
-    """Print the levels of several servers in one table; as JSON, a list of runs."""
-    if as_json:
-        print(json.dumps([_shown(run) for run in runs], indent=1))
-    else:
-        _print(replace(runs[0], results=tuple(one for run in runs for one in run.results)), as_json=False)
-
-
-def _shown(run: Run) -> Json:
-    shown: Json = redacted(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results))))
-    return shown
-
-
-def _print(run: Run, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(_shown(run), indent=1))
-        return
-    page, slo = stdout_page(), run.cell.runtime_mode.get("slo")
-    limits = parse_limits(str(slo), WORDS) if slo else {}
-    levels = [one for one in run.results if not is_search(one)]
-    table = table_of(_columns(levels, limits), levels, page)
-    lines = [f"{_level_text(one)}: {one.status}: {one.error}" for one in levels if one.error is not None]
-    for one in levels:
-        kinds = Counter(kind for requests in one.requests for kind in requests.error if kind is not None)
-        if one.error is None and kinds:
-            words = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-            lines.append(f"{_level_text(one)}: failed requests: {words}")
-    dropped = [name for name in table.left_out if name != "failed"]
-    lines += ["no request failed"] if "failed" in table.left_out else []
-    lines += [f"not shown: {', '.join(dropped)} (--json prints all)"] if dropped else []
-    lines += [*_unknown(levels, limits), *_not_added_up(levels)]
-    searches = [one for one in run.results if is_search(one)]
-    for one in searches:
-        found = HighestRate.of(one.metrics, facts_of(one))
-        answer = str(one.error) if found is None else f"highest rate within the limits: {found.text}"
-        lines.append(f"{own}: {answer}" if (own := _server(one)) else answer)
-    lines += [_holding(levels, limits)] if limits and not searches else []
-    lines += doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts)
-    print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
-
-
-def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
-    """What is unknown at which levels, and why: goodput, medians, and the p99 of limited times."""
-    names = {GOODPUT: "goodput", "throughput_tokens_per_sec": "tokens/s"}
-    for time, (heading, typical, tail) in TIMES.items():
-        names |= {typical: f"{heading} p50 ms", **({tail: f"{heading} p99 ms"} if time in limits else {})}
-    found: dict[tuple[str, str], list[str]] = {}
-    decimals = _decimals(levels)
-    for one in (level for level in levels if level.status == "ok"):
-        why: dict[str, list[str]] = {}
-        for name, words in names.items():
-            if name not in one.metrics and name in one.missing and (name != GOODPUT or limits):
-                kind, _, text = one.missing[name].partition(": ")
-                why.setdefault(text or kind.replace("_", " "), []).append(words)
-        for reason, unknown in why.items():
-            found.setdefault((", ".join(unknown), reason), []).append(_level_text(_unmarked(one), decimals))
-    return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
-
-
-def _not_added_up(levels: Sequence[Result]) -> list[str]:
-    """Why the medians of a table do not add up to that of the latency: TTFT + (tokens - 1) TPOT + the rest."""
-    apart, later = list[str](), list[str]()
-    for one in levels:
-        tokens, latency = one.point.new_tokens, one.metrics.get("latency_median_ms")
-        parts = [one.metrics.get(TIMES[time][1]) for time in ("ttft", "tpot")]
-        if tokens is None or latency is None or None in parts:
-            continue
-        first, each = (float(part or 0) for part in parts)
-        if abs(latency - first - (tokens - 1) * each) <= UNEXPLAINED * latency:
-            continue
-        rests = [
-            end - last
-            for requests in one.requests
-            for last, end in zip(requests.last_token_ms, requests.end_ms, strict=True)
-            if last is not None and end is not None
-        ]
-        name = _level_text(_unmarked(one))
-        if rests and median(rests) > UNEXPLAINED / 2 * latency:
-            later.append(f"{name} ({number(median(rests))} ms)")
-        else:
-            apart.append(name)
-    return [
-        *([f"responses end long after their last token: {listed(later, MAX_PLACES)}"] if later else []),
-        *([f"times add up in each request, but their medians do not: {listed(apart, MAX_PLACES)}"] if apart else []),
-    ]
-
-
-def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
-    """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
-    held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
-    for one in levels:
-        name, share, is_met = (
-            _level_text(_unmarked(one), decimals),
-            one.metrics.get("goodput_share"),
-            meets(one),
-        )
-        if one.status != "ok":
-            missed.append(f"{name} ({one.status})")
-        elif (wrong := disturbances(one)) or is_met is None:
-            untold.append(f"{name} ({', '.join(wrong) or 'unknown'})")
-        elif is_met:
-            held.append(name)
-        else:
-            kinds = ", ".join(each.kind for each in one.doubts if each.kind in NOT_MET)
-            missed.append(f"{name} ({f'{share:.1%}' if share is not None and share < LEAST_GOOD else kinds})")
-    rule = f"{LEAST_GOOD:.0%} of the requests met {limits_text(limits)}"
-    if held:
-        parts = [f"at least {rule} at {', '.join(held)}", f"not at {', '.join(missed)}" if missed else ""]
-    else:
-        parts = [f"no level holds: fewer than {rule} at {', '.join(missed)}" if missed else ""]
-    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "")))
-
-
-def _without_raw(result: Result) -> Result:
-    return replace(result, requests=(), samples=())
 
 
 def _parser() -> Parser:

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking.commands import load_server
+from benchmarking.commands import load_server, load_table
 from benchmarking.core import load_doubts
 from benchmarking.core.doubts import doubt
 from benchmarking.core.highest_rate import HIGHEST_RATE
@@ -78,7 +78,7 @@ def stored(tmp_path_factory):
     with serving(Script(ttft_s=0.002, itl_s=0.0005, metrics=METRICS)) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", "sk-secret")
         said = []
-        patch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
+        patch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
         code = load_server.main(
             [
                 *("--url", url, "some-model", "--engine", "some-engine", "--request-rate", "20,40"),
@@ -181,7 +181,7 @@ def refusing(body):
 )
 def test_a_prefix_cache_is_detected_from_server_counters_if_replies_do_not_report_it(flags, shares, monkeypatch):
     said = []
-    monkeypatch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
+    monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0, itl_s=0, metrics=COUNTERS)) as url:
         asked = ("m", "--url", url, "--num-requests", "6", "--output-length", "2", *flags)
         assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
@@ -212,14 +212,14 @@ def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
 
 def test_all_requests_at_once_have_no_rate(monkeypatch):
     said = []
-    monkeypatch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
+    monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0.01, itl_s=0)) as url:
         asked = ("--url", url, "--model", "m", "--num-requests", "6", "--output-length", "2", "--request-rate", "inf")
         assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
     (result,) = said[0].results
     assert (result.point.axes, len(set(result.requests[0].intended_ms))) == ({}, 1)
     assert said[0].cell.runtime_mode["arrivals"] == "at_once"
-    assert load_server._level_text(result) == "all at once"
+    assert load_table._level_text(result) == "all at once"
 
 
 def test_metrics_are_read_over_tls_with_the_trusted_certificates_alone(tmp_path):
@@ -289,12 +289,12 @@ def test_an_anonymous_load_does_not_contain_the_servers_address(stored, monkeypa
 
 
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):
-    load_server._print(stored[1], as_json=False)
+    load_table.print_run(stored[1], as_json=False)
     shown = capsys.readouterr().out
     assert "20/s" in shown
     assert "goodput/s" in shown
     assert "shared_processors" in shown
-    load_server._print(stored[1], as_json=True)
+    load_table.print_run(stored[1], as_json=True)
     assert json.loads(capsys.readouterr().out)["results"][0]["requests"] == []
 
 
@@ -354,7 +354,7 @@ def test_a_stored_search_is_shown_as_one(stored, capsys):
 
 
 def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(stored, capsys):
-    load_server._print(stored[3], as_json=False)
+    load_table.print_run(stored[3], as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     ((words, rate),) = re.findall(r"highest rate within the limits: ((?:at least )?([\d.]+) requests/s)", shown)
     assert "(highest" not in shown
@@ -390,7 +390,7 @@ def test_failed_requests_are_named_by_their_kinds(stored, capsys):
     (level,) = run.results
     kinds = ("http_503", "http_429", "http_503")
     failing = replace(level.requests[0], error=(*kinds, *level.requests[0].error[3:]))
-    load_server._print(replace(run, results=(replace(level, requests=(failing,)),)), as_json=False)
+    load_table.print_run(replace(run, results=(replace(level, requests=(failing,)),)), as_json=False)
     assert "5/s: failed requests: 2 http_503, 1 http_429" in capsys.readouterr().out.splitlines()
 
 
@@ -415,7 +415,7 @@ def test_medians_that_do_not_add_up_to_the_latency_are_explained(stored, capsys)
             replace(one, end_ms=tuple(at + lag for at in last)) for one, last in zip(level.requests, ends, strict=True)
         )
         altered = replace(level, metrics={**metrics, "latency_median_ms": latency}, requests=requests)
-        load_server._print(replace(run, results=(altered,)), as_json=False)
+        load_table.print_run(replace(run, results=(altered,)), as_json=False)
         shown = capsys.readouterr().out
         assert words in shown.splitlines() or not words
         assert ("add up" in shown, "last token" in shown) == ("add up" in words, "last token" in words)
@@ -434,19 +434,19 @@ def test_medians_that_do_not_add_up_to_the_latency_are_explained(stored, capsys)
     ],
 )
 def test_the_rates_that_hold_are_named_in_one_sentence(stored, levels, sentence, capsys):
-    load_server._print(of_levels(stored[1], *levels), as_json=False)
+    load_table.print_run(of_levels(stored[1], *levels), as_json=False)
     assert sentence in capsys.readouterr().out.splitlines()
 
 
 def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(stored, capsys, monkeypatch):
     levels = of_levels(stored[1], (7.899, 1.0), (8.0, 1.0))
-    load_server._print(levels, as_json=False)
+    load_table.print_run(levels, as_json=False)
     shown = capsys.readouterr().out
     assert "TTFT p99 ms unknown at 7.899/s, 8.000/s: too few samples" in shown
     tails = {f"{name}_p99_ms": 5.0 for name in ("time_to_first_token", "time_per_output_token", "latency")}
     many = tuple(replace(one, metrics={**one.metrics, **tails}, missing={}) for one in levels.results)
-    monkeypatch.setattr(load_server, "stdout_page", lambda: Page(width=100))
-    load_server._print(replace(levels, results=many), as_json=False)
+    monkeypatch.setattr(load_table, "stdout_page", lambda: Page(width=100))
+    load_table.print_run(replace(levels, results=many), as_json=False)
     table, _, rest = capsys.readouterr().out.partition("no request failed\n")
     *_, first, second = table.splitlines()
     assert "p99" in table
