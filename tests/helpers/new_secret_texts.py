@@ -1,6 +1,6 @@
-"""Two lists of texts with secrets, which were written before redaction was tried on them.
+"""Three lists of texts with secrets, which were written before redaction was tried on them.
 
-Of the first, 109 of 175 were redacted (62 %), of the second 145 of 204 (71 %). After mending what the first list had
+Of the third, 296 of 368 were redacted (80 %); it contains only those that were not, and are now. Of the first, 109 of 175 were redacted (62 %), of the second 145 of 204 (71 %). After mending what the first list had
 found, it was 192 of the second (94 %), which is what to expect of texts that are in no list.
 """
 
@@ -430,10 +430,66 @@ SECOND = [
 ]
 """The text, in which `@@` stands for the secret, and the secret."""
 
+THIRD_TOKENS = [
+    "rzp_live_" + mixed(14),
+    "signkey-prod-" + digits16(64),
+    mixed(6) + "_" + mixed(29) + "_mmk",
+    "live_pub_" + digits16(31),
+    "API-" + mixed(26, CAPITALS),
+    "sbp_oauth_" + digits16(40),
+    "shpit_" + digits16(32),
+    "ctx7sk-" + uuid(),
+    "exa-" + digits16(32),
+    "crsr_" + digits16(64),
+    "wap_" + digits16(64),
+    "snyk_uat." + mixed(60),
+    "ls__" + digits16(32),
+    "xaat-" + uuid(),
+    "amzn1.oa2-cs.v1." + digits16(64),
+    "EAAl" + mixed(60),
+    "pubkey-" + digits16(32),
+]
+THIRD = [
+    ("slack://T0AB1/B2cD3eF4/@@/#channel", mixed(20)),
+    ("discord://123456789/@@", mixed(20)),
+    ("tgram://123456789:@@/12315544/", mixed(10)),
+    ("msteams://tok-A@tok-b1b1/@@/tok-d3d3/", mixed(10)),
+    ("gchat://ws-a1/key-b2b2b2/@@", mixed(10)),
+    ("zulip://bot@org/@@", mixed(12)),
+    ("pbul://o.@@", mixed(32)),
+    ("apiKey: !vault |\n  @@\n", mixed(10)),
+    ("pwd is @@", "hunter2-99"),
+    ("my api key is @@", "ak-88-zz91"),
+    ("The token was: @@", "tw-88-zz91"),
+    ("Password for ann: @@", "pf-88-zz91"),
+    ("the password for ann is @@", "pw-99-zzq1"),
+    ("Server=tcp:x;User ID=ann;Pwd={@@};Encrypt=yes", "br;ace91"),
+    ("identified by '@@'", "my-sql-pw-3"),
+    ("vault login @@", "hv-tok-7712x"),
+    ("Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.@@", "ws-k-7781"),
+    ("requests.get(url, auth=('ann', '@@'))", "tup-pw-91"),
+    ("s.auth = ('ann', '@@')", "se-pw-12"),
+    ("HTTPBasicAuth('ann', '@@')", "hba-pw-91"),
+    ("aiohttp.BasicAuth(login='ann', password='@@')", "ah-pw-12"),
+    ("client.authenticate('ann', '@@')", "mo-pw-91"),
+    ("auth: ['ann', '@@']", "li-pw-91"),
+    ("api_key : u'@@'", "uni-k-771"),
+    ("--api-key=$(echo @@)", "cmd-k-771"),
+    ("password=`echo @@`", "bt-k-771"),
+    ('curl -H "Authorization: Basic $(echo -n ann:@@ | base64)"', "sh-pw-1"),
+    ('{"secret": {"value": "@@"}}', "sv-771-zz"),
+    ("<Password><![CDATA[@@]]></Password>", "cd-pw-71"),
+    ("<token type='x'>@@</token>", "xt-71-zz"),
+    ("const token: string = '@@'", "ts-tok-71"),
+    ("def f(api_key: Optional[str] = '@@')", "an-k-771"),
+    ('let api_key = String::from("@@");', "rs-k-771"),
+]
+
 FRAMES = ["cannot authenticate with @@", "401 Unauthorized: @@ is not valid", "could not use `@@`: revoked"]
 TEXTS = [
-    *((FRAMES[place % len(FRAMES)], secret) for place, secret in enumerate([*FIRST_TOKENS, *SECOND_TOKENS])),
+    *((FRAMES[place % len(FRAMES)], secret) for place, secret in enumerate([*FIRST_TOKENS, *SECOND_TOKENS, *THIRD_TOKENS])),
     *FIRST,
     *SECOND,
+    *THIRD,
 ]
 NEW_SECRETS = [(form.replace("@@", secret), secret) for form, secret in TEXTS]

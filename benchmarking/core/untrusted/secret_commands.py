@@ -25,6 +25,7 @@ LOGINS = re.compile(
         | \b(?:aws_)?(?:secret_access_key|session_token)\s+   # aws configure set, rclone
         | \b(?:requirepass|masterauth)\s+                 # redis.conf
         | \bwandb\s+login\s+(?=[0-9a-f]{40})
+        | \b(?:vault|bao)\s+login\s+(?:-\S{1,100}\s+){0,4}(?:token=)?(?=\S{0,200}\d)
         | \bthin:[^\s/:"']{1,100}/                         # jdbc:oracle
         | \bconfig\s+set\s+(?:"[^"\n]{1,200}"|\S{1,200}(?i:token|password|secret|key|_auth))\s+   # npm, gcloud, yarn
         | \bpoetry\s+config\s+(?:http-basic\.\S{1,100}\s+\S{1,100}|pypi-token\.\S{1,100})\s+

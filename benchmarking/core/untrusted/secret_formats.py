@@ -19,12 +19,12 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Perplexity", r"pplx-[A-Za-z0-9]{24,}", GITHUB),
     ("Replicate", r"r8_[A-Za-z0-9]{30,}", GITHUB),
     ("NVIDIA", r"nvapi-[\w-]{30,}", GITHUB),
-    ("Cerebras, SambaNova", r"csk-(?=[\w-]{0,64}\d)[\w-]{20,}", GITHUB),
+    ("Cerebras", r"csk-(?=[a-z0-9]{0,64}\d)[a-z0-9]{30,}", GITHUB),
     ("Fireworks", r"fw_(?=\w{0,64}\d)[A-Za-z0-9]{20,}", GITHUB),
     ("LangSmith", r"lsv2_(?:pt|sk)_\w{30,}", GITHUB),
     ("Pinecone", r"pcsk_\w{30,}", GITHUB),
     ("Tavily", r"tvly-(?=[\w-]{0,64}\d)[\w-]{16,}", GITHUB),
-    ("Jina", r"jina_(?=\w{0,64}\d)\w{24,}", "jina.ai/api-dashboard"),
+    ("Jina", r"jina_(?=[\w-]{0,64}\d)[A-Za-z0-9]{12,}[\w-]{12,}", "jina.ai/api-dashboard"),
     ("RunPod", r"rpa_[A-Z0-9]{30,}\w*", "docs.runpod.io/get-started/api-keys"),
     ("Together AI", r"tgp_v1_[\w-]{30,}", GITHUB),
     ("ElevenLabs", r"sk_[0-9a-f]{48}\b", GITHUB),
@@ -58,7 +58,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Yandex Cloud", r"AQVN[\w-]{35,}", GITHUB),
     ("ClickHouse Cloud", r"4b1d[A-Za-z0-9]{38}\b", GITLEAKS),
     ("Netlify", r"nfp_[A-Za-z0-9]{36,}", GITHUB),
-    ("Supabase", r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,})", GITHUB),
+    ("Supabase", r"(?:sbp_(?:v\d_|oauth_)?[0-9a-f]{40}|sb_secret_[\w-]{20,})", GITHUB),
     ("PlanetScale", r"pscale_(?:tkn|pw|oauth)_[\w.-]{30,}", GITHUB),
     ("Cloudflare", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", GITLEAKS),
     (
@@ -84,12 +84,12 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Telegram", r"\d{8,10}:AA[\w-]{32,34}", "core.telegram.org/bots/api"),
     ("Discord", r"[MNO][A-Za-z0-9_-]{23,25}\.[\w-]{6}\.[\w-]{27,38}", GITHUB),
     ("Stripe", r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})", GITHUB),
-    ("Square", r"(?:sq0[ac][a-z]{2}-[\w-]{22,}|EAAA[\w-]{60})", GITHUB),
-    ("Shopify", r"shp(?:at|ca|pa|ss|ua)_[0-9a-fA-F]{32}", GITHUB),
+    ("Square", r"(?:sq0[ac][a-z]{2}-[\w-]{22,}|EAA[A-Za-z][\w-]{60})", GITHUB),
+    ("Shopify", r"shp(?:at|ca|it|pa|ss|ua)_[0-9a-fA-F]{32}", GITHUB),
     ("SendGrid", r"SG\.[\w-]{16,32}\.[\w-]{16,64}", GITHUB),
     ("Brevo", r"xkeysib-[0-9a-f]{64}-\w{16}", GITHUB),
     ("MailerSend", r"mlsn\.[0-9a-f]{64}", GITHUB),
-    ("Mailgun", r"key-[0-9a-f]{32}\b", GITHUB),
+    ("Mailgun", r"(?:pub)?key-[0-9a-f]{32}\b", GITHUB),
     ("Twilio", r"SK[0-9a-f]{32}\b|AC[0-9a-f]{32}:[0-9a-f]{32}\b", GITHUB),
     ("Shippo", r"shippo_(?:live|test)_[0-9a-f]{40}", GITHUB),
     ("ReadMe", r"rdme_[a-z0-9]{60,}", GITHUB),
@@ -124,6 +124,20 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("Mailchimp", r"[0-9a-f]{32}-us\d{1,2}\b", GITHUB),
     ("Sonar", r"sq[upa]_[0-9a-f]{40}", GITHUB),
     ("Flutterwave", r"FLWSECK(?:_TEST)?-[0-9a-zA-Z]{12,}(?:-X)?", GITLEAKS),
+    ("Razorpay", r"rzp_(?:live|test)_[A-Za-z0-9]{14}\b", GITHUB),
+    ("Inngest", r"signkey-(?:prod|test|branch)-[0-9a-f]{32,}", GITHUB),
+    ("Lob", r"(?:live|test)_(?:pub_)?[0-9a-f]{31,35}\b", GITLEAKS),
+    ("MaxMind", r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk", GITLEAKS),
+    ("Octopus Deploy", r"API-[A-Z0-9]{26}\b", GITLEAKS),
+    ("Axiom", rf"xa[ap]t-{UUID}", GITHUB),
+    ("Amazon Login, Marketplace", rf"amzn1\.oa2-cs\.v1\.[0-9a-f]{{64}}|amzn\.mws\.{UUID}", GITHUB),
+    ("Snyk", r"snyk_(?:uat|sat)\.[\w.-]{30,}", GITHUB),
+    ("LangChain", r"ls__[0-9a-f]{32}\b", GITHUB),
+    ("Cursor", r"(?:crsr|key)_[0-9a-f]{64}\b", "docs.cursor.com/account/teams/admin-api"),
+    ("Exa, Context7", r"(?:exa-|ctx7sk-)(?:[0-9a-f]{32}|[0-9a-f-]{36})\b", GITLEAKS),
+    ("Wasmer", r"wap_[0-9a-f]{64}\b", GITHUB),
+    ("key of a WebSocket", r"openai-insecure-api-key\.\S+", "platform.openai.com/docs/guides/realtime-websocket"),
+    ("token of a WebSocket", r"base64url\.bearer\.authorization\.k8s\.io\.[\w-]+", "github.com/kubernetes/kubernetes"),
     ("Intra42", r"s-s4t2(?:ud|af)-[0-9a-f]{64}", GITLEAKS),
     ("EasyPost", r"EZ[AT]K[A-Za-z0-9]{54}", GITHUB),
     ("Neon", r"napi_[a-z0-9]{64}", GITHUB),
@@ -173,12 +187,25 @@ WEBHOOK = re.compile(
     | open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/(?:v2/)?hook/
     | events\.pagerduty\.com/(?:integration|x-ere)/
     | hooks\.chime\.aws/incomingwebhooks/
-    | (?:webhook\.site|hc-ping\.com|ntfy\.sh)/
+    | (?:webhook\.site|hc-ping\.com|ntfy\.sh)/(?=[^\s'"<>]{0,200}\d)
     | [^\s/'"<>]{1,255}/(?:[\w.~%-]{1,100}/){0,6}(?:incoming[-_]?|generic)?(?:web)?hooks?/(?=[^\s'"<>]{0,200}\d)
     ))[^\s'"<>]+"""
 )
 """Addresses whose path is a secret: everybody who knows it can post."""
 
+
+MESSENGERS = (
+    *("slack", "discord", "tgram", "telegram", "msteams", "teams", "workflows", "gchat", "wxteams", "webex"),
+    *("mattermost", "mmost", "rocketchat", "rocket", "zulip", "signal", "matrix", "feishu", "lark", "dingtalk", "wecombot"),
+    *("pagerduty", "opsgenie", "pover", "pushover", "ntfy", "gotify", "ifttt", "pbul", "pushbullet", "twilio", "sns"),
+    *("mailgun", "sendgrid", "sparkpost", "victorops", "splunk", "zapier", "bark", "join", "line", "ryver", "simplepush"),
+)
+"""Names that alerting tools use as the schemes of addresses: github.com/caronc/apprise/wiki, containrrr.dev/shoutrrr"""
+MESSENGER = re.compile(
+    rf"""(?ix)(?P<start>(?<![\w.+-])(?:{"|".join(MESSENGERS)})s?://)(?=[^\s'"<>]{{0,200}}\d)
+    (?P<path>[^\s'"<>]{{6,1000}})"""
+)
+"""An address whose parts are keys."""
 
 LONG = re.compile(r"[A-Za-z0-9]{20,}[\w-]*")
 PREFIX = re.compile(
@@ -214,7 +241,7 @@ def without_formats(text: str) -> str:
     if "earer" in text or "asic" in text or "BEARER" in text:
         text = CREDENTIAL.sub(_scheme_alone, text)
     text = LONG.sub(_without_random, text)
-    return WEBHOOK.sub(r"\g<start>***", text) if "://" in text else text
+    return MESSENGER.sub(r"\g<start>***", WEBHOOK.sub(r"\g<start>***", text)) if "://" in text else text
 
 
 def _scheme_alone(found: re.Match[str]) -> str:

@@ -105,21 +105,25 @@ DEEP = r"""\\{2,7}["'][^"'\\]{1,4000}"""
 """Text in quotes that were escaped several times."""
 CURLY = r"""[\u201c\u2018\u201d][^\u201d\u2019\n]{0,4000}[\u201d\u2019]"""
 """Text in quotes of a text program."""
-TAGGED = rf"""(?:!{{1,2}}[\w/]{{1,40}}|&\w{{1,40}})[ \t]+(?:{QUOTED}|[^\s,;"']{{1,{MAX_VALUE}}})"""
+TAGGED = rf"""(?:!{{1,2}}[\w/]{{1,40}}|&\w{{1,40}})[ \t]+(?:{BLOCK}|{QUOTED}|[^\s,;"']{{1,{MAX_VALUE}}})"""
 """A value of YAML with its type or anchor."""
-JOINED = rf"""b?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
+JOINED = rf"""[bu]?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
 """Text in quotes, which a shell, or the sign "+", joins with what follows."""
+SHELL = r"""\$\([^()\n]{1,400}\)|`[^`\n]{1,400}`"""
+"""What a shell replaces by the output of a command."""
+BRACES = r"""\{[^{}\s"':]{4,200}\}"""
+"""A value of ODBC that contains signs."""
 VALUE = re.compile(
-    rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | \w{{0,40}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST} | {BLOCK} | {TAGGED}
+    rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST} | {BLOCK} | {TAGGED}
     | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
 )
-VALUES = re.compile(rf"""(?xs) b?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
+VALUES = re.compile(rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
 SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
 AUTHORIZATION = re.compile(
     rf"""(?xs) (?:{QUOTED}) (?:\s?\+\s?(?:{QUOTED}))*
     | [A-Za-z][\w-]{{1,40}}[\ \t][\w-]+="?[^\s"',]*"?(?:,\s?[\w-]+="?[^\s"',]*"?)*  # Digest username="ann", realm=...
-    | (?i:{SCHEMES})(?:[\ \t]+|\r?\n[\ \t]+)[^\s,;"']+
+    | (?i:{SCHEMES})(?:[\ \t]+|\r?\n[\ \t]+)(?:{SHELL}|[^\s,;"']+)
     | [A-Z][\w-]{{1,40}}[\ \t](?=[^\s,;"']*\d|[^\s,;"']{{16}})[^\s,;"']+
     | [^\s,;"']+ """
 )
@@ -133,7 +137,8 @@ HINT = re.compile("secret|dockerconfig|pass|credential|auth|key|token|pwd|cookie
 BEFORE_HINT = re.compile(r"(?:[\w.-]|%5[Ff]){0,100}\Z")
 AFTER_HINT = re.compile(
     r"""(?x)(?P<name>(?:[\w.-]|%5[Ff]){1,200})(?P<close>(?:\\{0,7}["'\u201d\u2019]|%22)[\]}]?)?
-    (?P<sign>\s?(?:(?:\|\||\?\?|[:?])?=>?|:|%3[ADad])\s?)?"""
+    (?P<sign>\s?(?::\s?[A-Za-z][\w.]{0,40}(?:\[[\w\ |,.]{1,60}\])?\s?=\s?(?=["'])  # key: Optional[str] = "..."
+        | (?:(?:\|\||\?\?|[:?])?=>?|:|%3[ADad])\s?(?:\{\s{0,20}["']value["']\s?:\s?)?))?"""
 )
 FLAG = re.compile(
     rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
@@ -144,8 +149,9 @@ PAIR = re.compile(
 )
 """An element of a list of pairs, or a flag and its value in a list of arguments."""
 ELEMENT = re.compile(
-    r"""(?x)(?P<sign><(?:\w{1,40}\s{1,4}(?:key|name)=["'])?(?P<name>[\w:.-]{1,60})(?:["']?>|\s{1,4}value=["']))
-    (?P<value>[^<"']{1,4000})(?=</|["'])"""
+    r"""(?x)(?P<sign><(?:\w{1,40}\s{1,4}(?:key|name)=["'])?(?P<name>[\w:.-]{1,60})
+    (?:(?:["']?|\s[^<>]{0,200})>(?:<!\[CDATA\[)?|\s{1,4}value=["']))
+    (?P<value>[^<"'\]]{1,4000})(?=\]\]>|</|["'])"""
 )
 CALL = re.compile(rf"""(?xs)\b(?P<name>[A-Za-z]\w{{2,60}})(?P<sign>\()(?P<value>{QUOTED})(?=\s?[,)])""")
 ATTRIBUTE = re.compile(
@@ -165,6 +171,17 @@ SET = re.compile(
 SET_CALL = re.compile(
     rf"""(?xsi)(?P<sign>\b(?:set|put)\w{{0,20}}\(\s?["'](?P<name>[\w.]{{2,60}})["']\s?,\s?)(?P<value>{QUOTED})"""
 )
+LOGIN_CALL = re.compile(
+    rf"""(?xs)(?P<sign>(?:\b\w{{0,40}}(?i:auth|login|authenticate)\s?(?:=\s?)?\(|\b(?i:http_?auth|auth)\\?["']?\s?:\s?[(\[])\s?
+    (?:\w{{1,20}}\s?=\s?)?[bu]?(?:{QUOTED})\s?,\s?(?:\w{{1,20}}\s?=\s?)?)(?P<value>[bu]?(?:{QUOTED}))(?=\s?[,)\]])"""
+)
+"""A user and a password in a call: auth=("ann", "..."), HTTPBasicAuth("ann", "...")."""
+SENTENCE = re.compile(
+    r"""(?xi)(?P<sign>(?<![\w-])(?P<name>(?:api|access|secret|private|signing)[ _-]?key|token|passw(?:or)?d|pwd|passphrase)
+    \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{1,60}(?::|\ (?:is|was):?))\ ["']?)
+    (?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
+)
+"""A secret in a sentence: my API key is ..., the token was: ..."""
 KEY_PART = re.compile(
     r"""(?x)(?P<sign>"(?:d|k|p|q|dp|dq|qi)"\s?:\s?"|<(?:D|P|Q|DP|DQ|InverseQ)>)(?P<value>[\w+/=-]{16,})"""
 )
@@ -174,7 +191,7 @@ SHORT_NAME = re.compile(
 )
 """Parameters and a flag whose names alone are no names of secrets."""
 SQL = re.compile(
-    rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|IDENTIFIED\ BY)\s{{1,4}})
+    rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|(?i:IDENTIFIED\ BY))\s{{1,4}})
     (?P<value>{QUOTED})"""
 )
 URL_LOGIN = re.compile(
@@ -314,6 +331,8 @@ def without_formatted_secrets(text: str, known: Known | None = None) -> str:
 
 def _without_secrets(text: str, known: Known) -> str:
     text = without_formatted_secrets(text, known)
+    if ("uth" in text or "ogin" in text) and ("'" in text or '"' in text):
+        text = LOGIN_CALL.sub(_without_value, text)
     if "=" in text or ":" in text or "%3" in text:
         text = _without_named(text)
     if "|" in text:
@@ -335,6 +354,8 @@ def _without_secrets(text: str, known: Known) -> str:
         text = KEY_PART.sub(_without_value, text)
     if "=" in text:
         text = SHORT_NAME.sub(_without_value, text)
+    if " is " in text or " was" in text or " for " in text or " of " in text:
+        text = SENTENCE.sub(_without_told_value, text)
     return LOGINS.sub(_without_value, text) if has_logins(text) else text
 
 
@@ -490,8 +511,9 @@ def _is_special(text: str) -> bool:
     """Whether a text is a token of a language model, or code, rather than a secret."""
     if PLAIN_VALUE.fullmatch(text) is not None:
         return True
-    in_braces = re.fullmatch(r"\{(\w+)\}", text)  # {token} is a placeholder, but ODBC has passwords in braces
-    return text[:1] in ("<", "[", "(", "{", "|", "#") and (in_braces is None or in_braces[1].islower())
+    in_braces = re.fullmatch(BRACES, text)  # {token} is a placeholder, but ODBC has passwords in braces
+    is_placeholder = in_braces is None or re.fullmatch(r"\{[a-z_.]+\d?\}", text) is not None
+    return text[:1] in ("<", "[", "(", "{", "|", "#") and is_placeholder
 
 
 def _is_prose(text: str, value: re.Match[str]) -> bool:
@@ -519,6 +541,12 @@ def _without_called_value(found: re.Match[str]) -> str:
     return _without_named_value(found) if is_secret else found[0]
 
 
+def _without_told_value(found: re.Match[str]) -> str:
+    before = (_words(found.string[max(0, found.start() - MAX_BEFORE) : found.start()]) or [""])[-1]
+    is_no_secret = found["name"].lower() == "token" and before in NO_SECRET_TOKENS
+    return found[0] if is_no_secret or _is_special(found["value"]) else _without_value(found)
+
+
 def _without_flag(found: re.Match[str]) -> str:
     value = found["value"]
     is_no_value = value in PROSE or re.fullmatch(r"[A-Z][A-Z_]*[:,.)]?", value) or _is_flag(value)
@@ -536,9 +564,9 @@ def _without_login(found: re.Match[str]) -> str:
 
 def _hidden(value: str) -> str:
     """What replaces a value, in its quotes."""
-    opening = re.match(r"b?\\{0,7}[\"']", value)
+    opening = re.match(r"[bu]?\\{0,7}[\"']", value)
     if opening is None:
         return LEFT_OUT
-    quote_mark = opening[0].removeprefix("b")
+    quote_mark = opening[0].lstrip("bu")
     is_closed = len(value) > len(opening[0]) and value.endswith(quote_mark)
     return f"{opening[0]}{LEFT_OUT}{quote_mark if is_closed else ''}"
