@@ -1,6 +1,7 @@
 """Three lists of texts with secrets, which were written before redaction was tried on them.
 
-Of the third, 296 of 368 were redacted (80 %); it contains only those that were not, and are now. Of the first, 109 of 175 were redacted (62 %), of the second 145 of 204 (71 %). After mending what the first list had
+Of the third, 296 of 368 were redacted (80 %); it contains only those that were not, and are now.
+Of the first, 109 of 175 were redacted (62 %), of the second 145 of 204 (71 %). After mending what the first list had
 found, it was 192 of the second (94 %), which is what to expect of texts that are in no list.
 """
 
@@ -487,7 +488,10 @@ THIRD = [
 
 FRAMES = ["cannot authenticate with @@", "401 Unauthorized: @@ is not valid", "could not use `@@`: revoked"]
 TEXTS = [
-    *((FRAMES[place % len(FRAMES)], secret) for place, secret in enumerate([*FIRST_TOKENS, *SECOND_TOKENS, *THIRD_TOKENS])),
+    *(
+        (FRAMES[place % len(FRAMES)], secret)
+        for place, secret in enumerate([*FIRST_TOKENS, *SECOND_TOKENS, *THIRD_TOKENS])
+    ),
     *FIRST,
     *SECOND,
     *THIRD,

@@ -114,8 +114,8 @@ SHELL = r"""\$\([^()\n]{1,400}\)|`[^`\n]{1,400}`"""
 BRACES = r"""\{[^{}\s"':]{4,200}\}"""
 """A value of ODBC that contains signs."""
 VALUE = re.compile(
-    rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST} | {BLOCK} | {TAGGED}
-    | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
+    rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST}
+    | {BLOCK} | {TAGGED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
 )
 VALUES = re.compile(rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
@@ -177,7 +177,8 @@ LOGIN_CALL = re.compile(
 )
 """A user and a password in a call: auth=("ann", "..."), HTTPBasicAuth("ann", "...")."""
 SENTENCE = re.compile(
-    r"""(?xi)(?P<sign>(?<![\w-])(?P<name>(?:api|access|secret|private|signing)[ _-]?key|token|passw(?:or)?d|pwd|passphrase)
+    r"""(?xi)(?P<sign>(?<![\w-])
+    (?P<name>(?:api|access|secret|private|signing)[ _-]?key|token|passw(?:or)?d|pwd|passphrase)
     \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{1,60}(?::|\ (?:is|was):?))\ ["']?)
     (?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
 )
