@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,9 +40,9 @@ from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.kinds import hardware
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.load.connections import Target
-from benchmarking.load.fetching import fetch
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.served import Own
+from benchmarking.load.server_metrics import CACHE_COUNTERS, changes, scraped
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure import noise
 from benchmarking.measure.doubts import about_window
@@ -52,22 +51,6 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 CONNECT_S = 10.0
 """Time limit of the first connection to the server."""
-MOST_METRICS = 200
-CACHE_COUNTERS: Mapping[str, str] = {
-    "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
-    "sglang:cached_tokens_total": "sglang:prompt_tokens_total",
-}
-"""Counter of prompt tokens from a prefix cache -> counter of all prompt tokens, for servers whose replies report cached
-tokens only with an option."""
-MAX_NAME = 200
-"""Characters of a metric's name."""
-COUNTER = re.compile(r"# TYPE ([A-Za-z_:][\w:]*) counter\s*$")
-SAMPLE = re.compile(
-    r"""([A-Za-z_:][\w:]*+)\s*+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*+")*+\})?\s*+([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|[Ii]nf|[Nn]a[Nn]))(?=\s|$)"""
-)
-"""A line of the format: name, labels, value. It reads each character once, whatever a server sends."""
-NO_METRICS = ("_bucket", "_created")
-TOTAL = "_total"
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
 
 
@@ -402,47 +385,3 @@ class Activity:
         elapsed_s = time.monotonic() - self._start_s
         values = noise.differences(self._before, noise.counters(processes=self._pids), elapsed_s).values
         return {"elapsed_s": elapsed_s, **{name: values[name] for name in ACTIVITY if name in values}}
-
-
-def scraped(target: Target) -> dict[str, float]:
-    """The numbers at the server's /metrics, in the text format of Prometheus or OpenMetrics; empty if there are
-    none."""
-    try:
-        status, text = fetch(target, "/metrics")
-    except (OSError, ValueError):
-        return {}
-    if status != HTTPStatus.OK:
-        return {}
-    found: dict[str, float] = {}
-    counters = set[str]()
-    for line in text.split("\n"):
-        if (declared := COUNTER.match(line)) is not None:
-            counters.add(declared[1])
-            continue
-        sample = SAMPLE.match(line)
-        if sample is None or len(sample[1]) > MAX_NAME or sample[1].endswith(NO_METRICS):
-            continue
-        # As in OpenMetrics, the name of a counter ends with _total.
-        name = f"{sample[1].removesuffix(TOTAL)}{TOTAL}" if sample[1] in counters else sample[1]
-        if name not in found and len(found) == MOST_METRICS:
-            continue
-        try:
-            value = float(sample[2])
-        except ValueError:  # such as 1.2.3
-            continue
-        found.setdefault(name, 0.0)
-        if value == value and abs(value) < 1e300:
-            found[name] += value
-    return found
-
-
-def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Name of a server metric -> its value after the level and its change, summed over all labels. The change is left
-    out where it is unknown: nothing could be read before the level, or a counter fell because the server started again.
-    A metric that appeared during the level has counted from 0, since servers show labels from their first use."""
-    found = {}
-    for name, value in after.items():
-        change = value - before.get(name, 0.0)
-        is_known = bool(before) and not (change < 0 and name.endswith(TOTAL))
-        found[name] = {"after": value, **({"change": change} if is_known else {})}
-    return found

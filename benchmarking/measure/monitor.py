@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.device_contracts import CONDITION_NAMES, MACHINE_NAMES, USE_NAMES
@@ -37,6 +37,7 @@ from benchmarking.core.records import (
     TOO_FEW_SAMPLES,
     Device,
     Json,
+    Readings,
     Samples,
     from_json,
     to_json,
@@ -127,61 +128,42 @@ class Usage:
         return reasons[-1] if reasons else TOO_FEW_SAMPLES
 
 
-class DeviceMonitor:
-    """Samples a device's use in a separate process, from `start` to `stop` or inside `with`.
+class Sampler:
+    """Samples in a separate process, from `start` to `stop` or inside `with`.
 
-    `device` is a selector such as "cuda:0", or the record of a found device. `sample_interval` is in seconds. If the
-    device is the CPU, `process_ids` are the processes to monitor (default: this one); `with_children` adds the
-    descendants of the first. `with_conditions` adds temperature and clocks, and for the CPU its power and the use by
-    all programs. `keep` limits the samples to the newest ones (default: all).
+    The process runs the `main` of a module, which reads the question (`question`) from stdin and passes what it reads
+    to `sample_until_the_end`. `sample_interval` is in seconds. `keep` limits the samples to the newest ones (default:
+    all).
 
-    `start` raises MonitorError if the device cannot be read.
+    `start` raises MonitorError if nothing can be read.
     """
 
-    def __init__(
-        self,
-        device: Device | str,
-        *,
-        sample_interval: float = INTERVAL_S,
-        process_ids: Sequence[int] | None = None,
-        with_children: bool = False,
-        with_conditions: bool = True,
-        keep: int | None = None,
-    ) -> None:
+    module = MODULE
+
+    def __init__(self, *, sample_interval: float = INTERVAL_S, keep: int | None = None) -> None:
         if sample_interval <= 0:
             raise UsageError(f"sample_interval takes seconds above 0: got {sample_interval!r}")
         self.sample_interval = sample_interval
-        self._requested = device
-        self._process_ids = tuple(process_ids or (os.getpid(),))
-        self._with_children = with_children
-        self._with_conditions = with_conditions
         self._keep = keep
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._samples: list[Sample] = []
 
-    def device(self) -> Device:
-        """The monitored device. Raises UsageError if it does not exist."""
-        requested = self._requested  # read once: another thread may replace it by the device that it found
-        if isinstance(requested, str):
-            from benchmarking.devices.support.select import select
+    @property
+    def subject(self) -> str:
+        """What is monitored, in errors."""
+        raise NotImplementedError
 
-            self._requested = requested = select(requested, lambda device: None)
-        return requested
+    def question(self) -> Mapping[str, Json]:
+        """What to sample, besides the interval. Raises UsageError."""
+        raise NotImplementedError
 
-    def start(self) -> DeviceMonitor:
+    def start(self) -> Self:
         """Start sampling; returns once the first sample has arrived. Raises MonitorError, UsageError."""
-        device = self.device()
-        question = {
-            "device": to_json(device),
-            "process_ids": list(self._process_ids),
-            "interval_s": self.sample_interval,
-            "with_children": self._with_children,
-            "with_conditions": self._with_conditions,
-        }
+        question = {**self.question(), "interval_s": self.sample_interval}
         self._end()
         self._samples = []
-        process = self._process = start(module_command(MODULE), stdin=subprocess.PIPE)
+        process = self._process = start(module_command(self.module), stdin=subprocess.PIPE)
         assert process.stdin is not None
         assert process.stdout is not None
         first: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -197,7 +179,7 @@ class DeviceMonitor:
             line = first.get()
         if not line:
             why_not = self._end()
-            raise MonitorError(f"cannot monitor {device.selector}: {why_not}")
+            raise MonitorError(f"cannot monitor {self.subject}: {why_not}")
         return self
 
     def stop(self) -> Usage:
@@ -209,7 +191,7 @@ class DeviceMonitor:
     def check(self) -> None:
         """Raise MonitorError if the sampling process has ended."""
         if self._process is not None and self._process.poll() is not None:
-            raise MonitorError(f"the monitor of {self.device().selector} ended early: {self._end()}")
+            raise MonitorError(f"the monitor of {self.subject} ended early: {self._end()}")
 
     @property
     def usage(self) -> Usage:
@@ -222,7 +204,7 @@ class DeviceMonitor:
         inside = [sample for sample in self._samples if begin_ns <= sample.at_ns <= end_ns]
         return Usage(samples=tuple(inside[1:]))
 
-    def __enter__(self) -> DeviceMonitor:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -262,6 +244,52 @@ class DeviceMonitor:
             self._reader.join(timeout=STOP_LIMIT_S)
         process.stderr.close()
         return why_not[-1] if why_not else f"the sampling process ended with exit code {process.returncode}"
+
+
+class DeviceMonitor(Sampler):
+    """Samples a device's use.
+
+    `device` is a selector such as "cuda:0", or the record of a found device. If it is the CPU, `process_ids` are the
+    processes to monitor (default: this one); `with_children` adds the descendants of the first. `with_conditions` adds
+    temperature and clocks, and for the CPU its power and the use by all programs.
+    """
+
+    def __init__(
+        self,
+        device: Device | str,
+        *,
+        sample_interval: float = INTERVAL_S,
+        process_ids: Sequence[int] | None = None,
+        with_children: bool = False,
+        with_conditions: bool = True,
+        keep: int | None = None,
+    ) -> None:
+        super().__init__(sample_interval=sample_interval, keep=keep)
+        self._requested = device
+        self._process_ids = tuple(process_ids or (os.getpid(),))
+        self._with_children = with_children
+        self._with_conditions = with_conditions
+
+    def device(self) -> Device:
+        """The monitored device. Raises UsageError if it does not exist."""
+        requested = self._requested  # read once: another thread may replace it by the device that it found
+        if isinstance(requested, str):
+            from benchmarking.devices.support.select import select
+
+            self._requested = requested = select(requested, lambda device: None)
+        return requested
+
+    @property
+    def subject(self) -> str:
+        return self.device().selector
+
+    def question(self) -> Mapping[str, Json]:
+        return {
+            "device": to_json(self.device()),
+            "process_ids": list(self._process_ids),
+            "with_children": self._with_children,
+            "with_conditions": self._with_conditions,
+        }
 
 
 class GPUMonitor(DeviceMonitor):
@@ -428,9 +456,8 @@ def _series(usage: Usage, launch: int, started_at: str) -> tuple[Samples, ...]:
     )
 
 
-def main() -> int:
-    """Sample the device named on stdin until stdin ends."""
-    question = json.loads(sys.stdin.readline())
+def sample_until_the_end(interval_s: float, read: Callable[[], Readings]) -> None:
+    """Print a sample (JSON line) at each interval until stdin ends, which contained the question before."""
     ended = threading.Event()
 
     def wait_for_end() -> None:
@@ -438,6 +465,19 @@ def main() -> int:
         ended.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
+    interval_ns = round(interval_s * NS_PER_S)
+    next_ns = time.monotonic_ns()
+    while not ended.wait(max(0, next_ns - time.monotonic_ns()) / NS_PER_S):
+        reading = read()
+        now_ns = time.monotonic_ns()
+        values = {name: value for name, value in reading.values.items() if isinstance(value, int | float)}
+        print(json.dumps({"at_ns": now_ns, "values": values, "missing": dict(reading.missing)}), flush=True)
+        next_ns = max(next_ns + interval_ns, now_ns)
+
+
+def main() -> int:
+    """Sample the device named on stdin until stdin ends."""
+    question = json.loads(sys.stdin.readline())
     try:
         process_ids = question["process_ids"]
         watched = ProcessTree(process_ids[0]) if question["with_children"] else process_ids
@@ -445,16 +485,10 @@ def main() -> int:
     except BenchhouseError as error:
         print(first_line(error), file=sys.stderr)
         return 1
-    interval_ns = round(question["interval_s"] * NS_PER_S)
-    next_ns = time.monotonic_ns()
-    while not ended.wait(max(0, next_ns - time.monotonic_ns()) / NS_PER_S):
-        reading = gauge.read()
-        if question["with_conditions"]:
-            reading |= gauge.conditions()
-        now_ns = time.monotonic_ns()
-        values = {name: value for name, value in reading.values.items() if isinstance(value, int | float)}
-        print(json.dumps({"at_ns": now_ns, "values": values, "missing": dict(reading.missing)}), flush=True)
-        next_ns = max(next_ns + interval_ns, now_ns)
+    has_conditions = question["with_conditions"]
+    sample_until_the_end(
+        question["interval_s"], lambda: gauge.read() | gauge.conditions() if has_conditions else gauge.read()
+    )
     gauge.close()
     return 0
 

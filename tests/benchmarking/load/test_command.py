@@ -27,7 +27,7 @@ from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load import curve, server
 from benchmarking.load.connections import Target
 from benchmarking.load.limits import why_unknown
-from benchmarking.load.server import scraped
+from benchmarking.load.server_metrics import scraped
 from db.commands import compare, history, recommend, show
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse

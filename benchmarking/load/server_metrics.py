@@ -1,0 +1,136 @@
+"""A server's own metrics, in the text format of Prometheus or OpenMetrics."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from statistics import fmean
+from types import MappingProxyType
+
+from benchmarking.core.device_contracts import USE_NAMES
+from benchmarking.core.metrics import BYTES_PER_MIB
+from benchmarking.load.connections import Target
+from benchmarking.load.fetching import fetch
+
+PATH = "/metrics"
+MOST_METRICS = 200
+CACHE_COUNTERS: Mapping[str, str] = {
+    "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
+    "sglang:cached_tokens_total": "sglang:prompt_tokens_total",
+}
+"""Counter of prompt tokens from a prefix cache -> counter of all prompt tokens, for servers whose replies report cached
+tokens only with an option."""
+MAX_NAME = 200
+"""Characters of a metric's name."""
+COUNTER = re.compile(r"# TYPE ([A-Za-z_:][\w:]*) counter\s*$")
+SAMPLE = re.compile(
+    r"""([A-Za-z_:][\w:]*+)\s*+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*+")*+\})?\s*+([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|[Ii]nf|[Nn]a[Nn]))(?=\s|$)"""
+)
+"""A line of the format: name, labels, value. It reads each character once, whatever a server sends."""
+NO_METRICS = ("_bucket", "_created")
+TOTAL = "_total"
+MOST_VALUE = 1e300
+UTILIZATION, USED, POWER = USE_NAMES
+STATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "server_running": (
+            *("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
+            *("tgi_batch_current_size", "ovms_infer_req_active"),
+        ),
+        "server_waiting": (
+            *("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
+            "tgi_queue_size",
+        ),
+        "server_kv_cache_percent": (
+            *("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
+            "llamacpp:kv_cache_usage_ratio",
+        ),
+        "server_preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
+    }
+)
+"""What is sampled during a level -> the metrics of vLLM, SGLang, llama-server, TGI and OVMS that state it; the first
+one that a server has counts. The use of the KV cache is a share there."""
+SHARES = ("server_kv_cache_percent",)
+DEVICES: Mapping[str, tuple[tuple[str, float], ...]] = MappingProxyType(
+    {
+        UTILIZATION: (("DCGM_FI_DEV_GPU_UTIL", 1.0),),
+        USED: (("DCGM_FI_DEV_FB_USED", BYTES_PER_MIB),),
+        POWER: (("DCGM_FI_DEV_POWER_USAGE", 1.0),),
+    }
+)
+"""Reading of a device -> the metrics of a DCGM exporter that state it, and how much of the reading's unit is one of
+theirs. Several GPUs count as one: mean utilization, total memory and power."""
+MACHINE_TOTAL, MACHINE_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
+"""A node exporter's memory."""
+
+
+def read(target: Target, path: str = PATH) -> dict[str, list[float]]:
+    """Name -> its numbers, one for each set of labels; empty if the server shows none."""
+    try:
+        status, text = fetch(target, path)
+    except (OSError, ValueError):
+        return {}
+    if status != HTTPStatus.OK:
+        return {}
+    found: dict[str, list[float]] = {}
+    counters = set[str]()
+    for line in text.split("\n"):
+        if (declared := COUNTER.match(line)) is not None:
+            counters.add(declared[1])
+            continue
+        sample = SAMPLE.match(line)
+        if sample is None or len(sample[1]) > MAX_NAME or sample[1].endswith(NO_METRICS):
+            continue
+        # As in OpenMetrics, the name of a counter ends with _total.
+        name = f"{sample[1].removesuffix(TOTAL)}{TOTAL}" if sample[1] in counters else sample[1]
+        if name not in found and len(found) == MOST_METRICS:
+            continue
+        try:
+            value = float(sample[2])
+        except ValueError:  # such as 1.2.3
+            continue
+        values = found.setdefault(name, [])
+        if math.isfinite(value) and abs(value) < MOST_VALUE:
+            values.append(value)
+    return found
+
+
+def scraped(target: Target) -> dict[str, float]:
+    """The numbers at the server's /metrics, summed over all labels; empty if there are none."""
+    return {name: math.fsum(values) for name, values in read(target).items()}
+
+
+def state(found: Mapping[str, list[float]]) -> dict[str, float]:
+    """What a server's metrics say of its state (`STATES`). Several engines behind one address are summed; the use of
+    the KV cache is that of the fullest one."""
+    values: dict[str, float] = {}
+    for name, sources in STATES.items():
+        known = next((found[source] for source in sources if found.get(source)), None)
+        if known is not None:
+            values[name] = 100 * max(known) if name in SHARES else math.fsum(known)
+    return values
+
+
+def device_use(found: Mapping[str, list[float]]) -> dict[str, float]:
+    """The readings of devices and of the machine's memory from an exporter's metrics."""
+    values: dict[str, float] = {}
+    for name, sources in DEVICES.items():
+        for source, factor in sources:
+            if known := found.get(source):
+                values[name] = factor * (fmean(known) if name == UTILIZATION else math.fsum(known))
+    total, available = (math.fsum(found.get(name, ())) for name in (MACHINE_TOTAL, MACHINE_AVAILABLE))
+    return {**values, "machine_used_bytes": total - available} if total and available else values
+
+
+def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Name of a server metric -> its value after the level and its change, summed over all labels. The change is left
+    out where it is unknown: nothing could be read before the level, or a counter fell because the server started again.
+    A metric that appeared during the level has counted from 0, since servers show labels from their first use."""
+    found = {}
+    for name, value in after.items():
+        change = value - before.get(name, 0.0)
+        is_known = bool(before) and not (change < 0 and name.endswith(TOTAL))
+        found[name] = {"after": value, **({"change": change} if is_known else {})}
+    return found
