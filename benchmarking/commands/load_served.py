@@ -54,7 +54,8 @@ def records(
                 ) as server:
                     _direct(load, server, arguments.model_id)
                     models.add(load.target.model)
-                    results, interruption = measured(load)
+                    with load.observing():
+                        results, interruption = measured(load)
             except NotStartedError as error:
                 load.say(f"the server did not start: {error}")
                 load.own = replace(own, log_end=log_end(log))

@@ -12,6 +12,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ from benchmarking.load.server import (
     server_processes,
     tokenizer,
 )
+from benchmarking.load.server_metrics import PATH, device_use, read
 from benchmarking.load.traffic import MAX_WORDS, Lengths, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import options_in
@@ -121,7 +123,8 @@ def _run(argv: Sequence[str]) -> int:
         )
     else:
         started_at = utc_now()
-        results, interruption = _results(load, levels, arguments)
+        with load.observing() if isinstance(load, ServerLoad) else nullcontext():
+            results, interruption = _results(load, levels, arguments)
         record = _record(load, results, arguments, command, is_open=levels[0].is_open)
         records = [(replace(record, started_at=started_at), interruption)]
     runs: list[Run] = []
@@ -284,7 +287,22 @@ def _server_load(
         say=say,
         tokenizer=generator.tokenizer,
         is_anonymous=arguments.anonymous,
+        exporter=_exporter(arguments.device_metrics),
     )
+
+
+def _exporter(url: str | None) -> Target | None:
+    """The device exporter at --device-metrics. Raises UsageError for no address, and for one that shows nothing of a
+    device."""
+    if url is None:
+        return None
+    exporter = Target(url=_address("--device-metrics", url), model="")
+    if not device_use(read(exporter)):
+        raise UsageError(
+            f"--device-metrics {url}: {PATH} there shows no metrics of a DCGM exporter or node exporter: start one, or "
+            "correct the address"
+        )
+    return exporter
 
 
 def _levels(arguments: argparse.Namespace) -> list[Level]:
@@ -321,16 +339,7 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
 
 def _target(arguments: argparse.Namespace) -> Target:
     """The server at --url, or one whose address is not known yet."""
-    url = "http://127.0.0.1/v1" if arguments.url is None else arguments.url
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of an IPv6 address or a port
-        is_address = False
-    if not is_address:
-        raise UsageError(f"--url takes an address such as http://127.0.0.1:8000/v1: got {url!r}")
-    if parts.username or parts.password:
-        raise UsageError("--url must not contain a user name or password, since it is stored: use $OPENAI_API_KEY")
+    url = _address("--url", "http://127.0.0.1/v1" if arguments.url is None else arguments.url)
     key = os.environ.get("OPENAI_API_KEY")
     if key:
         know_secret(key)
@@ -343,6 +352,21 @@ def _target(arguments: argparse.Namespace) -> Target:
         http2=arguments.http2,
         headers={"Authorization": f"Bearer {key}"} if key else {},
     )
+
+
+def _address(flag: str, url: str) -> str:
+    """The address that a flag takes. Raises UsageError for anything else, and for one with a password."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of an IPv6 address or a port
+        is_address = False
+    if not is_address:
+        raise UsageError(f"{flag} takes an address such as http://127.0.0.1:8000/v1: got {url!r}")
+    if parts.username or parts.password:
+        why = ", since it is stored: use $OPENAI_API_KEY" if flag == "--url" else ": use an exporter without"
+        raise UsageError(f"{flag} must not contain a user name or password{why}")
+    return url
 
 
 def _capacity(arguments: argparse.Namespace, others: Sequence[int], say: Callable[[str], None]) -> float | None:
@@ -388,6 +412,7 @@ def _parser() -> Parser:
             "serve",
             "sweep",
             "start_timeout",
+            "device_metrics",
             "endpoint",
             "engine",
             "precision",

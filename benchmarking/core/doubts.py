@@ -381,6 +381,18 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "give it dedicated processors with --cpu-list, or spread the load over several machines",
     ),
     (
+        "server_preempted",
+        "info",
+        "the server ran out of KV cache and interrupted requests, whose tokens it computed again",
+        "give it more memory for the KV cache, or let it run fewer requests at once",
+    ),
+    (
+        "kv_cache_full",
+        "info",
+        "the server's KV cache was full, so that further requests wait for memory",
+        "give it more memory for the KV cache, or read the level as the limit of this configuration",
+    ),
+    (
         "shared_processors",
         "noisy",
         "the generator and the server ran on the same processors",

@@ -70,6 +70,15 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             is_rare=True,
         ),
         Setting(
+            name="device_metrics",
+            is_rare=True,
+            kind=TEXT,
+            metavar="URL",
+            help="address of a DCGM or node exporter on the server's machine",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+        ),
+        Setting(
             name="endpoint",
             is_rare=True,
             kind=one_of(("completions", "chat"), "endpoint"),

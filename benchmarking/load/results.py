@@ -71,10 +71,12 @@ CORRELATED = f"{TOO_FEW_SAMPLES}: requests share a queue, and an interval needs 
 GOODPUT = ("goodput_requests_per_sec", "goodput_share", "goodput_tokens_per_sec")
 OF_MEDIAN = ("latency", "time_to_first_token", "time_per_output_token")
 """Times with columns for the interval of their median."""
-SERVER_COSTS = ("server_start_", "server_memory_")
+SERVER_COSTS = ("server_start_", "server_memory_", "server_device_memory_", "server_energy_")
 """Beginnings of metrics of a server that are better lower."""
 NO_CUSTOM = frozenset({*LOAD_RATES.values(), *(metric.of for metric in METRICS.values() if metric.source == "reading")})
 """Metrics of a repetition that have columns of their own."""
+UNITS = {"_mb": "MB", "_percent": "%", "_w": "W", "_ms": "ms", "_s": "s"}
+"""End of a metric's name -> its unit."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -148,13 +150,14 @@ def result_of(
     may_cache: bool = False,
     facts: Mapping[str, Json] | None = None,
     readings: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
+    samples_of: Mapping[int, Sequence[Samples]] = MappingProxyType({}),
     limits: Mapping[str, float] = MappingProxyType({}),
 ) -> Result:
     """The result of a level from its repetitions, each a launch: its requests, or a measurement if it failed.
 
     `point` replaces the point of the traffic, `samples` is the number of requests per query, and `further` are more
-    doubts by launch, `readings` further metrics; `in_process` as in `about`; `limits` are those that the requests were
-    judged by.
+    doubts by launch, `readings` further metrics and `samples_of` raw series; `in_process` as in `about`; `limits` are
+    those that the requests were judged by.
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
@@ -171,6 +174,7 @@ def result_of(
             samples=samples,
             further=further.get(one.launch, ()),
             readings=readings.get(one.launch, {}),
+            observed=samples_of.get(one.launch, ()),
             in_process=in_process,
             limits=limits,
         )
@@ -225,6 +229,7 @@ def _measurement(
     samples: int,
     further: Sequence[Doubt],
     readings: Mapping[str, float],
+    observed: Sequence[Samples],
     in_process: bool,
     limits: Mapping[str, float],
 ) -> Measurement:
@@ -281,7 +286,8 @@ def _measurement(
             )
             for name, v in names.items()
             if v
-        ),
+        )
+        + tuple(observed),
         metrics=metrics,
         missing=missing,
         doubts=tuple(found),
@@ -511,9 +517,9 @@ def _kinds(requests: Requests) -> dict[str, Json]:
 def _unit(name: str) -> str:
     if name.endswith("_per_sec"):
         return "tokens/s" if "tokens" in name else "requests/s"
-    if name.endswith("_mb"):
-        return "MB"
-    return "ms" if name.endswith("_ms") else "s" if name.endswith("_s") else ""
+    if "_j_per_" in name:
+        return "J"
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
 
 
 def _better(name: str) -> str | None:

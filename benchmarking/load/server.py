@@ -7,7 +7,8 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from benchmarking.devices.support.kinds import hardware
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Count, Level, run_level
+from benchmarking.load.observer import Observed, ServerObserver, observed
 from benchmarking.load.served import Own
 from benchmarking.load.server_metrics import CACHE_COUNTERS, changes, scraped
 from benchmarking.load.traffic import Traffic
@@ -96,6 +98,10 @@ class ServerLoad:
     """The processes of a server on this machine; empty for another one, or if unknown."""
     own: Own | None = None
     """The server that the load test started itself; None for one at --url."""
+    exporter: Target | None = None
+    """The address at which a device exporter of the server's machine shows metrics."""
+    observer: ServerObserver | None = None
+    """Samples what the server does; None outside of `observing`, and if it cannot be observed."""
     session_id: str = field(default_factory=uuid7)
     pressure_before: Any = None
     """The CPU pressure before the first level: before later ones, it is that of the load itself."""
@@ -103,6 +109,27 @@ class ServerLoad:
     def __post_init__(self) -> None:
         if self.is_anonymous:
             self._name()  # raises StorageError now, rather than after the measurement
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """Inside, the server is observed. If it cannot be, the reason is said."""
+        own_server = None if self.own is None else self.own.server
+        pid = None if own_server is None else own_server.keeper.pid
+        observer = ServerObserver(
+            self.target,
+            self.server_pids if pid is None else (pid,),
+            with_children=pid is not None,
+            exporter=self.exporter,
+        )
+        with ExitStack() as stack:
+            try:
+                self.observer = stack.enter_context(observer)
+            except BenchhouseError as error:
+                self.say(str(error))
+            try:
+                yield
+            finally:
+                self.observer = None
 
     def measured(self, level: Level) -> Result:
         """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
@@ -115,6 +142,7 @@ class ServerLoad:
         done: list[Requests] = []
         before: dict[str, float] = {}
         further: dict[int, Sequence[Doubt]] = {}
+        seen_of: dict[int, Observed] = {}
         windows: list[Json] = []
         self.measured_levels += 1  # every level has new prompts, since a server may have cached earlier ones
         for launch in range(self.repetitions):
@@ -126,7 +154,12 @@ class ServerLoad:
                 look=self.measured_levels,
             )
             is_first = launch == 0
-            activity = Activity(self.server_pids)
+            activity, begin_ns = Activity(self.server_pids), [time.monotonic_ns()]
+
+            def warmed(begin_ns: list[int] = begin_ns) -> None:
+                before.update(scraped(self.target))
+                begin_ns[0] = time.monotonic_ns()
+
             done.append(
                 asyncio.run(
                     run_level(
@@ -134,7 +167,7 @@ class ServerLoad:
                         traffic,
                         level,
                         warmup=self.warmup if is_first else 0,
-                        warmed=(lambda: before.update(scraped(self.target))) if is_first else None,
+                        warmed=warmed if is_first else None,
                         launch=launch,
                         limits=self.limits,
                         tokenizer=self.tokenizer,
@@ -145,7 +178,12 @@ class ServerLoad:
             if self.pressure_before is None:
                 self.pressure_before = window.get("cpu_pressure_before")
             seen = {**window, "cpu_pressure_before": self.pressure_before}
-            further[launch] = about_window(seen, is_accelerator=False)
+            seen_of[launch] = watched = (
+                Observed(metrics={})
+                if self.observer is None
+                else observed(self.observer.between(begin_ns[0], time.monotonic_ns()), done[-1])
+            )
+            further[launch] = [*about_window(seen, is_accelerator=False), *watched.doubts]
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
         metrics = changes(before, scraped(self.target))
         if own_server is not None and (why := own_server.why_ended()) is not None:
@@ -154,7 +192,11 @@ class ServerLoad:
             self.traffic,
             level,
             done,
-            readings={launch: {} if self.own is None else self.own.readings for launch in further},
+            readings={
+                launch: {**one.metrics, **({} if self.own is None else self.own.readings)}
+                for launch, one in seen_of.items()
+            },
+            samples_of={launch: one.samples for launch, one in seen_of.items()},
             capacity_per_s=self.capacity_per_s,
             limits=self.limits,
             shares_processors=None

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import fmean
 from types import TracebackType
 from typing import IO, Any, Self
@@ -43,7 +44,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.devices.support.gauges import ProcessTree, open_gauge
-from benchmarking.devices.support.kinds import has, names_with, processor
+from benchmarking.devices.support.kinds import has, kinds, names_with, processor
 from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.flight import run_untimed
 from benchmarking.measure.memory import PassResult, memory_pass
@@ -303,11 +304,8 @@ class GPUMonitor(DeviceMonitor):
 
     def device(self) -> Device:
         if self._requested == FIRST_GPU:
-            from benchmarking.devices.support.select import probe_all
-
-            probed = probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
-            gpus = [device for devices in probed.values() for device in devices if device.found and _is_gpu(device)]
-            if not gpus:
+            if not (gpus := found_gpus()):
+                probed = _probed_gpus()
                 reasons = "; ".join(f"{name}: {devices[0].why_not or 'no GPU'}" for name, devices in probed.items())
                 raise MonitorError(f"no GPU to monitor: {reasons}")
             self._requested = gpus[0]
@@ -335,8 +333,20 @@ class CPUMonitor(DeviceMonitor):
         )
 
 
-def _is_gpu(device: Device) -> bool:
-    return has(device.type, lambda kind: kind.is_gpu(device))
+def found_gpus() -> tuple[Device, ...]:
+    """The GPUs of this machine whose use can be read. A GPU that several kinds can use is one of the first of them."""
+    found, probed = dict[str | None, list[Device]](), _probed_gpus()
+    for kind in kinds():
+        if gpus := [one for one in probed.get(kind.name, ()) if one.found and kind.is_gpu(one)]:
+            found.setdefault(kind.gpu_vendor, gpus)
+    return tuple(device for gpus in found.values() for device in gpus)
+
+
+@cache
+def _probed_gpus() -> Mapping[str, Sequence[Device]]:
+    from benchmarking.devices.support.select import probe_all
+
+    return probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

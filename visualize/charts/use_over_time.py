@@ -26,8 +26,11 @@ PANELS: Mapping[str, str] = {
     "memory_device_used": "Device memory\nin use (MB)",
     "memory_resident": "Memory of the\nprocess (MB)",
     "power": "Power (W)",
+    "server_running": "Requests\nrunning",
+    "server_waiting": "Requests\nwaiting",
+    "server_kv_cache_percent": "KV cache\nin use (%)",
 }
-"""Other raw metrics of the monitor -> axis titles."""
+"""Other raw metrics of the monitor -> axis titles. A server's own metrics are sampled during the load."""
 SQL = f"""
 SELECT {{facts}}, raw.launch, raw.metric, raw.samples
 FROM {{tables}}
@@ -40,6 +43,7 @@ MOST_POINTS = 6
 """Maximum points of a picture; each has one line per launch."""
 WIDTH_IN, PANEL_IN = 7.6, 1.6
 NOTE = "Sampled ten times a second during extra calls after the timed ones; one line per launch."
+NOTE_OF_LOADS = "Sampled twice a second during the load; one line per repetition."
 
 
 class UseOverTime(ChartPlugin):
@@ -90,7 +94,7 @@ def _figure(key: Row, points: Sequence[list[Row]]) -> Figure:
         title=f"{UseOverTime.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
         source=words.provenance(rows),
-        notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
+        notes=words.sentences([NOTE if key["device"] != "server" else NOTE_OF_LOADS], (words.doubts(rows), left_out if rest else None)),
         panels=tuple(panels),
         width_in=WIDTH_IN,
         legend=legend(series, rows),

@@ -18,7 +18,7 @@ pytest.importorskip("httptools")
 from benchmarking.commands import load_server
 from benchmarking.core.child_process import environment
 from benchmarking.core.errors import UsageError
-from benchmarking.load import served
+from benchmarking.load import observer, served
 from benchmarking.load.connections import Target
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -42,6 +42,8 @@ if kind == "parent":
 models = json.dumps({"data": [{"id": "some-model"}]})
 script = Script(ttft_s=0.001, itl_s=0.0005, slots=slots)
 script.pages = {"/v1/models": models, "/version": '{"version": "1.2.3"}', "/health": "ok"}
+names = ("num_requests_running", 3), ("num_requests_running", 1), ("kv_cache_usage_perc", 0.995)
+script.pages["/metrics"] = "".join(f'vllm:{name}{{engine="{n}"}} {value}\n' for n, (name, value) in enumerate(names))
 
 async def serve():
     async with NullServer(script, port=port):
@@ -131,6 +133,30 @@ def test_what_the_server_says_of_itself_and_its_start_are_stored(stored):
     assert first["settings"]["server"]["about"]["/v1/models"] == {"data": [{"id": "some-model"}]}
     for run, name in ((first, "server_start_cold_s"), (second, "server_start_warm_s")):
         assert {one["metrics"][name] for one in run["results"]} == {run["settings"]["server"]["start_s"]}
+
+
+def test_what_the_server_does_during_a_level_is_stored_over_time(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(observer, "INTERVAL_S", 0.1)
+    code = load_server.main(
+        [
+            *("--serve", command("fine", "4"), "--request-rate", "20", "--num-requests", "40", "--output-length", "2"),
+            *("--capacity-seconds", "0", "--quiet", "--output-dir", str(tmp_path), "--db-path", str(tmp_path / "a.db")),
+        ]
+    )
+    assert code == 0
+    with Warehouse.open(tmp_path / "a.db", read_only=True) as warehouse:
+        assert verify(warehouse) == []
+        (row,) = warehouse.query("SELECT other_metrics, doubts FROM all_results").dicts()
+        raw = warehouse.query("SELECT metric, samples FROM raw_benchmark_data WHERE launch = 0").dicts()
+    metrics, series = row["other_metrics"], {one["metric"]: one["samples"] for one in raw}
+    assert metrics["server_running_mean"] == 4
+    assert metrics["server_memory_max_mb"] == max(series["memory_resident"]) > 10
+    assert "kv_cache_full" in row["doubts"]
+    assert set(series["server_running"]) == {4.0}
+    names = ("monitor_time", "memory_resident", "server_running", "server_kv_cache_percent")
+    assert len({len(series[name]) for name in names}) == 1
+    assert series["monitor_time"] == sorted(series["monitor_time"])
+    assert 1000 < series["monitor_time"][-1] < 10_000
 
 
 def test_a_server_that_dies_at_once_is_a_failed_result_with_the_end_of_its_log_without_secrets(stored):

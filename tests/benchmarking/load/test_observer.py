@@ -1,0 +1,147 @@
+"""What is observed of a server during a level: its metrics, memory and devices."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from benchmarking.core.records import Requests
+from benchmarking.load.observer import observed
+from benchmarking.load.server_metrics import device_use, state
+from benchmarking.measure.monitor import Sample, Usage
+
+S = 1_000_000_000
+
+
+def requests_of(*, tokens=(10, 30)):
+    """Two requests, the last of which ends after 2 s."""
+    number = len(tokens)
+    return Requests(
+        launch=0,
+        phase="measure",
+        started_at="2026-01-01T00:00:00Z",
+        intended_ms=tuple(100.0 * place for place in range(number)),
+        sent_ms=tuple(100.0 * place for place in range(number)),
+        first_token_ms=(None,) * number,
+        last_token_ms=(None,) * number,
+        end_ms=(1000.0,) * (number - 1) + (2000.0,),
+        closed_ms=(None,) * number,
+        tokens_in=(None,) * number,
+        tokens_out=tokens,
+        tokens_counted_by=(None,) * number,
+        cached_tokens=(None,) * number,
+        error=(None,) * number,
+        detail=(None,) * number,
+        meets_limits=(None,) * number,
+        token_ms=((),) * number,
+        conversation=(None,) * number,
+        turn=(None,) * number,
+    )
+
+
+def usage_of(**series):
+    """Samples at intervals of 1 s; None is no reading."""
+    number = len(next(iter(series.values())))
+    return Usage(
+        samples=tuple(
+            Sample(at_ns=place * S, values={name: of[place] for name, of in series.items() if of[place] is not None})
+            for place in range(number)
+        )
+    )
+
+
+def test_extremes_energy_and_series_of_a_level():
+    found = observed(
+        usage_of(
+            resident_bytes=[1e6, 3e6, 2e6],
+            power_w=[100, 200, 300],
+            server_running=[1, 2, 3],
+            server_waiting=[0, 7, 1],
+        ),
+        requests_of(),
+    )
+    assert found.metrics == {
+        "server_memory_max_mb": 3.0,
+        "server_running_mean": 2.0,
+        "server_waiting_max": 7,
+        "server_power_mean_w": 200.0,
+        "server_energy_j_per_request": pytest.approx(200 * 2.0 / 2),
+        "server_energy_j_per_token": pytest.approx(200 * 2.0 / 40),
+    }
+    assert {one.metric: (one.unit, one.values) for one in found.samples} == {
+        "monitor_time": ("ms", (0.0, 1000.0, 2000.0)),
+        "memory_resident": ("MB", (1.0, 3.0, 2.0)),
+        "power": ("W", (100, 200, 300)),
+        "server_running": ("requests", (1, 2, 3)),
+        "server_waiting": ("requests", (0, 7, 1)),
+    }
+    assert found.doubts == ()
+
+
+def test_energy_per_token_is_unknown_if_the_tokens_of_a_request_are():
+    found = observed(usage_of(power_w=[100, 100, 100]), requests_of(tokens=(10, None)))
+    assert "server_energy_j_per_request" in found.metrics
+    assert "server_energy_j_per_token" not in found.metrics
+
+
+def test_preemptions_and_a_full_cache_are_doubts_that_a_level_without_them_does_not_have():
+    usage = usage_of(server_preemptions=[5, 5, 8], server_kv_cache_percent=[80, 99.5, 90])
+    assert {one.kind: dict(one.evidence) for one in observed(usage, requests_of()).doubts} == {
+        "server_preempted": {"preemptions": 3},
+        "kv_cache_full": {"kv_cache_max_percent": 99.5},
+    }
+    usage = usage_of(server_preemptions=[5, 5, 5], server_kv_cache_percent=[80, 98, 90])
+    assert observed(usage, requests_of()).doubts == ()
+
+
+def test_a_reading_that_is_missing_now_and_then_keeps_the_times_of_all_series_equal():
+    found = observed(usage_of(resident_bytes=[1e6] * 5, server_running=[1, None, 2, 3, 4]), requests_of())
+    assert {len(one.values) for one in found.samples} == {4}
+    rare = observed(usage_of(resident_bytes=[1e6] * 5, server_running=[1, None, None, None, 4]), requests_of())
+    assert {one.metric for one in rare.samples} == {"monitor_time", "memory_resident"}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_too_few_samples_say_nothing(number):
+    found = observed(usage_of(resident_bytes=[1e6] * number), requests_of())
+    assert (found.samples, found.metrics, found.doubts) == ((), {}, ())
+
+
+def test_a_long_level_is_stored_in_evenly_spaced_samples_with_the_extremes_of_all():
+    found = observed(usage_of(resident_bytes=[1e6] * 4321 + [9e6]), requests_of())
+    assert found.metrics["server_memory_max_mb"] == 9.0
+    times = next(one.values for one in found.samples if one.metric == "monitor_time")
+    assert len(times) <= 1000
+    assert {b - a for a, b in itertools.pairwise(times)} == {5000.0}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"vllm:num_requests_running": [3.0, 1.0]}, {"server_running": 4.0}),
+        ({"vllm:kv_cache_usage_perc": [0.25, 0.5]}, {"server_kv_cache_percent": 50.0}),
+        ({"vllm:gpu_cache_usage_perc": [0.1]}, {"server_kv_cache_percent": 10.0}),
+        ({"sglang:num_queue_reqs": [2.0]}, {"server_waiting": 2.0}),
+        ({"sglang:token_usage": [1.0]}, {"server_kv_cache_percent": 100.0}),
+        ({"llamacpp:requests_deferred": [0.0]}, {"server_waiting": 0.0}),
+        ({"tgi_queue_size": []}, {}),
+        ({"other": [1.0]}, {}),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_server_by_the_names_of_its_engine(metrics, expected):
+    assert state(metrics) == expected
+
+
+def test_a_device_exporter_counts_several_gpus_as_one():
+    found = device_use(
+        {
+            "DCGM_FI_DEV_GPU_UTIL": [50.0, 100.0],
+            "DCGM_FI_DEV_FB_USED": [1.0, 2.0],
+            "DCGM_FI_DEV_POWER_USAGE": [300.0, 400.0],
+        }
+    )
+    assert found == {"utilization_percent": 75.0, "device_used_bytes": 3 * 2**20, "power_w": 700.0}
+    memory = {"node_memory_MemTotal_bytes": [10.0], "node_memory_MemAvailable_bytes": [4.0]}
+    assert device_use(memory) == {"machine_used_bytes": 6.0}
+    assert device_use({"node_memory_MemTotal_bytes": [10.0]}) == {}
