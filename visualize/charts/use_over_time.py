@@ -1,4 +1,4 @@
-"""Utilization, memory and power of the device over time, for the points of a cell."""
+"""Utilization, memory and power of the device over time, for the points of a cell, and of a server under load."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class UseOverTime(ChartPlugin):
     title = "Device utilization over time"
     needs = "raw samples of a device with readable utilization"
     sql = SQL
+    loads = "also"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
@@ -75,7 +76,7 @@ def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
 
 
 def _figure(key: Row, points: Sequence[list[Row]]) -> Figure:
-    shown = points[-MOST_POINTS:]
+    shown, is_load = points[-MOST_POINTS:], key["device"] == "server"
     series = [Series(label=words.point(rows[0]), rows=tuple(rows), style=style) for style, rows in enumerate(shown)]
     readings = [launches(one.rows) for one in series]
     names = [name for name in PANELS if any(name in one for launched in readings for one in launched)]
@@ -91,10 +92,10 @@ def _figure(key: Row, points: Sequence[list[Row]]) -> Figure:
     rest = len(points) - len(shown)
     left_out = f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
     return Figure(
-        title=f"{UseOverTime.title}: {key['model_id']}",
+        title=f"{'The server during the load' if is_load else UseOverTime.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
         source=words.provenance(rows),
-        notes=words.sentences([NOTE if key["device"] != "server" else NOTE_OF_LOADS], (words.doubts(rows), left_out if rest else None)),
+        notes=words.sentences([NOTE_OF_LOADS if is_load else NOTE], (words.doubts(rows), left_out if rest else None)),
         panels=tuple(panels),
         width_in=WIDTH_IN,
         legend=legend(series, rows),
