@@ -64,6 +64,7 @@ HOMONYMS = {
     "benchmarking/graphs/export_folder.py": {"openvino": "a file format"},
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
     "benchmarking/graphs/session.py": {"onnxruntime": "a package"},
+    "benchmarking/load/server_metrics.py": {"llamacpp": "the beginning of the metrics of llama-server"},
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device", "cuda": "CTranslate2's device"},
     "benchmarking/runtimes/onnxruntime_genai.py": {
