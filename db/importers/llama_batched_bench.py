@@ -1,6 +1,8 @@
-"""llama.cpp's llama-batched-bench: its Markdown table and its JSON lines (--output-format jsonl).
+"""llama.cpp's llama-batched-bench: its Markdown table and its JSON lines (--output-format jsonl); and the table of
+ik_llama.cpp's llama-sweep-bench.
 
-A row is one call for a batch of sequences, measured once: the prompts, then the new tokens step by step. The table
+A row is one call for a batch of sequences, measured once: the prompts, then the new tokens step by step. A row of
+llama-sweep-bench is two measurements of one sequence with N_KV tokens in the cache: a prompt, and new tokens. The table
 names neither the model nor the device; what the program printed above it may.
 """
 
@@ -10,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.records import Doubt, Point, Result, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
@@ -31,13 +33,13 @@ COLUMNS = {
     "S t/s": "speed",
 }
 """Heading -> field of the JSON lines."""
-HEADINGS = {"PP", "TG", "B", "T_PP s", "T_TG s"}
+HEADINGS = {"PP", "TG", "T_PP s", "T_TG s"}
 SETTING = re.compile(r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|n_gpu_layers|n_threads) = (-?\d+)")
 """A setting in the line above the table."""
 MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch")
 LOADED = re.compile(
     r"loaded meta data with .* from (?P<log>\S+) \(version|"
-    r"batched-bench\b[^\n`]*? (?:-m|--model)[ =](?P<command>[^\s`]+)"
+    r"(?:batched|sweep)-bench\b[^\n`]*? (?:-m|--model)[ =](?P<command>[^\s`]+)"
 )
 """The model's file, in the log of loading it or in the command."""
 DEFINITIONS = {
@@ -48,6 +50,7 @@ DEFINITIONS = {
     "decode_tokens_per_sec": "speed_tg: new tokens of all sequences over t_tg",
     "total_tokens_per_sec": "speed: all of these tokens over t",
 }
+TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one by one"
 ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
 
 
@@ -118,10 +121,13 @@ def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
 
 def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
     prompt, new, batch = (row.sure(row.integer, name) for name in ("pp", "tg", "pl"))
+    is_sweep = "pl" not in row and "n_kv" in row
+    batch = 1 if is_sweep else batch
     if not batch or not (prompt or new):
         row.refuse("pl", "expected a batch of prompts or new tokens")
     total_s, first_s, others_s = (row.number(name, low=0) for name in ("t", "t_pp", "t_tg"))
-    total_s = total_s if total_s is not None else (first_s or 0.0) + (others_s or 0.0) or None
+    depth = row.sure(row.integer, "n_kv") if is_sweep else None
+    total_s = None if is_sweep else total_s if total_s is not None else (first_s or 0.0) + (others_s or 0.0) or None
     mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
     setup = {
         "model_id": model_name(row.text("model")) or UNNAMED,
@@ -129,7 +135,12 @@ def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
         "num_threads": row.count("n_threads"),
     }
     result = foreign_result(
-        Point(batch_size=batch, sequence_length=prompt or None, new_tokens=new or None),
+        Point(
+            batch_size=batch,
+            sequence_length=prompt or None,
+            new_tokens=new or None,
+            axes={"depth": depth} if depth else {},
+        ),
         samples=[block(0, (total_s * MS_PER_S,))] if total_s else [],
         metrics={
             "time_to_first_token_ms": first_s * MS_PER_S if first_s and prompt else None,
@@ -141,6 +152,7 @@ def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
             "throughput_samples_per_sec": batch / total_s if total_s else None,
         },
         doubts=(ONE_CALL,),
+        missing={"latency_median_ms": TWO_CALLS} if is_sweep else {},
         kept=row.rest(),
     )
     return setup, result
@@ -148,7 +160,8 @@ def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
 
 PLUGIN = Format(
     name="llama_batched_bench",
-    summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl",
+    summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl; "
+    "ik_llama.cpp's llama-sweep-bench: its table",
     definition="llama-batched-bench",
     definitions=DEFINITIONS,
     recognises=_is_output,

@@ -93,6 +93,8 @@ TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?: @ d ?(\d{1,9}))?"
 """A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
 SPEED = re.compile(r"([0-9.]+) ± ([0-9.]+)")
+DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
+"""The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -201,6 +203,8 @@ def _backends(row: Fields) -> str:
 def _device(row: Fields) -> dict[str, Any]:
     backends = [name.strip() for name in _backends(row).split(",") if name.strip()]
     gpus = [name.strip() for name in (row.text("gpu_info") or "").split(",") if name.strip()]
+    chosen = DEVICE.findall(row.text("devices") or "")
+    backends = chosen or backends
     types = [BACKENDS.get(name, name.lower()) for name in backends if name not in ("RPC",)]
     device = next((one for one in types if one != "cpu"), types[0] if types else "unknown")
     if device == "cpu":
@@ -210,7 +214,7 @@ def _device(row: Fields) -> dict[str, Any]:
     return {
         "device_type": device,
         "device_name": (gpus[0] if alike else ", ".join(gpus)) or None,
-        "device_count": len(gpus) if alike else 1,
+        "device_count": len(chosen) or (len(gpus) if alike else 1),
     }
 
 
@@ -348,19 +352,31 @@ def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
     for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
         following = end_of_table(lines, start, following)
         names = cells_of(lines[start - 2])
-        gpus = [name.strip() for found in GPU.finditer("\n".join(lines[end:start])) for name in found.groups() if name]
+        gpus = list(GPU.finditer("\n".join(lines[end:start])))
         own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
         end = own[-1] + 1 if own else start
         build = BUILD.search("\n".join(lines[end:following])) or BUILD.search("\n".join(lines))
         shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
-        shared |= {"gpu_info": ", ".join(gpus)} if gpus else {}
         for number in range(start, following):
             cells = cells_of(lines[number])
             if number in own:
                 row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
-                yield from understood(file, [row], lambda row, at=number + 1, by=shared: _of_row(file, at, by, row))  # type: ignore[misc]
+                about = {**shared, **_gpus(row, gpus)}
+                yield from understood(file, [row], lambda row, at=number + 1, by=about: _of_row(file, at, by, row))  # type: ignore[misc]
             elif cells or (number < end and lines[number].strip()):
                 file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
+
+
+def _gpus(row: Mapping[str, str], printed: Sequence[re.Match[str]]) -> dict[str, str]:
+    """The printed names of the devices that the row's column names, or of all."""
+    names = [name for found in printed for name in found.groups() if name]
+    chosen: list[str] = []
+    for backend, index in re.findall(r"([A-Za-z]+)(\d{1,3})", row.get("devices", "")):
+        group = {"rocm": "cuda", "mps": "metal"}.get(device := BACKENDS.get(backend, backend.lower()), device)
+        own = [found[group] for found in printed if group in found.re.groupindex and found[group]]
+        chosen += own[int(index) :][:1]
+    names = chosen or names
+    return {"gpu_info": ", ".join(name.strip() for name in names)} if names else {}
 
 
 def _of_row(file: ForeignFile, number: int, shared: Mapping[str, Any], row: dict[str, str]) -> Fields:

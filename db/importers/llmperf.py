@@ -96,7 +96,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         yield _run(UNNAMED, result, {"responses": [one.rest() for one in responses]})
         return
     top = top_fields(file)
-    results = Fields(file, _results(file.json), "results")
+    # It writes some whole numbers as text.
+    results = Fields(file, _results(file.json), "results", numbers_are_text=True)
     others = Fields(file, {name: top.peek(name) for name in top if name != "results" and not name.startswith(PREFIX)})
     result = _result(others, results, _siblings(file))
     started_at = others.unix_time("timestamp")

@@ -94,11 +94,11 @@ def _is_output(file: ForeignFile) -> bool:
 
 
 def _is_table(file: ForeignFile) -> bool:
-    """Whether most lines are calls or statistics, beginning with call 0."""
+    """Whether most lines are calls or statistics, beginning with call 0 or, if that line is damaged, call 1."""
     head = [line.strip() for line in file.head.splitlines()[:MAX_HEAD] if line.strip()]
     rows = [found for line in head if (found := ROW.fullmatch(line))]
     known = len(rows) + sum(bool(STATED.fullmatch(line)) for line in head)
-    return bool(rows) and int(rows[0]["index"]) == 0 and 2 * known >= len(head)
+    return bool(rows) and int(rows[0]["index"]) <= 1 and 2 * known >= len(head)
 
 
 def _is_printed(file: ForeignFile) -> bool:

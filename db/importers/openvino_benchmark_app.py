@@ -1,4 +1,4 @@
-"""OpenVINO's benchmark_app: benchmark_report.json and benchmark_report.csv.
+"""OpenVINO's benchmark_app: benchmark_report.json and benchmark_report.csv, and what it prints.
 
 The Python and C++ tools use different names for the same values; both are read under the names of the C++ JSON.
 """
@@ -6,7 +6,7 @@ The Python and C++ tools use different names for the same values; both are read 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar, Severity
@@ -14,7 +14,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, csv_lines
+from db.importers.support.reading import Fields, csv_lines, understood
 
 DEFINITIONS = {
     "latency_*": "one infer request, several of which run beside each other where concurrency is above 1; in full mode "
@@ -46,9 +46,21 @@ MODEL_FILES = ("model", "openvino_model", "saved_model")
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    found = _sections(file)
+    if file.json is not None or not (parts := _printed_parts(file.text or "")):
+        yield _run(_sections(file), "", None)
+        return
+    entries = (
+        (_fields(file, _from_printed(lines), f"line {at}: "), str(number), lines)
+        for number, (at, lines) in enumerate(parts)
+    )
+    yield from understood(file, entries, lambda entry: _run(*entry[:2], _version(entry[2])))
+
+
+def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignRun:
     options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
     point, doubts = _point(options, setup, setup.count("nireq") or 1)
+    if setup.peek("api") == "async" and "nireq" not in setup:  # in a log that was cut
+        doubts = (*doubts, Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1}))
     error = results.text("error")
     iterations = results.integer("iterations_num")
     metrics, missing = _metrics(results)
@@ -71,7 +83,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         status="failed" if error else "ok",
         error=error,
     )
-    yield ForeignRun(
+    return ForeignRun(
+        key=key,
+        tool_version=version,
+        versions={"openvino": version} if version else {},
         model_id=_model_id(options, setup),
         results=[result],
         **_cell(options, setup),
@@ -233,7 +248,7 @@ def _is_report(file: ForeignFile) -> bool:
     if isinstance(data, dict):
         return isinstance(data.get(SETUP), dict) and isinstance(data.get(RESULTS), dict)
     titles = {line.strip().rstrip(";").lower() for line in file.head.splitlines()}
-    return {"configuration setup", "execution results"} <= titles
+    return {"configuration setup", "execution results"} <= titles or bool(_printed_parts(file.text or ""))
 
 
 def _sections(file: ForeignFile) -> dict[str, Fields]:
@@ -242,10 +257,16 @@ def _sections(file: ForeignFile) -> dict[str, Fields]:
     for name in (SETUP, RESULTS):
         if not isinstance(data.get(name), dict):
             file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
+    return _fields(file, data)
+
+
+def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict[str, Fields]:
     top = {name: data.get(name) or {} for name in (OPTIONS, SETUP, RESULTS)}
     others = {name: value for name, value in data.items() if name not in top}
     fields = {
-        name: Fields(file, _renamed(values) if isinstance(values, dict) else {}, name, numbers_are_text=True)
+        name: Fields(
+            file, _renamed(values) if isinstance(values, dict) else {}, f"{place}{name}", numbers_are_text=True
+        )
         for name, values in top.items()
     }
     return {**fields, "others": Fields(file, others)}
@@ -278,9 +299,80 @@ def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
     return found
 
 
+PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
+    RESULTS: {
+        "iterations_num": re.compile(r"Count:\s+(\d+) iterations"),
+        "execution_time": re.compile(r"Duration:\s+(\S+) ms"),
+        "latency_median": re.compile(r"(?:Median|Latency|\d{1,3} percentile):\s+(\S+) ms"),
+        "percentile_boundary": re.compile(r"(\d{1,3}) percentile:\s+\S+ ms"),
+        "latency_avg": re.compile(r"(?:Average|AVG):\s+(\S+) ms"),
+        "latency_min": re.compile(r"(?:Min|MIN):\s+(\S+) ms"),
+        "latency_max": re.compile(r"(?:Max|MAX):\s+(\S+) ms"),
+        "throughput": re.compile(r"Throughput:\s+(\S+) FPS"),
+        "first_inference_time": re.compile(r"First inference took (\S+) ms"),
+        "compile_model_time": re.compile(r"(?:Compile|Load) (?:model|network) took (\S+) ms"),
+        "read_model_time": re.compile(r"Read (?:model|network) took (\S+) ms"),
+        "reshape_model_time": re.compile(r"Reshape (?:model|network) took (\S+) ms"),
+        "import_model_time": re.compile(r"Import (?:model|network) took (\S+) ms"),
+    },
+    SETUP: {
+        "topology": re.compile(r"NETWORK_NAME: (\S+)"),
+        "batch_size": re.compile(r"(?:Model|Network) batch size:\s*(\d+)"),
+        "api": re.compile(r"Start inference (a?sync)hronously"),
+        "nireq": re.compile(r"Start inference asynchronously[^\n]*?(\d+) inference requests"),
+        "precision": re.compile(r"INFERENCE_PRECISION_HINT: (?:<Type: ')?(\w+)"),
+        "streams": re.compile(r"NUM_STREAMS: (\d+)"),
+        "target_device": re.compile(r"(?:Execution Devices:|EXECUTION_DEVICES:|\[ INFO \] DEVICE:) ?\[?'?([\w.]+)"),
+    },
+}
+"""Section and name -> the printed line."""
+FLAG = re.compile(r"\s(--?[a-z]\w*)(?:[= ](?!-)(\"[^\"]*\"|'[^']*'|\S+))?")
+COMMAND = re.compile(r"benchmark_app(?:\.py|\.exe)?((?:\s+-.*)|$)")
+BUILD = re.compile(r"\bBuild\s*\.+:?\s*(\d{4}\.\d+\.\d+\S*)")
+
+
+def _printed_parts(text: str) -> list[tuple[int, list[str]]]:
+    """The lines of each benchmark in a log, and the number of the first: up to its throughput, which stands at its end
+    below the number of iterations."""
+    parts: list[tuple[int, list[str]]] = []
+    if "Throughput:" not in text or " FPS" not in text:
+        return parts
+    lines, begin, is_counted = text.splitlines(), 0, False
+    for at, line in enumerate(lines):
+        if line.lstrip().startswith("[Step 1/11]") and not any(map(COMMAND.search, lines[begin:at])):
+            begin = at
+        is_counted |= bool(PRINTED[RESULTS]["iterations_num"].search(line))
+        if is_counted and PRINTED[RESULTS]["throughput"].search(line):
+            parts.append((begin + 1, lines[begin : at + 1]))
+            begin, is_counted = at + 1, False
+    return parts
+
+
+def _from_printed(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The sections of a report, from the lines of a log."""
+    text = "\n".join(lines)
+    command = [found[1] for line in lines if (found := COMMAND.search(line))]
+    options = {name: value.strip("\"'") for name, value in FLAG.findall(command[-1])} if command else {}
+    sections: dict[str, dict[str, Any]] = {
+        section: {name: match[1] for name, pattern in names.items() if (match := pattern.search(text))}
+        for section, names in PRINTED.items()
+    }
+    setup = sections[SETUP]
+    setup["target_device"] = setup.get("target_device") or options.get("-d") or options.get("--target_device")
+    setup.setdefault("api", options.get("-api"))
+    if streams := setup.pop("streams", None):
+        setup[f"number of {(setup['target_device'] or 'CPU').partition('.')[0]} streams"] = streams
+    return {OPTIONS: options, **sections}
+
+
+def _version(lines: Sequence[str]) -> str | None:
+    return next((found[1] for line in lines if (found := BUILD.search(line))), None)
+
+
 PLUGIN = Format(
     name="openvino_benchmark_app",
-    summary="OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv",
+    summary="OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv, and what it "
+    "prints",
     definition="openvino-benchmark-app",
     definitions=DEFINITIONS,
     recognises=_is_report,

@@ -1,4 +1,5 @@
-"""optimum-benchmark: benchmark.json, its two parts (benchmark_report.json, benchmark_config.json) and their flat CSV.
+"""optimum-benchmark: benchmark.json, its two parts (benchmark_report.json, benchmark_config.json), their flat CSV, and
+the report in Markdown, as text, or in a log.
 
 Files of its first versions, with other keys, are read too.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from statistics import fmean
@@ -57,7 +59,7 @@ def _is_benchmark(file: ForeignFile) -> bool:
     data = file.json
     if data is not None:
         return optimum.is_complete(data) or optimum.is_config(data) or optimum.is_report(data)
-    return bool(csv_header(file, optimum.is_flat))
+    return bool(csv_header(file, optimum.is_flat)) or optimum.is_printed(file)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -87,6 +89,7 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     config = config or Fields(file, {}, "config")
     setup = _setup(config)
     scenario = config.section("scenario")
+    printed_at = benchmark.peek("printed_at")
     result = optimum.result(
         report,
         _sizes(report, scenario, setup["task"], setup["family"]),
@@ -97,6 +100,8 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     return ForeignRun(
         key=key,
         results=[result],
+        started_at=benchmark.time("printed_at"),
+        stated_times=(printed_at,),
         settings={"iterations": scenario.integer("iterations"), "duration_s": scenario.number("duration", low=0)},
         kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
         **setup,
@@ -277,16 +282,20 @@ def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
         return {"device_type": known, "device_name": cpu.strip() or None if cpu else None}
     gpus, count = environment.any("gpu"), environment.count("gpu_count")
     names = [gpu for gpu in gpus if isinstance(gpu, str)] if isinstance(gpus, list) else []
+    count = count or max(len(names), 1)
+    # The environment lists all GPUs of the machine, and device_ids those that the benchmark could use.
+    selected = [int(one) for one in re.findall(r"\d{1,4}", str(backend.any("device_ids") or ""))]
+    used = [names[one] for one in selected if one < len(names)] or names
     return {
-        "device_type": "rocm" if any(map(is_amd, names)) else "cuda",
-        "device_name": names[0] if names else None,
-        "device_count": count or max(len(names), 1),
-        "device_memory_bytes": _gpu_memory_bytes(environment, count or max(len(names), 1)),
+        "device_type": "rocm" if any(map(is_amd, used)) else "cuda",
+        "device_name": used[0] if used else None,
+        "device_count": len(selected) or count,
+        "device_memory_bytes": _gpu_memory_bytes(environment, count) if len(set(names)) < 2 else None,
     }
 
 
 def _gpu_memory_bytes(environment: Fields, count: int) -> int | None:
-    """The memory of one GPU, from the sum over all of them."""
+    """The memory of one GPU, from the sum over all equal ones."""
     stated = environment.number("gpu_vram_mb", low=0)
     if stated is None:
         return None
@@ -314,7 +323,8 @@ def _versions(environment: Fields, backend: str, backend_version: str | None) ->
 
 PLUGIN = Format(
     name="optimum_benchmark",
-    summary="optimum-benchmark: benchmark.json, benchmark_report.json, benchmark_config.json, and the flat CSV",
+    summary="optimum-benchmark: benchmark.json, benchmark_report (json, md, txt, or printed in a log), "
+    "benchmark_config.json, and the flat CSV",
     definition="optimum-benchmark",
     definitions=DEFINITIONS,
     recognises=_is_benchmark,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from benchmarking.core.metrics import BYTES_PER_MIB
-from benchmarking.core.records import Doubt, Json, Point, Result, Samples
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result, measured
@@ -75,7 +75,7 @@ def _is_output(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         text = file.text or ""
-        return bool(COMMAND.search(text)) or SUMMARY in text
+        return bool(COMMAND.search(text)) or SUMMARY in text or bool(SECTION.search(text) and OF_SECTION.search(text))
     rows = data if isinstance(data, list) else []
     return mostly(rows, lambda one: isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys())
 
@@ -85,9 +85,18 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[_of_times(file)])
         return
     text = file.text or ""
-    starts = [found.start() for found in COMMAND.finditer(text)] or [0]
+    starts = [found.start() for found in COMMAND.finditer(text)] or _starts(text)
     for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True)):
         yield _of_log(file, text[start:end], str(index))
+
+
+def _starts(text: str) -> list[int]:
+    """Where each run begins in a log that was cut out without its commands."""
+    for title in ("=== Model Options ===", SUMMARY):
+        starts = [found.start() for found in re.finditer(rf"^.*{title}", text, re.MULTILINE)]
+        if len(starts) >= text.count(SUMMARY):
+            return [0, *starts[1:]]
+    return [0]
 
 
 def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
@@ -145,6 +154,14 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
     rate = THROUGHPUT.search(text) or OF_TOTALS["throughput"].search(text)
     wall = WALL.search(text) or OF_TOTALS["wall"].search(text)
     per_sec = _number(file, rate[1]) if rate else None
+    missing = {}
+    if per_sec == 0 and stated.get("latency_mean_ms"):
+        per_sec, missing["queries_per_sec"] = None, "left_out: 0 qps in the log, although queries were timed"
+    for copy in ("h2d", "d2h"):
+        if stated.get(f"{copy}_max_ms") == 0:  # --noDataTransfers
+            unmeasured = [name for name in stated if name.startswith(f"{copy}_")]
+            missing |= dict.fromkeys(unmeasured, f"{NOT_APPLICABLE}: 0 ms in the log: nothing was copied")
+            stated = {name: value for name, value in stated.items() if name not in unmeasured}
     each = int(implicit_batch or 1)
     unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     kept: list[Json] = [line.strip() for line in text.partition(SUMMARY)[2].splitlines() if "[W]" in line]
@@ -159,6 +176,7 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
         iterations=int(queries[1]) // each or None if queries else None,
         warmup_iterations=int(warm_up[1]) // each if warm_up else None,
         doubts=() if batch else (unknown,),
+        missing=missing,
         kept={"warnings": kept} if kept else {},
     )
 

@@ -31,7 +31,8 @@ from db.importers.support.serving import (
 TITLE = re.compile(r"=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 END = re.compile(r"={20,}\s*$")
-SECTION = re.compile(r"-{4,}.*-{4,}\s*$")
+SECTION = re.compile(r"-{4,}.*-{4,}\s*$|[A-Z][\w ()%-]*:\s*$")
+"""A title, or a label whose values stand below it."""
 LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
 STATISTIC = re.compile(r"(Mean|Median|Std|Min|Max|P[\d.]+) (TTFT|TPOT|ITL|E2EL|E2E Latency) \((ms|s)\)")
 LABELS = {

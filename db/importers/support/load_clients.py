@@ -39,6 +39,8 @@ CLIENT_COLUMNS: Columns = {
 }
 ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
 NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
+TOKEN_TIMES = ("ttft", "tpot")
+IN_ONE_PIECE = "left_out: 0 in the file, although the mean is not: most answers came in one piece"
 CLIENT_RAW = {"latencies": "latency_wall", "ttfts": "time_to_first_token"}
 """List -> metric of its samples."""
 CLIENT_NUMBERS = {
@@ -103,10 +105,11 @@ def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str,
             continue  # not in s
         if (value := load.number(name)) is None:
             continue
-        value += 0.0  # -0.0, as Python prints a difference of nearly 0, is 0
         column = CLIENT_COLUMNS.get((found[2], found[1]), f"{found[1]}_{found[2]}_ms")
         if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}{found[3] or ''}"):
             missing[column] = FIRST_NOT_SEEN if found[2] in ("ttft", "itl") and has_each else NOT_STREAMED
+        elif value == 0 and found[2] in TOKEN_TIMES and found[1] not in ("std", "min"):
+            missing[column] = IN_ONE_PIECE  # also -0.0, as a difference of nearly 0 is printed
         else:
             metrics[column] = value * factor
     return metrics, missing

@@ -1,6 +1,7 @@
 """optimum-benchmark's files in their current form, {"config": ..., "report": ...}, and the result in a report.
 
-A report is one point, with statistics from its raw latencies. Numbers that the tool is known to get wrong are left out.
+A report is one point, with statistics from its raw latencies, or those that are stated without them. Numbers that the
+tool is known to get wrong are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
-from db.importers.support.reading import Fields, csv_rows, understood, yaml_object
+from db.importers.support.reading import Fields, csv_rows, parsed_number, understood, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
 TARGETS = (
@@ -26,6 +28,11 @@ TARGETS = (
     *("first_generate", "generate", "prefill", "decode", "per_token"),
     *("overall", "warmup", "train"),
 )
+PRINTED_TARGET = re.compile(rf"(?:^# |(?:^|- )\+ )({'|'.join(TARGETS)}):\s*$")
+PRINTED_MEASURED = re.compile(rf"(?:^## |\s\+ )({'|'.join(MEASURED)}):\s*$")
+PRINTED_VALUE = re.compile(r"\s\+ (\w+): (\S+)(?: \((\S+)\))?\s*$|^\|\s*(\w+)\s*\|\s*([^|\s]+)\s*\|\s*(\S+)\s*\|\s*$")
+"""The lines of a printed report: benchmark_report.md, benchmark_report.txt, and the same lines in a log."""
+PRINTED_DATE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3}\]")
 OLD_FLAT = re.compile(r"(forward|generate|decode)\.(latency\(s\)|throughput\((samples|tokens)/s\))")
 """A column of the first versions' `inference_results.csv`."""
 OLD_SIZES = {"batch_size": "batch_size", "sequence_length": "sequence_length"}
@@ -68,7 +75,40 @@ def read_benchmarks(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
     if isinstance(file.json, dict):
         yield "", Fields(file, _current_form(file.json))
         return
+    if is_printed(file):
+        yield from _printed(file)
+        return
     yield from understood(file, csv_rows(file, is_flat), lambda row: _of_row(file, row))
+
+
+def is_printed(file: ForeignFile) -> bool:
+    """Whether the file has a printed report: a target, and what was measured of it on the next lines."""
+    if file.is_json or not ("latency:" in (text := file.text or "") or "memory:" in text):
+        return False
+    lines = [line for line in text.splitlines() if line.strip()]
+    return any(PRINTED_TARGET.search(a) and PRINTED_MEASURED.search(b) for a, b in pairwise(lines))
+
+
+def _printed(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
+    """The printed reports of the file; a target that occurs again begins another one."""
+    reports: list[dict[str, Any]] = []
+    target: dict[str, Any] | None = None
+    values: dict[str, Any] | None = None
+    for line in (file.text or "").splitlines():
+        if found := PRINTED_TARGET.search(line):
+            if not reports or found[1] in reports[-1]["report"]:
+                date = PRINTED_DATE.search(line)
+                reports.append({"report": {}, **({"printed_at": date[1]} if date else {})})
+            target, values = reports[-1]["report"].setdefault(found[1], {}), None
+        elif target is not None and (found := PRINTED_MEASURED.search(line)):
+            values = target.setdefault(found[1], {})
+        elif values is not None and (found := PRINTED_VALUE.search(line)) and found[4] != "metric":
+            name, number, unit = found.groups()[:3] if found[1] else found.groups()[3:]
+            is_one = name in ("throughput", "efficiency")  # the only value of what is measured
+            values["value" if is_one else name] = parsed_number(number)
+            if unit not in (None, "-", "%"):
+                values.setdefault("unit", unit)
+    yield from ((str(index), Fields(file, one)) for index, one in enumerate(reports))
 
 
 def _of_row(file: ForeignFile, row: Fields) -> tuple[str, Fields]:
@@ -81,18 +121,29 @@ def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
     hydra = file.path.with_name(OLD_CONFIG)
     if file.json is None and hydra.is_file():
         return _old_config(yaml_object(read_file(hydra)))
-    path = file.path.with_name(f"{file.path.stem.removesuffix('report')}config.json")
-    data = _json_of(path) if file.path.stem.endswith("report") else None
+    is_report_file = file.path.stem.endswith("report")
+    stem = file.path.stem.removesuffix("report") if is_report_file else f"{file.path.stem}_"
+    data = _json_of(file.path.with_name(f"{stem}config.json")) if is_report_file or is_printed(file) else None
     return data if is_config(data) else None
 
 
 def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
-    """Whether another file in the folder has the same latencies: the whole benchmark's, or the JSON of a CSV."""
-    stem = file.path.stem
-    names = {f"{stem.removesuffix('_report')}.json", f"{stem}.json"} - {file.path.name}
+    """Whether another file in the folder has the same latencies: the whole benchmark's, or the JSON of a CSV or of a
+    printed report."""
+    stem = file.path.stem.removesuffix("_report")
+    names = {f"{stem}.json", f"{file.path.stem}.json"} - {file.path.name}
+    names |= {f"{stem}_report.json"} if file.path.suffix != ".json" else set()
     siblings = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
-    latencies = _latencies({name: report.peek(name) for name in report}) if siblings else {}
-    return bool(latencies) and any(_latencies(_report_of(_json_of(path))) == latencies for path in siblings)
+    own = {name: report.peek(name) for name in report} if siblings else {}
+    others = [_report_of(_json_of(path)) for path in siblings]
+    if latencies := _latencies(own):
+        return any(_latencies(other) == latencies for other in others)
+    means = _means(own)
+    return bool(means) and any(
+        means.keys() == (same := _means(other)).keys()
+        and all(abs(means[name] - same[name]) <= PRINTED_ROUNDING_S for name in means)
+        for other in others
+    )
 
 
 def _report_of(data: Any) -> Any:
@@ -108,6 +159,16 @@ def _latencies(report: Any) -> dict[str, array[float]]:
         if isinstance(values, list | array) and all(isinstance(value, float | int) for value in values):
             latencies[target] = array("d", values)
     return latencies
+
+
+def _means(report: Any) -> dict[str, float]:
+    """The stated mean latency of each target."""
+    latencies = {name: one.get("latency") for name, one in (report or {}).items() if isinstance(one, dict)}
+    means = {name: one.get("mean") for name, one in latencies.items() if isinstance(one, dict)}
+    return {name: float(mean) for name, mean in means.items() if isinstance(mean, int | float)}
+
+
+PRINTED_ROUNDING_S = 1e-6
 
 
 def _json_of(path: Path) -> Any:
@@ -230,23 +291,54 @@ class Sizes:
     """Sequences generated in a call: batch x beams."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The latencies of a target in ms."""
+
+    values: array[float]
+    """Empty for a report with statistics alone."""
+    mean: float
+    median: float | None
+    stated: Mapping[str, float]
+    """The stated statistics, for a report without values: p90, p95, p99, std."""
+
+
 def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | None, doubts: Sequence[Doubt]) -> Result:
     """The point's result. Raises FormatError for invalid values."""
     targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
-    latencies = {name: values for name in TIMED if name in targets and (values := latencies_ms(targets[name]))}
-    main = next((name for name in MAIN if name in latencies), None)
-    samples, metrics = _generation(latencies, sizes)
+    times = {name: one for name in TIMED if name in targets and (one := _times(targets[name]))}
+    ordered = MAIN if any(one.values for one in times.values()) else MAIN[::-1]
+    main = next((name for name in ordered if name in times), None)
+    samples, metrics, stated = _generation(times, sizes)
     memory, reasons = _memory(targets, is_rocm=is_rocm)
-    metrics |= memory | _others(targets, latencies) | _energy(targets)
-    whole = latencies[main] if main else _prefill_and_decode(targets, latencies)
+    metrics |= memory | _others(targets, times) | _energy(targets)
+    whole = times[main] if main else _prefill_and_decode(targets, times)
+    if whole is not None and not whole.values:
+        stated |= {f"latency_{name}_ms": value for name, value in whole.stated.items()}
+        stated |= {
+            "latency_mean_ms": whole.mean,
+            **({} if whole.median is None else {"latency_median_ms": whole.median}),
+        }
+    latencies = {name: one.values for name, one in times.items()}
     return foreign_result(
         sizes.point,
-        samples=[*([block(0, whole)] if whole else []), *samples],
-        metrics=metrics | (_rates(whole, sizes.point) if whole else _stated_means(targets)),
-        warmup_iterations=warmup_calls if whole else None,
-        doubts=[*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)],
-        missing={**reasons, **_reasons(targets)},
+        samples=[*([block(0, whole.values)] if whole is not None and whole.values else []), *samples],
+        metrics=metrics | (_rates(whole, targets.get(main or ""), sizes.point) if whole is not None else {}),
+        stated=stated,
+        iterations=max(
+            (count for name in (*MAIN, "prefill", "decode") if (count := _count(targets, name))), default=None
+        ),
+        warmup_iterations=warmup_calls if whole is not None else None,
+        doubts=[*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole.values if whole else ())],
+        missing={
+            **reasons,
+            **_reasons(targets),
+            **(MEDIAN_OF_PARTS if whole and main is None and whole.median is None else {}),
+        },
     )
+
+
+MEDIAN_OF_PARTS = {"latency_median_ms": "not_stated: the report has the medians of prefill and decode"}
 
 
 def latencies_ms(target: Fields) -> array[float]:
@@ -260,58 +352,85 @@ def latencies_ms(target: Fields) -> array[float]:
     return in_ms(latency.numbers("values") or ())
 
 
-def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
-    """The mean latency and the throughput, for versions without raw latencies."""
-    for name in MAIN[::-1]:
-        latency = targets[name].fields("latency") if name in targets else None
-        mean = None if latency is None else latency.number("mean")
-        if mean is not None:
-            throughput = targets[name].unread_copy().section("throughput").number("value", low=0)
-            # That of generate counts tokens, whatever its unit says.
-            rate = "throughput_tokens_per_sec" if name == "generate" else "throughput_samples_per_sec"
-            return {"latency_mean_ms": mean * MS_PER_S, **({rate: throughput} if throughput else {})}
-    return {}
+def _times(target: Fields) -> Times | None:
+    """The latencies of a target, or the statistics of them, if it has either."""
+    if values := latencies_ms(target):
+        return Times(values=values, mean=fmean(values), median=median_of(values), stated={})
+    latency = target.fields("latency")
+    if latency is None or latency.peek("unit") not in (None, "s") or (mean := latency.number("mean")) is None:
+        return None
+    found = {name: value * MS_PER_S for name in STATED if (value := latency.number(STATED[name])) is not None}
+    return Times(values=array("d"), mean=mean * MS_PER_S, median=found.pop("median", None), stated=found)
 
 
-def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, array[float]]) -> array[float]:
+STATED = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "stdev"}
+"""Statistic -> its name in a report."""
+
+
+def _count(targets: Mapping[str, Fields], name: str) -> int | None:
+    """The stated number of calls of a target."""
+    return targets[name].unread_copy().section("latency").integer("count") if name in targets else None
+
+
+def _prefill_and_decode(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> Times | None:
     """Latencies of whole calls, for versions that stored decode as each call minus the mean prefill."""
-    if "decode" not in latencies or "prefill" not in latencies or "generate" in targets:
-        return array("d")
-    prefill = fmean(latencies["prefill"])
-    return array("d", (value + prefill for value in latencies["decode"]))
+    if "decode" not in times or "prefill" not in times or "generate" in targets:
+        return None
+    prefill, decode = times["prefill"], times["decode"]
+    values = array("d", (value + prefill.mean for value in decode.values))
+    return Times(
+        values=values, mean=decode.mean + prefill.mean, median=median_of(values) if values else None, stated={}
+    )
 
 
-def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[list[Samples], dict[str, float]]:
-    """First token and decode. A decode covers all new tokens except the first."""
+def _generation(
+    times: Mapping[str, Times], sizes: Sizes
+) -> tuple[list[Samples], dict[str, float | None], dict[str, float | None]]:
+    """First token and decode, with their samples, metrics and stated statistics. A decode covers all new tokens except
+    the first."""
     samples: list[Samples] = []
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
+    stated: dict[str, float | None] = {}
     point = sizes.point
-    if prefill := latencies.get("prefill"):
-        samples.append(measured("time_to_first_token", prefill))
-        first_ms = median_of(prefill)
-        metrics |= {"time_to_first_token_ms": first_ms, "prefill_ms": first_ms}
-        if point.sequence_length and (mean_ms := fmean(prefill)) > 0:
+    steps = (point.new_tokens or 1) - 1
+    if prefill := times.get("prefill"):
+        metrics |= {"time_to_first_token_ms": prefill.median, "prefill_ms": prefill.median}
+        if prefill.values:
+            samples.append(measured("time_to_first_token", prefill.values))
+        else:
+            stated |= {"time_to_first_token_mean_ms": prefill.mean}
+            stated |= {f"time_to_first_token_{name}_ms": value for name, value in prefill.stated.items()}
+        if point.sequence_length and prefill.mean > 0:
             tokens = point.batch_size * point.sequence_length
-            metrics["prefill_tokens_per_sec"] = tokens / mean_ms * MS_PER_S
-    if decode := latencies.get("decode"):
-        metrics["decode_ms"] = median_of(decode)
-        steps = (point.new_tokens or 1) - 1
+            metrics["prefill_tokens_per_sec"] = tokens / prefill.mean * MS_PER_S
+    if decode := times.get("decode"):
+        metrics["decode_ms"] = decode.median
         if steps:
-            per_token = array("d", (value / steps for value in decode))
-            samples.append(measured("time_per_output_token", per_token))
-            metrics["time_per_output_token_ms"] = median_of(per_token)
-            if (mean_ms := fmean(decode)) > 0:
-                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / mean_ms * MS_PER_S
-    return samples, metrics
+            per_token = array("d", (value / steps for value in decode.values))
+            if per_token:
+                samples.append(measured("time_per_output_token", per_token))
+            else:
+                stated |= {"time_per_output_token_mean_ms": decode.mean / steps}
+                stated |= {f"time_per_output_token_{name}_ms": value / steps for name, value in decode.stated.items()}
+            metrics["time_per_output_token_ms"] = None if decode.median is None else decode.median / steps
+            if decode.mean > 0:
+                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / decode.mean * MS_PER_S
+    return samples, metrics, stated
 
 
-def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    """Throughput over all calls, as the tool computes it: of sequences, and of generated (or else input) tokens."""
-    mean_ms = fmean(latencies_ms)
+def _rates(whole: Times, target: Fields | None, point: Point) -> dict[str, float]:
+    """Throughput over all calls, as the tool computes it: of sequences, and of generated (or else input) tokens; for a
+    report without values the stated one."""
     tokens = point.new_tokens or point.sequence_length
-    if mean_ms <= 0:
+    throughput = None
+    if not whole.values and target is not None:
+        throughput = target.section("throughput").number("value", low=0)
+        # That of generate counts tokens, whatever its unit says.
+        if throughput and target.path.endswith("generate"):
+            return {"throughput_tokens_per_sec": throughput}
+    if whole.mean <= 0 and not throughput:
         return {}
-    rates = {"throughput_samples_per_sec": point.batch_size / mean_ms * MS_PER_S}
+    rates = {"throughput_samples_per_sec": throughput or point.batch_size / whole.mean * MS_PER_S}
     return rates | ({"throughput_tokens_per_sec": rates["throughput_samples_per_sec"] * tokens} if tokens else {})
 
 
@@ -335,14 +454,14 @@ def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
     return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
 
 
-def _others(targets: Mapping[str, Fields], latencies: Mapping[str, array[float]]) -> dict[str, float]:
-    metrics = {}
-    if load := latencies.get("load_model"):
-        metrics["load_model_s"] = load[0] / MS_PER_S
-    if first := latencies.get("first_forward") or latencies.get("first_call"):
-        metrics["first_call_ms"] = first[0]
-    if "per_step" in targets and (steps := latencies.get("per_step")):
-        metrics["step_ms"] = median_of(steps)
+def _others(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> dict[str, float | None]:
+    metrics: dict[str, float | None] = {}
+    if load := times.get("load_model"):
+        metrics["load_model_s"] = (load.values[0] if load.values else load.mean) / MS_PER_S
+    if first := times.get("first_forward") or times.get("first_call"):
+        metrics["first_call_ms"] = first.values[0] if first.values else first.mean
+    if "per_step" in targets and (steps := times.get("per_step")):
+        metrics["step_ms"] = steps.median
     return metrics
 
 

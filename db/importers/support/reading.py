@@ -24,6 +24,8 @@ MAX_YAML_BYTES = 4 * 1024**2
 MAX_YAML_REPAIRS = 5
 """Maximum lines that are taken out of YAML."""
 YAML_LINE = re.compile(r":(\d{1,7}): not YAML")
+LONG_NUMBER = re.compile(r"(?<![^\s:\[,-])[-+]?\d[\d.eE+-]{38,}(?![^\s,\]])")
+"""A number that is refused for its length: as text it concerns its field alone."""
 MAX_LINES_OF_ROW = 200
 """Maximum lines that a quoted cell spans."""
 MAX_LINES_ABOVE = 300
@@ -508,8 +510,9 @@ def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, 
 def _parsed_yaml(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> tuple[Any, UsageError | None]:
     from benchmarking.core.untrusted.yaml_files import parse_yaml
 
+    text = LONG_NUMBER.sub(r"'\g<0>'", "\n".join(line for _, line in lines))
     try:
-        return parse_yaml("\n".join(line for _, line in lines), file.path, times_as_text=True).plain(), None
+        return parse_yaml(text, file.path, times_as_text=True).plain(), None
     except UsageError as error:
         return None, error
 

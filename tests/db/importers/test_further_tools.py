@@ -55,6 +55,15 @@ def test_llmperfs_inter_token_latency_includes_the_first_token():
     assert [doubt.evidence["failed_requests"] for doubt in run.results[0].doubts] == [2]
 
 
+def test_whole_numbers_that_llmperf_writes_as_text_are_numbers(tmp_path):
+    data = json.loads((IMPORTS / "llmperf/demo_550_150_summary.json").read_text())
+    data["results_number_input_tokens_min"] = "131"
+    (tmp_path / "a_summary.json").write_text(json.dumps(data))
+    file = read_file(tmp_path / "a_summary.json")
+    assert list(importer_for(file).runs(file))
+    assert file.left_out == {}
+
+
 def test_llmperfs_responses_are_the_samples_of_their_summary(tmp_path):
     name = "demo_550_150_summary.json"
     (tmp_path / name).write_bytes((IMPORTS / "llmperf" / name).read_bytes())

@@ -127,3 +127,17 @@ def test_a_report_without_a_number_of_iterations_is_imported(name, median_ms, ca
     assert (result.metrics["latency_median_ms"], result.iterations) == (median_ms, calls)
     assert result.metrics["throughput_samples_per_sec"] == throughput
     assert run.settings == {"iterations": None, "duration_ms": 1000.0}
+
+
+def test_printed_results_have_the_settings_above_them():
+    first, second = PLUGIN.runs(read_file(FOLDER / "printed.log"))
+    (result,) = first.results
+    assert (first.cell.workload.model_id, first.cell.precision) == ("resnet-50", "float32")
+    assert (first.origin.tool_version or "").startswith("2024.0.0")
+    assert (result.point.batch_size, result.point.concurrency, result.iterations) == (2, 4, 504)
+    assert result.metrics["latency_p90_ms"] == 128.28
+    assert (result.metrics["throughput_samples_per_sec"], result.metrics["first_call_ms"]) == (66.84, 57.12)
+    assert "90" in result.missing["latency_median_ms"]
+    assert second.cell.workload.model_id == "model_int8"
+    assert second.results[0].metrics["latency_median_ms"] == 118.28
+    assert "concurrency_not_stated" in [doubt.kind for doubt in second.results[0].doubts]

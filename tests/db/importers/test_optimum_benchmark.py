@@ -250,3 +250,59 @@ def test_an_ambiguous_batch_size_is_not_guessed(tmp_path):
     (tmp_path / "hydra_config.yaml").write_text(config + "benchmark: {input_shapes: {batch_size: 2048}}\n")
     (run,) = PLUGIN.runs(read_file(path))
     assert (run.results[0].point.batch_size, run.cell.workload.model_id) == (2048, "gpt2")
+
+
+def test_a_report_in_markdown_has_its_stated_statistics(alone):
+    (result,) = only_run(alone("printed.md")).results
+    assert result.point.label == "b1 n64"  # from throughput times mean latency
+    assert result.iterations == 10
+    found = result.metrics
+    assert (found["time_to_first_token_ms"], found["time_to_first_token_mean_ms"]) == pytest.approx((26.455, 26.585))
+    assert (found["decode_ms"], found["time_per_output_token_ms"]) == pytest.approx((1614.062, 1614.062 / 63))
+    assert found["decode_tokens_per_sec"] == pytest.approx(38.82, rel=1e-3)  # as the report states
+    assert found["latency_mean_ms"] == pytest.approx(1622.815 + 26.585)
+    assert (found["load_model_s"], found["memory_device_allocated_peak_mb"]) == (20.028271, 16089.67)
+    assert (found["stated_time_to_first_token_p90_ms"], found["time_to_first_token_std_ms"]) == (26.871, 0.425)
+    assert "prefill and decode" in result.missing["latency_median_ms"]
+
+
+LINES = """\
+[M][2025-03-07 05:26:18,818][process][INFO] - \t+ Received report from isolated process
+[M][2025-03-07 05:26:18,827][report][INFO] - + forward:
+[M][2025-03-07 05:26:18,827][report][INFO] - \t+ latency:
+[M][2025-03-07 05:26:18,828][report][INFO] - \t\t+ count: 100
+[M][2025-03-07 05:26:18,828][report][INFO] - \t\t+ mean: 0.026585 (s)
+warning: a line of another program
+[M][2025-03-07 05:26:18,828][report][INFO] - \t\t+ p50: 0.026455 (s)
+[M][2025-03-07 05:26:18,828][report][INFO] - \t+ throughput:
+[M][2025-03-07 05:26:18,828][report][INFO] - \t\t+ throughput: 75.23 (samples/s)
+"""
+
+
+def test_a_report_in_a_log_is_read_with_its_date(tmp_path):
+    (tmp_path / "benchmark.log").write_text(LINES + LINES)
+    first, second = PLUGIN.runs(read_file(tmp_path / "benchmark.log"))
+    assert first.results[0].metrics == second.results[0].metrics
+    assert first.results[0].metrics["latency_median_ms"] == 26.455
+    assert first.results[0].metrics["throughput_samples_per_sec"] == 75.23
+    assert first.results[0].point.batch_size == 2
+    assert first.started_at == "2025-03-07T05:26:18+00:00"
+
+
+def test_a_printed_report_beside_its_json_is_passed_over(tmp_path):
+    report = {"forward": {"latency": {"unit": "s", "values": [0.02, 0.03], "mean": 0.025}}}
+    (tmp_path / "benchmark_report.json").write_text(json.dumps(report))
+    printed = "+ forward:\n\t+ latency:\n\t\t+ count: 2\n\t\t+ mean: 0.025000 (s)\n"
+    for name in ("benchmark_report.txt", "benchmark.log"):
+        (tmp_path / name).write_text(printed)
+        with pytest.raises(NoResultsError):
+            only_run(tmp_path / name)
+
+
+def test_gpus_are_those_that_the_benchmark_could_use(tmp_path):
+    data = json.loads((FOLDER / "tiny_bert.json").read_text())
+    data["config"]["backend"] |= {"device": "cuda", "device_ids": "1"}
+    data["config"]["environment"] |= {"gpu": ["DGX Display", "A100", "A100"], "gpu_count": 3, "gpu_vram_mb": 10**11}
+    (tmp_path / "benchmark.json").write_text(json.dumps(data))
+    device = only_run(tmp_path / "benchmark.json").cell.device
+    assert (device.name, device.count) == ("A100", 1)

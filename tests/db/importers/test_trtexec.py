@@ -81,3 +81,39 @@ def test_every_query_is_a_raw_value_and_the_first_200_ms_are_warm_up():
     assert found[("latency_device", "measure")] == pytest.approx((5.02, 5.03, 5.04, 5.05, 5.06, 5.07))
     assert (result.iterations, result.warmup_iterations) == (6, 2)
     assert result.metrics["latency_median_ms"] == pytest.approx(5.195)
+
+
+CUT_OUT = """\
+[06/12/2022-22:34:00] [I] Average on 10 runs - GPU latency: 1.56245 ms - Host latency: 1.65786 ms
+[06/12/2022-22:34:00] [I] Host Latency
+[06/12/2022-22:34:00] [I] mean: 1.66069 ms (end to end 3.00909 ms)
+[06/12/2022-22:34:00] [I] median: 1.65601 ms (end to end 3.01636 ms)
+[06/12/2022-22:34:00] [I] throughput: 0 qps
+"""
+TWO = """\
+[07/28/2022-16:00:55] [I] === Performance summary ===
+[07/28/2022-16:00:55] [I] Throughput: 716.632 qps
+[07/28/2022-16:00:55] [I] Latency: min = 1.3476 ms, max = 1.5657 ms, mean = 1.38629 ms, median = 1.38037 ms
+[07/28/2022-16:00:55] [I] H2D Latency: min = 0 ms, max = 0 ms, mean = 0 ms, median = 0 ms, percentile(99%) = 0 ms
+[07/28/2022-16:01:55] [I] === Performance summary ===
+[07/28/2022-16:01:55] [I] Throughput: 500.5 qps
+[07/28/2022-16:01:55] [I] Latency: min = 2.3476 ms, max = 2.5657 ms, mean = 2.38629 ms, median = 2.38037 ms
+"""
+
+
+def cut_out(folder, text):
+    (folder / "notes.txt").write_text(text)
+    return [run.results[0] for run in PLUGIN.runs(read_file(folder / "notes.txt"))]
+
+
+def test_a_part_of_a_log_of_version_7_is_recognised_and_a_throughput_of_0_is_none(tmp_path):
+    (result,) = cut_out(tmp_path, CUT_OUT)
+    assert result.metrics["latency_median_ms"] == 1.65601
+    assert "0 qps" in result.missing["queries_per_sec"]
+
+
+def test_two_summaries_without_their_commands_are_two_runs(tmp_path):
+    first, second = cut_out(tmp_path, TWO)
+    assert (first.metrics["latency_median_ms"], second.metrics["latency_median_ms"]) == (1.38037, 2.38037)
+    assert (first.metrics["queries_per_sec"], second.metrics["queries_per_sec"]) == (716.632, 500.5)
+    assert "nothing was copied" in first.missing["h2d_median_ms"]
