@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
@@ -19,8 +20,8 @@ DEFINITIONS = {
     "latency_*": "a call of generate, by CUDA events on a GPU, else by the clock; the standard deviation is stated",
     "time_to_first_token_ms": "a call of generate for one token, made by itself before each timed call",
     "time_per_output_token_ms": "the latency over all tokens of a sequence, the first one included",
-    "throughput_tokens_per_sec": "tokens_per_second of the file, median over the calls or else the mean; without it "
-    "tokens of all sequences over the median latency",
+    "throughput_*": "sequences of a call over the mean latency; tokens: tokens_per_second of the file, mean over the "
+    "calls or else the median; without it tokens of all sequences over the mean latency",
     "utilization_*": "of the first GPU, sampled during the timed calls",
     "memory_device_used_mean_mb": "memory in use on the whole first GPU, by every process",
 }
@@ -123,17 +124,17 @@ def _result(scenario: Fields, config: Fields) -> Result:
     samples: list[Samples] = [block(0, latencies)] if latencies else []
     samples += [measured("time_to_first_token", firsts)] if firsts else []
     samples += [measured("time_per_output_token", means)] if means else []
-    median_ms = median_of(latencies) if latencies else _ms(latency, "median")
+    mean_ms = fmean(latencies) if latencies else _ms(latency.unread_copy(), "mean")
     has_means = bool(means)
     found: list[Doubt] = []
     if has_means:
         evidence: dict[str, Json] = {"new_tokens": point.new_tokens}
         found.append(Doubt(kind="token_divisor", severity="info", evidence=evidence))
     doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
-    if not median_ms or median_ms <= 0:
+    if not mean_ms or mean_ms <= 0:
         rates = {}
     else:
-        rate = point.batch_size / median_ms * MS_PER_S
+        rate = point.batch_size / mean_ms * MS_PER_S
         tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
         rates = {"throughput_samples_per_sec": rate, **tokens}
     return foreign_result(
@@ -170,9 +171,9 @@ def _speeds(speed: Fields) -> dict[str, float | None]:
         return {}
     found = {name: speed.number(name, low=0) for name in (*STATED, "std")}
     raw = speed.unread_copy().numbers("measurements", low=0)
-    middle = median_of(raw) if raw else found["median"] if found["median"] is not None else found["mean"]
+    mean = found["mean"] if found["mean"] is not None else fmean(raw) if raw else found["median"]
     others = {f"tokens_per_second_{name}": value for name, value in found.items()}
-    return {**others, **({} if middle is None else {"throughput_tokens_per_sec": middle})}
+    return {**others, **({} if mean is None else {"throughput_tokens_per_sec": mean})}
 
 
 def _raw_ms(statistics: Fields) -> array[float]:

@@ -1,4 +1,5 @@
-"""lm-evaluation-harness's results (results_TIME.json): the quality of a model, a metric for each task and measure.
+"""lm-evaluation-harness's results (results_TIME.json): the quality of a model, a metric for each task and measure. The
+files of lighteval, which have the same form, are marked as its own.
 
 It measures no speed: its metrics stand beside the speeds of the same model. A task's number of examples in the prompt
 and a limit of its samples are part of the series, since scores depend on them.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Point, Result, Scalar
@@ -25,6 +27,7 @@ RUNTIMES = {"hf": "eager", "hf-auto": "eager", "hf-causal": "eager", "huggingfac
 OF_THE_TOOL = {"versions", "n-shot", "n-samples", "lm_eval_version", "total_evaluation_time_seconds"}
 CLIENT = re.compile(r"(?:local|openai|anthropic|vllm-server|sglang-server)-?(?:chat-)?completions?|openai-\w+")
 """A kind of model that asks a server."""
+FILE_DATE = re.compile(r"results_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)")
 NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
 """Fields of a task that are no scores."""
 QUALITY = f"{NOT_APPLICABLE}: an evaluation of quality, not of speed"
@@ -60,6 +63,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     pretrained = PRETRAINED.search(words)
     name = stated.get("pretrained") or (pretrained[1] if pretrained else None)
     word = config.text("model_dtype") or stated.get("dtype")
+    harness = "lighteval" if "lighteval_sha" in config else "lm-evaluation-harness"
+    ended = FILE_DATE.search(file.path.name)
     kind, device = config.text("model") or "", config.text("device") or "unknown"
     mode: dict[str, Scalar] = {
         name: value
@@ -76,17 +81,26 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         parameter_count=config.integer("model_num_parameters"),
         task="evaluation",
         results=[_result(top, config)],
-        started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else None,
+        started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else _time(ended),
+        stated_times=(ended[0] if ended and "date" not in top else None,),
         device_type=device.partition(":")[0],
         device_selector=device,
         runtime=SERVER if CLIENT.fullmatch(kind) else RUNTIMES.get(kind, kind or "unknown"),
-        runtime_mode={**mode, "harness": "lm-evaluation-harness"},
+        runtime_mode={**mode, "harness": harness},
         host=server_host(stated.get("base_url")),
         precision_word=word,
         tool_version=top.text("lm_eval_version"),
         versions={"transformers": top.text("transformers_version")},
         kept={"git_hash": top.any("git_hash"), **top.rest()},
     )
+
+
+def _time(found: re.Match[str] | None) -> datetime | None:
+    """The time in the file's name, when the evaluation ended."""
+    try:
+        return None if found is None else datetime.strptime(found[1], "%Y-%m-%dT%H-%M-%S")
+    except ValueError:
+        return None
 
 
 def _scalar(value: Any) -> Scalar | None:
@@ -116,7 +130,7 @@ def _result(top: Fields, config: Fields) -> Result:
             metric = f"quality_{task}_{measure}" + (f"_{chosen}" if chosen not in ("", "none") else "")
             if isinstance(scores.peek(name), int | float) and not isinstance(scores.peek(name), bool):
                 metrics[re.sub(r"[^\w]+", "_", metric)] = scores.number(name)
-    seconds = top.any("total_evaluation_time_seconds")
+    seconds = top.any("total_evaluation_time_seconds") or config.any("total_evaluation_time_secondes")
     if isinstance(seconds, str | int | float) and re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
         metrics["evaluation_duration_s"] = float(seconds)
     batch = config.any("batch_size")
@@ -132,7 +146,7 @@ def _result(top: Fields, config: Fields) -> Result:
 
 PLUGIN = Format(
     name="lm_evaluation_harness",
-    summary="lm-evaluation-harness: results_TIME.json (quality by task)",
+    summary="lm-evaluation-harness, lighteval: results_TIME.json (quality by task)",
     definition="lm-evaluation-harness",
     definitions=DEFINITIONS,
     recognises=_is_results,

@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
@@ -19,6 +20,8 @@ from db.importers.support.reading import Fields, json_objects, mostly, shortened
 
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
+    "throughput_*": "sequences and new tokens of a call over the mean latency, decode_tokens_per_sec over the mean time "
+    "per output token",
     "time_to_first_token_ms": "from the start of generate to the first token; of several requests the earliest",
     "time_per_output_token_ms": "from the first token to the last over the tokens after the first, mean over requests",
     "inter_token_latency_*": "gaps between successive tokens of a request, where the file has their times",
@@ -143,11 +146,11 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
     found += negative_times("latency_wall", latencies)
     doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
-    median_ms = median_of(latencies)
-    if median_ms <= 0:
+    mean_ms = fmean(latencies)
+    if mean_ms <= 0:
         rates = {}
     else:
-        rate = point.batch_size / median_ms * MS_PER_S
+        rate = point.batch_size / mean_ms * MS_PER_S
         tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
         rates = {"throughput_samples_per_sec": rate, **tokens}
     return foreign_result(
@@ -177,8 +180,8 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
         metrics["time_to_first_token_ms"] = median_of(first)
     if means:
         samples.append(measured("time_per_output_token", means))
-        mean = metrics["time_per_output_token_ms"] = median_of(means)
-        if mean > 0:
+        metrics["time_per_output_token_ms"] = median_of(means)
+        if (mean := fmean(means)) > 0:
             metrics["decode_tokens_per_sec"] = point.batch_size / mean * MS_PER_S
     if not gaps:
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)

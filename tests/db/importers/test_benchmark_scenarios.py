@@ -24,7 +24,9 @@ def test_seconds_become_milliseconds_and_gpu_utilization_has_its_columns(importe
     assert by_metric["time_to_first_token"] == (20.0, 30.0, 20.0, 20.0)
     assert by_metric["time_per_output_token"] == pytest.approx((20.0, 22.0, 21.0, 25.0))
     assert result.metrics["latency_median_ms"] == 215
-    assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(46.5368)  # as stated: of one sequence
+    assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(45.7684, rel=1e-5)  # as stated: of one sequence
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(2 / 0.22)
+    assert result.metrics["throughput_at_median"] == pytest.approx(2 / 0.215)
     assert (result.metrics["utilization_mean_percent"], result.metrics["utilization_max_percent"]) == (81.5, 93)
     assert result.metrics["memory_device_used_mean_mb"] == pytest.approx(1500 * 1.048576)
     assert [doubt.kind for doubt in result.doubts] == ["time_zone_unknown", "token_divisor"]

@@ -145,3 +145,18 @@ def test_every_number_of_the_readmes_layout_is_stored(tmp_path, batch):
     assert (metrics["latency_median_ms"], metrics["time_to_first_token_mean_ms"]) == (2430, 150)
     assert (metrics["time_to_first_token_std_ms"], metrics["utilization_mean_percent"]) == (20, 85.2)
     assert metrics["memory_device_used_mean_mb"] == pytest.approx(12450 * 1.048576)
+
+
+def test_scores_of_lighteval_are_its_own(tmp_path):
+    data = {
+        "config_general": {"lighteval_sha": "?", "model_name": "org/m", "total_evaluation_time_secondes": "15039.25"},
+        "results": {"leaderboard|arc:challenge|25": {"acc": 0.5622866894197952, "acc_stderr": 0.014497573881108282}},
+        "versions": {"leaderboard|arc:challenge|25": 0},
+    }
+    path = tmp_path / "results_2025-03-08T00-35-08.942086.json"
+    path.write_text(json.dumps(data))
+    (run,) = runs(path)
+    assert run.cell.runtime_mode["harness"] == "lighteval"
+    assert run.started_at == "2025-03-08T00:35:08+00:00"
+    assert run.results[0].metrics["quality_leaderboard_arc_challenge_25_acc"] == 0.5622866894197952
+    assert run.results[0].metrics["evaluation_duration_s"] == 15039.25
