@@ -20,8 +20,8 @@ from db.importers.support.reading import Fields, json_objects, mostly, shortened
 
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
-    "throughput_*": "sequences and new tokens of a call over the mean latency, decode_tokens_per_sec over the mean time "
-    "per output token",
+    "throughput_*": "sequences and new tokens of a call over the mean latency; for decode_tokens_per_sec over the mean "
+    "time per output token",
     "time_to_first_token_ms": "from the start of generate to the first token; of several requests the earliest",
     "time_per_output_token_ms": "from the first token to the last over the tokens after the first, mean over requests",
     "inter_token_latency_*": "gaps between successive tokens of a request, where the file has their times",
