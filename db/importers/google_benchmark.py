@@ -39,6 +39,11 @@ CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
 CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
 COUNTERS = {"items_per_second": "throughput_samples_per_sec", "bytes_per_second": "bytes_per_sec"}
+PER_CPU_TIME = {"throughput_samples_per_sec": "items_per_cpu_sec", "bytes_per_sec": "bytes_per_cpu_sec"}
+"""Column of a rate over the wall time -> its name over the CPU time."""
+OF_CPU_TIME = "not_stated: the benchmark's rate is over its CPU time, not its wall time"
+SAME_TIME = 0.05
+"""Relative difference up to which CPU time and wall time are taken as equal."""
 STATED = ("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetition_index")
 """Fields that identify an entry."""
 NAMED = re.compile(r"([A-Za-z_]\w*):([^:].*)")
@@ -47,7 +52,8 @@ DEFINITIONS = {
     "latency_wall": "real_time of a repetition: wall time of its block of iterations over their number, or what the "
     "benchmark itself stated (manual_time)",
     "cpu_time_ms": "cpu_time of an iteration, mean over the repetitions",
-    "throughput_samples_per_sec": "items_per_second as the benchmark counts its items, mean over the repetitions",
+    "throughput_samples_per_sec": "items_per_second as the benchmark counts its items, mean over the repetitions; "
+    "items_per_cpu_sec where it is over a CPU time that differs from the wall time",
     "bytes_per_sec": "bytes_per_second as the benchmark counts them, mean over the repetitions",
     "counter_*": "a counter of the benchmark's own, mean over the repetitions",
 }
@@ -200,9 +206,16 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     )
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
+    counters, missing = _counters(repetitions), {}
+    is_wall = any(f"/{clock}" in (repetitions[0].text("name") or "") for clock in ("real_time", "manual_time"))
+    if values_ms and cpu_ms and not is_wall and abs(fmean(cpu_ms) / fmean(values_ms) - 1) > SAME_TIME:
+        # A rate is over the CPU time, unless the benchmark asks for the wall time.
+        counters = {PER_CPU_TIME.get(column, column): value for column, value in counters.items()}
+        missing = {column: OF_CPU_TIME for column, other in PER_CPU_TIME.items() if other in counters}
     return foreign_result(
         point,
-        metrics={**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **_counters(repetitions)},
+        metrics={**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **counters},
+        missing=missing,
         samples=[block(0, values_ms, inner_loops=min(blocks))] if values_ms else [],
         kept={**kept, **_rest(repetitions)},
     )

@@ -14,6 +14,7 @@ from db.importers.support.reading import Fields, shortened
 
 MARK = ":::MLLOG "
 TITLE = "MLPerf Results Summary"
+FIRST_LABELS = ("SUT name : ", "Scenario : ", "Result is : ")
 EARLY_STOPPING = "Early Stopping Result"
 PARAMETERS = "Test Parameters Used"
 LINE = re.compile(r"\s*(.+?)\s*:\s+(.*\S)\s*")
@@ -107,8 +108,8 @@ def is_detail(file: ForeignFile) -> bool:
 
 
 def is_summary(file: ForeignFile) -> bool:
-    """Whether it is mlperf_log_summary.txt."""
-    return TITLE in file.head[:2000]
+    """Whether it is mlperf_log_summary.txt, also without its title."""
+    return TITLE in file.head[:2000] or all(f"\n{label}" in f"\n{file.head}" for label in FIRST_LABELS)
 
 
 def is_endpoints(data: Any) -> bool:

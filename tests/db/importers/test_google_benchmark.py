@@ -150,3 +150,15 @@ def test_aggregates_without_a_time_are_not_a_valid_result(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(data))
     with left_out("no latency, rate or throughput that is understood"):
         list(PLUGIN.runs(read_file(tmp_path / "a.json")))
+
+
+def test_a_rate_over_the_cpu_time_is_no_throughput(tmp_path):
+    entry = {"run_type": "iteration", "iterations": 100, "real_time": 10.0, "cpu_time": 2.0, "time_unit": "ms"}
+    names = ("infer/batch:4", "infer/batch:4/real_time")
+    data = {"context": {}, "benchmarks": [{"name": name, **entry, "items_per_second": 400.0} for name in names]}
+    (tmp_path / "out.json").write_text(json.dumps(data))
+    of_cpu, of_wall = (run.results[0] for run in PLUGIN.runs(read_file(tmp_path / "out.json")))
+    assert "throughput_samples_per_sec" not in of_cpu.metrics
+    assert of_cpu.metrics["items_per_cpu_sec"] == 400
+    assert "CPU time" in of_cpu.missing["throughput_samples_per_sec"]
+    assert of_wall.metrics["throughput_samples_per_sec"] == 400

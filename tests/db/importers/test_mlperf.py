@@ -260,3 +260,11 @@ def test_precision_comes_from_the_test_description_or_the_system(tmp_path):
     system.write_text(json.dumps(json.loads(system.read_text()) | {"weight_data_types": "fp16"}))
     there = tmp_path / "closed/MLCommons/results" / ROUND.name
     assert [runs(there / model / LOG)[0].cell.precision for model in models] == ["int8", "float16"]
+
+
+def test_a_summary_without_its_title_is_one(tmp_path):
+    text = "SUT name : PySUT\nScenario : Offline\nMode     : PerformanceOnly\nSamples per second: 0.857965\n"
+    (tmp_path / "notes.txt").write_text(f"{'=' * 48}\n{text}Tokens per second: 289.078\nResult is : VALID\n")
+    (run,) = PLUGIN.runs(read_file(tmp_path / "notes.txt"))
+    assert run.results[0].metrics["throughput_samples_per_sec"] == 0.857965
+    assert run.results[0].metrics["throughput_tokens_per_sec"] == 289.078
