@@ -40,6 +40,7 @@ LABELS = {
     "Failed requests": "failed",
     "Maximum request concurrency": "max_concurrency",
     "Max request concurrency": "max_concurrency",
+    "Max reqeuest concurrency": "max_concurrency",  # in earlier versions of SGLang
     "Request rate configured (RPS)": "request_rate",
     "Traffic request rate": "request_rate",
     "Backend": "backend",
@@ -244,11 +245,12 @@ def _load(file: ForeignFile, part: Part, settings: Fields) -> Result:
     if values.get("request_rate") == float("inf"):
         values["request_rate"] = "inf"
     load = Fields(file, values, f"line {part.line}")
-    sent = load.count("num_prompts")
+    sent, completed = load.count("num_prompts"), load.unread_copy().integer("completed")
+    counted = max(0, sent - completed) if sent and completed is not None else None
     return client_result(
         load,
         sent=sent,
-        failed=load.number("failed", low=0),
+        failed=load.number("failed", low=0) if "failed" in load else counted,
         numbers=NUMBERS,
         axes={"num_prompts": sent} if sent else {},
     )

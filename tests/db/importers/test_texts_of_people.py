@@ -207,3 +207,21 @@ def test_a_prompt_and_new_tokens_behind_a_filled_cache_are_no_call():
     assert (first.point.axes, second.point.axes) == ({}, {"depth": 512})
     assert (second.metrics["prefill_tokens_per_sec"], second.metrics["decode_tokens_per_sec"]) == (8.77, 2.59)
     assert "one by one" in second.missing["latency_median_ms"]
+
+
+EARLIER = """\
+python3 -m sglang.bench_serving --backend sglang --num-prompts 30 --model org/m
+100%|####| 30/30 [00:09<00:00, 13.97it/s]============ Serving Benchmark Result ============
+Backend:                                 sglang
+Max reqeuest concurrency:                16
+Successful requests:                     20
+Median TTFT (ms):                        294.80
+==================================================
+"""
+
+
+def test_requests_that_are_missing_failed_and_a_misspelt_label_is_understood():
+    (run,), _ = read(EARLIER)
+    (result,) = run.results
+    assert result.point.concurrency == 16
+    assert [doubt.evidence["failed_requests"] for doubt in result.doubts if doubt.kind == "failed_requests"] == [10]
