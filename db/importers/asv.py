@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -81,14 +82,14 @@ def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
         # Without parameters, a benchmark has its value alone, or values that are not in lists.
         own = {**given} if isinstance(given, dict) else {"result": given}
         for column in ("result", "stats"):
-            if column in own and not isinstance(own[column], list):
+            if column in own and not isinstance(own[column], list | array):
                 own[column] = [own[column]]
         stats = [one if isinstance(one, dict) else {} for one in own.get("stats") or ()]
         ends = [one.get("ci_99") for one in stats]
         columns = {
             **{column: [one.get(word) for one in stats] for column, word in FIRST_STATISTICS.items()},
             **{
-                column: [one[place] if isinstance(one, list) and len(one) == 2 else None for one in ends]
+                column: [one[place] if isinstance(one, list | array) and len(one) == 2 else None for one in ends]
                 for place, column in enumerate(INTERVAL)
             },
         }

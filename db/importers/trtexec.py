@@ -75,7 +75,8 @@ def _is_output(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         text = file.text or ""
-        return bool(COMMAND.search(text)) or SUMMARY in text or bool(SECTION.search(text) and OF_SECTION.search(text))
+        has_numbers = (SUMMARY in text and LINE.search(text)) or (SECTION.search(text) and OF_SECTION.search(text))
+        return bool(has_numbers or COMMAND.search(text))
     rows = data if isinstance(data, list) else []
     return mostly(rows, lambda one: isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys())
 
