@@ -30,6 +30,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "compare-runtimes": Command(
             "benchmarking.commands.compare_runtimes", "compare the speed of PyTorch, ONNX Runtime and OpenVINO"
         ),
+        "tune": Command(
+            "benchmarking.commands.tune", "find the configuration to deploy, within your limits and a time budget"
+        ),
         "load": Command(
             "benchmarking.commands.load_server",
             "load-test a server or a model: latency, throughput and goodput at each rate",

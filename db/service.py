@@ -59,10 +59,11 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 def _store(arguments: argparse.Namespace) -> int:
     with Warehouse.open(arguments.database, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        try:
-            warehouse.ingest_file(arguments.run_file)
-        except FormatError as error:
-            raise StorageError(f"refused {error}") from error
+        for run_file in arguments.run_files:
+            try:
+                warehouse.ingest_file(run_file)
+            except FormatError as error:
+                raise StorageError(f"refused {error}") from error
     return EXIT_OK
 
 
@@ -121,7 +122,7 @@ def _parser() -> Parser:
     parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(required=True, metavar="TASK")
     prepare = tasks.add_parser("prepare", help="create the database if it is missing, or check that it opens")
-    store = tasks.add_parser("store", help="store a run file, unless its run is stored already")
+    store = tasks.add_parser("store", help="store run files whose runs are not stored already")
     runs = tasks.add_parser("runs", help="print the runs with selected results, oldest first, as JSON (MeasuredRun)")
     compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
     peaks = tasks.add_parser("peaks", help="print the measured peak rates of a device as JSON")
@@ -129,7 +130,7 @@ def _parser() -> Parser:
     for task, answer in tasks_of:
         task.add_argument("database", metavar="DATABASE", help="DuckDB file")
         task.set_defaults(answer=answer)
-    store.add_argument("run_file", type=Path, metavar="RUN_FILE", help="JSON file of a run")
+    store.add_argument("run_files", type=Path, nargs="+", metavar="RUN_FILE", help="JSON file of a run")
     peaks.add_argument("hardware_id", metavar="HARDWARE_ID", help="as in hardware_info")
     for task in (prepare, store, peaks):
         task.add_argument("--lock-timeout", type=non_negative_seconds, default=DATABASE_WAIT_S, help="seconds to wait")

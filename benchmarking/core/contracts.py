@@ -239,6 +239,8 @@ class Option:
     """Whether the default is written to the settings; otherwise the runtime completes them."""
     has_flag: bool = True
     """Whether it has a flag and a YAML key; False when only a file of the runtime sets it."""
+    tried: tuple[str, ...] = ()
+    """Values besides the default that a search for the best configuration tries; empty for the default only."""
 
     @property
     def flag(self) -> str:
@@ -311,6 +313,8 @@ class Runtime(ABC):
     """The runtime whose float32 outputs are the reference for this one's; None for the default runtime."""
     point_per_process: bool = False
     """Whether each point needs a fresh process, because one point changes what is compiled for the next."""
+    serves: bool = True
+    """Whether a model can be served with it on this machine; False for browsers, where users' machines run it."""
     builds_only: bool = False
     """Whether it makes builds that it cannot run, so that it is refused unless only builds are requested."""
     prepares: bool = False
@@ -399,6 +403,11 @@ class Runtime(ABC):
         measurement neither time nor memory. Raises BenchhouseError when the model cannot be built.
         """
         return {}
+
+    def deployment(self, cell: Cell, point: Point, build: Path | None) -> str | None:
+        """The lines of Python (or the command of a server, after `$ `) that run the cell in this runtime without
+        benchhouse, at this point; `build` is the folder of its build. None if there is nothing to deploy."""
+        return None
 
     def import_libraries(self) -> None:  # noqa: B027 - a runtime may need none
         """Import what the runtime needs: the import stage of the load, before the device is opened."""

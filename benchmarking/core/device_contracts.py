@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
@@ -200,6 +200,15 @@ class Gauge:
         """Release the vendor's library."""
 
 
+class Placement(NamedTuple):
+    """How a cell uses the machine's processors."""
+
+    num_threads: int | None = None
+    """Threads of one operator; None leaves them to the runtime."""
+    cpu_list: str | None = None
+    """Logical processors that the process is bound to, in Linux's notation; None for all."""
+
+
 class DeviceKind(ABC):
     """A kind of device: how to find its devices and open one. Importing the module imports no vendor package."""
 
@@ -295,6 +304,10 @@ class DeviceKind(ABC):
         """Reads the device's use by these processes. Called in a separate process, which opens no context on the
         device. Raises BenchhouseError if the device is no longer there."""
         return Gauge()
+
+    def placements(self, device: Device) -> tuple[Placement, ...]:
+        """The uses of the machine's processors that a search for the best configuration tries, the default first."""
+        return (Placement(),)
 
     def lock_name(self, device: Device) -> str | None:
         """Devices with equal lock names are never measured at the same time; None needs no lock."""

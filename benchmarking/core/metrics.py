@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
@@ -337,6 +337,19 @@ ENERGY_PARTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What each of them covers."""
+
+
+def energy_per_item(values: Mapping[str, float | None], items: int) -> tuple[float | None, str | None]:
+    """J per item and the parts it covers, from the energy of a call by column: of the whole chip if that was measured,
+    otherwise the sum of measured parts; None without any."""
+    parts: Sequence[str] = [name for name in ENERGY if values.get(name) is not None]
+    parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
+    if not parts:
+        return None, None
+    total = sum(value for name in parts if (value := values[name]) is not None)
+    return total / items, " + ".join(ENERGY_PARTS[name] for name in parts)
+
+
 OF_SINGLE_CALLS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_of_single_calls)
 """Columns without a value if calls are timed in blocks. The mean is then over calls, the median over the means of
 blocks."""

@@ -12,10 +12,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge, Memory
+from benchmarking.core.device_contracts import (
+    STATE_NAMES,
+    ColdCache,
+    DeviceHandle,
+    DeviceKind,
+    Gauge,
+    Memory,
+    Placement,
+)
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
-from benchmarking.devices.support.binding import allowed_cpus
+from benchmarking.devices.support.binding import allowed_cpus, placements
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import ProcessorGauge, usable_processors
 from benchmarking.devices.support.handles import HostHandle
@@ -132,6 +140,9 @@ class CpuDevice(DeviceKind):
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         return ProcessorGauge(process_ids)
+
+    def placements(self, device: Device) -> tuple[Placement, ...]:
+        return placements()
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)

@@ -34,8 +34,11 @@ class Script:
     """What the null device and the null runtime simulate."""
 
     latency_ms: Mapping[str, list[float]] = field(default_factory=dict)
-    """Durations of successive calls by point label, repeated in a cycle; "*" matches any other point. Without an entry
-    a call takes about 0.01 ms per token, with a spread of a few percent."""
+    """Durations of successive calls by point label, repeated in a cycle; a precision before the label ("int8 b1 s32")
+    is for that precision only; "*" matches any other point. Without an entry a call takes about 0.01 ms per token, with
+    a spread of a few percent."""
+    launch_factors: list[float] = field(default_factory=list)
+    """Factors of all durations in successive launches, repeated in a cycle; empty for none."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
     """The fault at a point, by label. "load" is the load, "prepare" the preparation, "reference" plus a label the
     reference call at a point. "tokens" generates one token too few; after "lost" every later call in the process

@@ -9,12 +9,21 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge
+from benchmarking.core.device_contracts import (
+    IN_USE_NAMES,
+    STATE_NAMES,
+    ColdCache,
+    DeviceHandle,
+    DeviceKind,
+    Gauge,
+    Placement,
+)
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
+from benchmarking.devices.support.binding import placements
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import DrmGauge, NpuGauge, ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
@@ -161,6 +170,11 @@ class OpenVinoDevice(DeviceKind):
             precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
         )
         return (provider, directml.PROVIDER) if name.startswith("GPU") else (provider,)
+
+    def placements(self, device: Device) -> tuple[Placement, ...]:
+        """Those of the CPU, if it computes."""
+        is_cpu = device.selector.partition(":")[2].startswith("CPU")
+        return placements() if is_cpu else super().placements(device)
 
     def lock_name(self, device: Device) -> str | None:
         """The CPU's lock for every device that computes on the CPU, including AUTO."""

@@ -38,7 +38,7 @@ class Compiled(TorchRuntime):
     compiles = True
     declared_options = (
         *SHARED_OPTIONS,
-        Option(name="compile_mode", help="torch.compile mode", values=MODES),
+        Option(name="compile_mode", help="torch.compile mode", values=MODES, tried=(REDUCE_OVERHEAD, MAX_AUTOTUNE)),
         Option(name="dynamic", help="dynamic shapes in the compiled code", values=tuple(DYNAMIC)),
         QUANTIZATION,
     )

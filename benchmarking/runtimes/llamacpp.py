@@ -9,6 +9,7 @@ at the end. llama-cpp-python is driven token by token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ class LlamaCpp(GenerativeEngine):
     quantized: Mapping[str, Precision] = {**QUANTIZED, **FILE_ONLY_TYPES}
     declared_options = (
         common.CONTEXT_DEPTH,
-        common.with_values(common.KV_CACHE_TYPE, CACHE_TYPES),
+        replace(common.KV_CACHE_TYPE, values=CACHE_TYPES, tried=("q8_0",)),
         common.FLASH_ATTENTION,
         common.BATCH_THREADS,
         common.DRAFT_MODEL,
@@ -100,7 +101,7 @@ class LlamaCpp(GenerativeEngine):
         common.DRAFT_TOKENS,
         common.PREFIX_CACHE,
         common.LORA,
-        common.quantization(quantized),
+        replace(common.quantization(quantized), tried=("Q6_K", "Q5_K_M", "Q4_0")),
         common.GPU_LAYERS,
         common.SPLIT_MODE,
         common.TENSOR_SPLIT,

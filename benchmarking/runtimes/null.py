@@ -44,7 +44,7 @@ class NullOperation(Operation):
         self.prompt_tokens_per_call: int | None = None if self.new_tokens is None else tokens
         self._handle = handle
         self._fault = fault
-        self._durations_ns = _durations_ns(handle.script.latency_ms, point)
+        self._durations_ns = _durations_ns(handle.script, point, precision)
         self._outputs = outputs.get(precision, outputs.get(REFERENCE_PRECISION, {}))
         self._flops = handle.script.flops if precision == REFERENCE_PRECISION else None
         verified = handle.script.verified
@@ -194,8 +194,7 @@ class NullRuntime(Runtime):
         needs_build = script.build and not _is_reference(script, cell.precision)
         if needs_build and BuildStore().find(_build_key(cell)) is None:
             raise BenchhouseError("the build is missing from the cache")
-        launch = int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
-        has_faults = not script.fault_launches or launch in script.fault_launches
+        has_faults = not script.fault_launches or _launch() in script.fault_launches
         faults = script.faults if has_faults else {}
         for name, seconds in script.load_s.items():
             with stage(name):
@@ -229,12 +228,19 @@ def trigger_fault(fault: Fault) -> None:
     raise RuntimeError("scripted: the call raised")
 
 
-def _durations_ns(latency_ms: Mapping[str, list[float]], point: Point) -> Iterator[int]:
-    values = latency_ms.get(point.label) or latency_ms.get("*")
+def _durations_ns(script: Script, point: Point, precision: Precision) -> Iterator[int]:
+    labels = (f"{precision} {point.label}", point.label, "*")
+    values = next((found for label in labels if (found := script.latency_ms.get(label))), None)
     if not values:
         tokens = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
         values = [tokens * MS_PER_TOKEN * factor for factor in SPREAD]
-    return itertools.cycle(round(value * 1e6) for value in values)
+    factors = script.launch_factors or [1.0]
+    factor = factors[_launch() % len(factors)]
+    return itertools.cycle(round(value * factor * 1e6) for value in values)
+
+
+def _launch() -> int:
+    return int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
 
 
 def _shares(duration_ns: int, tokens: int) -> list[int]:

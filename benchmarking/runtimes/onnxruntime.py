@@ -28,6 +28,7 @@ FUSION = Option(
     help="operator fusion before ONNX Runtime loads and optimizes the graphs",
     values=("none", "transformers"),
     is_filled_in=False,
+    tried=("transformers",),
 )
 """onnxruntime.transformers' optimizer."""
 CUDA_GRAPH = Option(
@@ -35,6 +36,7 @@ CUDA_GRAPH = Option(
     help="replay of a call's kernels as one captured CUDA graph",
     values=("off", "on"),
     is_filled_in=False,
+    tried=("on",),
 )
 
 

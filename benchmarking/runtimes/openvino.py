@@ -31,12 +31,14 @@ HINT = Option(
     name="hint",
     help="performance hint; throughput keeps --concurrency requests in flight",
     values=(LATENCY, THROUGHPUT),
+    tried=(THROUGHPUT,),
 )
 DYNAMIC = Option(
     name="dynamic",
     help="dynamic shapes in the compiled code",
     values=("true", "false"),
     default="true, false on an NPU",
+    tried=("false",),
 )
 """Graphs compiled once for all shapes, or for each point's shapes."""
 QUANTIZATION = Option(
@@ -44,6 +46,7 @@ QUANTIZATION = Option(
     help="quantization method",
     values=("weight-only", "dynamic"),
     is_filled_in=False,
+    tried=("dynamic",),
 )
 """nncf quantizes weights beforehand; with dynamic, activations are also quantized, in groups, during a call."""
 FORMATS = ("onnx", "openvino")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import ENERGY
-from db.analysis.recommend.options import energy_per_item
+from benchmarking.core.metrics import ENERGY, energy_per_item
 from visualize.drawing import profile_spans, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure

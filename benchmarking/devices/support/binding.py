@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
@@ -184,6 +185,25 @@ def default_threads(cpus: Collection[int], root: Path = ROOT) -> int:
         return physical_cores(cpus, root)
     except UnreadableError:
         return len(cpus)
+
+
+def placements(root: Path = ROOT) -> tuple[Placement, ...]:
+    """The uses of the processors that are worth trying: the runtime's own, half of the cores, which have more memory
+    bandwidth each, all logical processors, and one NUMA node, whose memory is near."""
+    try:
+        cpus = allowed_cpus()
+    except UnreadableError:
+        return (Placement(),)
+    cores, found = default_threads(cpus, root), [Placement()]
+    found += [Placement(num_threads=cores // 2)] if cores > 1 else []
+    found += [Placement(num_threads=len(cpus))] if len(cpus) > cores else []
+    try:
+        nodes = numa_nodes(cpus, root)
+        near = parse_cpu_list(read_text(root / f"sys/devices/system/node/node{nodes[0]}/cpulist"))
+    except (UnreadableError, IndexError):
+        return tuple(found)
+    found += [Placement(cpu_list=cpu_list_text(set(near) & set(cpus)))] if len(nodes) > 1 else []
+    return tuple(found)
 
 
 def numa_nodes(cpus: Collection[int], root: Path = ROOT) -> list[int]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import StorageError, UsageError
@@ -284,14 +284,14 @@ class Track:
         self._open: tuple[tuple[int, Point], ...] | None = None
 
     @classmethod
-    def start(cls, folder: Path, plan: CellPlan) -> Track:
+    def start(cls, folder: Path, plan: CellPlan) -> Self:
         """A new track whose file will be in `folder`."""
         return cls(plan, folder)
 
     @classmethod
     def resume(
         cls, file: PartialRun, arguments: Mapping[str, object] | None = None, *, on_cluster: bool = False
-    ) -> Track:
+    ) -> Self:
         """The track of an unfinished file, which is locked until `close`. Raises LockedError if another process
         continues it, StorageError if one has finished it, and UsageError if it runs code that is not among the
         command's arguments (`arguments`; see `check_loaded_plan`), and if a cluster started it unless `on_cluster`."""

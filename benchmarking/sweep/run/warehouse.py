@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from benchmarking.core import child_process
 from benchmarking.core.codec import from_json
@@ -34,8 +35,11 @@ WITHOUT_DUCKDB = (
     "benchhouse setup --ingest"
 )
 
-Ingest = Callable[[Path], None]
-"""Stores a run file unless its run is stored already. Raises StorageError; the file is kept."""
+
+class Ingest(Protocol):
+    """Stores run files whose runs are not stored already. Raises StorageError; the files are kept."""
+
+    def __call__(self, *paths: Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +70,8 @@ def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Inge
     wait_s = DATABASE_WAIT_S if lock_timeout_s is None else lock_timeout_s
     _ask("prepare", db_path, "--lock-timeout", f"{wait_s:g}")
 
-    def ingest(path: Path) -> None:
-        _ask("store", db_path, str(path), "--lock-timeout", f"{wait_s:g}")
+    def ingest(*paths: Path) -> None:
+        _ask("store", db_path, *map(str, paths), "--lock-timeout", f"{wait_s:g}")
         if not quiet:
             note(f"stored in {db_path}")
 
@@ -112,5 +116,5 @@ def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> ch
     return done
 
 
-def _refuse(path: Path) -> None:
+def _refuse(*paths: Path) -> None:
     raise StorageError(WITHOUT_DUCKDB)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, METRICS, PEAK_MEMORY
-from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point
+from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
+from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
@@ -138,12 +138,6 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
         **json.loads(row["runtime_mode"]),
         **{name: value for name, value in bound.items() if value is not None},
     }
-    # Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches.
-    if len(rates) < MIN_LAUNCHES_FOR_BETWEEN or min(rates) <= 0:
-        throughput_half_width = None
-    else:
-        low, high = between_launches_interval(rates)
-        throughput_half_width = math.log(high / low) / 2
     return Option(
         **{name: row[name] for name in (*columns, "validity", "output_error")},
         latency_p90_ms=stated_value(row, "latency_p90_ms"),
@@ -164,8 +158,71 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
         energy_j=energy_j,
         energy_of=energy_of,
         throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
-        throughput_half_width=throughput_half_width,
+        throughput_half_width=_rate_half_width(rates),
     )
+
+
+def workload_of(run: Run, result: Result) -> Workload:
+    """What a result of a run in memory computed."""
+    workload, point = run.cell.workload, result.point
+    return Workload(
+        task=workload.task,
+        weights=workload.weights,
+        config_hash=workload.config_hash,
+        model_revision=workload.revision,
+        definition=None,
+        sequence_length=point.sequence_length,
+        new_tokens=point.new_tokens,
+        axes=tuple(sorted(point.axes.items())),
+        has_tokens=result.metrics.get("throughput_tokens_per_sec") is not None,
+    )
+
+
+def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None:
+    """The option that a result of a run in memory is, with the throughput of each of its launches, if there is more
+    than one; None for a result that cannot be one. Whether the device is simulated is for the caller to say."""
+    metrics, cell, point = result.metrics, run.cell, result.point
+    throughput = metrics.get("throughput_tokens_per_sec") or metrics.get("throughput_samples_per_sec")
+    if result.status != "ok" or result.validity not in ("valid", "noisy") or not throughput:
+        return None
+    energy_j, energy_of = energy_per_item(metrics, point.batch_size * point.concurrency)
+    bound = {"threads": cell.num_threads, "processors": cell.cpu_list}
+    return Option(
+        result_id=result.result_id,
+        run_id=run.run_id,
+        hardware_id=run.hardware.hardware_id,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        device_type=cell.device.type,
+        runtime=cell.runtime,
+        runtime_mode={**cell.runtime_mode, **{name: value for name, value in bound.items() if value is not None}},
+        precision=cell.precision,
+        point=point,
+        validity=result.validity,
+        doubts=tuple(dict.fromkeys(doubt.kind for doubt in result.doubts if doubt.severity != "info")),
+        latency_ms=metrics["latency_median_ms"],
+        latency_high_ms=metrics.get("latency_ci_high_ms"),
+        is_between=result.ci_scope == "between",
+        latency_p90_ms=metrics.get("latency_p90_ms"),
+        latency_p95_ms=metrics.get("latency_p95_ms"),
+        latency_p99_ms=metrics.get("latency_p99_ms"),
+        ttft_ms=metrics.get("time_to_first_token_ms"),
+        memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
+        energy_j=energy_j,
+        energy_of=energy_of,
+        throughput=throughput,
+        throughput_half_width=_rate_half_width(rates),
+        output_error=metrics.get("output_error"),
+        missing={**result.missing, "energy_per_item": why_no_energy(result.missing)},
+    )
+
+
+def _rate_half_width(rates: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of the typical launch's rate, as a logarithm; None below three launches."""
+    if len(rates) < MIN_LAUNCHES_FOR_BETWEEN or min(rates) <= 0:
+        return None
+    low, high = between_launches_interval(rates)
+    return math.log(high / low) / 2
 
 
 def stated_value(row: Row, column: str) -> float | None:
@@ -178,15 +235,6 @@ def _tokens_per_sec(row: Row) -> float | None:
     """Tokens per second; None for models without tokens, and for imports without a positive number."""
     rate: float | None = row["throughput_tokens_per_sec"]
     return rate if rate is not None and rate > 0 else None
-
-
-def energy_per_item(row: Row, items: int) -> tuple[float | None, str | None]:
-    """J per item and the parts it covers: the whole chip if that was measured, otherwise the sum of measured parts."""
-    parts: Sequence[str] = [name for name in ENERGY if row[name] is not None]
-    parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
-    if not parts:
-        return None, None
-    return sum(row[name] for name in parts) / items, " + ".join(ENERGY_PARTS[name] for name in parts)
 
 
 def why_no_energy(missing: Mapping[str, str]) -> str:

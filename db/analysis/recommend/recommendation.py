@@ -211,6 +211,18 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     return Recommendation(rated=(*equals, *others), aim=chosen, axes=axes, equal=tuple(equals[1:]))
 
 
+def decided(
+    options: Sequence[Option], limits: Mapping[Quantity, float], aim: Aim, best: str | None, equal: Sequence[str]
+) -> Recommendation:
+    """The recommendation of options whose comparison was decided by launches in turns: `best` is the result to choose
+    (None: none), `equal` are those that could not be told from it."""
+    found = recommend(options, limits, aim)
+    by_id = {one.option.result_id: one for one in found.rated}
+    first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
+    others = [one for one in found.rated if one not in first]
+    return Recommendation(rated=(*first, *others), aim=aim, axes=found.axes, equal=tuple(first[1:]))
+
+
 def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     """Whether the intervals of two options overlap."""
     values = [axis_value(one, aim) for one in (best, other)]

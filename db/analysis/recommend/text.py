@@ -78,8 +78,10 @@ def recommendation_words(
     limits: Mapping[Quantity, float],
     currency: str | None = None,
     page: Page = PLAIN,
+    equal_note: str = EQUAL_NOTE,
 ) -> RecommendationWords:
-    """The recommended option for a workload and why, and the table of its options."""
+    """The recommended option for a workload and why, and the table of its options. `equal_note` says what equal
+    means."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     fitting, total = sum(one.fits for one in recommendation.rated), len(recommendation.rated)
     required = ", ".join(  # "latency <= 20 ms"
@@ -92,7 +94,7 @@ def recommendation_words(
     *axes, last = recommendation.axes
     joined = f"{', '.join(axes)} and {last}" if axes else last
     notes = [f"front: no other option is at least as good in {joined} and better in one"]
-    notes += [EQUAL_NOTE] if recommendation.equal else []
+    notes += [equal_note] if recommendation.equal else []
     notes += [LIMITS_NOTE] if limits else []
     doubted = [one for one in recommendation.rated if _doubts(one) is not None]
     notes += doubt_notes((kind, _place(one, recommendation)) for one in doubted for kind in one.option.doubts)
@@ -217,9 +219,13 @@ def _columns(
             spare=4,
         ),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
-        words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
+        words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
         words(heading="doubts", text=_doubts, is_state=True),
     ]
+
+
+def _missed_word(miss: Miss) -> str:
+    return WORDS[miss.quantity] + (" (unknown)" if miss.value is None else "")
 
 
 class Named(Protocol):

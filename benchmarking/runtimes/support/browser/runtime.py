@@ -42,6 +42,7 @@ class BrowserRuntime(Runtime):
     """The provider's name in ONNX Runtime's profiles."""
     uses_gpu: bool = False
     """Whether outputs can stay on a GPU."""
+    serves = False
     prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("playwright", "onnx")

@@ -30,6 +30,7 @@ QUANTIZATION = Option(
     values=(DYNAMIC, WEIGHT_ONLY, PER_ROW, PER_TENSOR),
     default="; ".join(f"{methods[0]} at {precision}" for precision, methods in METHODS.items()),
     is_filled_in=False,
+    tried=(WEIGHT_ONLY, PER_TENSOR),
 )
 MIN_QUANTIZED_SHARE = 0.5
 """Minimum quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not

@@ -36,7 +36,7 @@ ATTENTION = Option(
     values=attention_kernels.ATTENTIONS,
     default="the model's own",
 )
-CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES)
+CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
 
 SHARED_OPTIONS = (ATTENTION, CACHE, TOKEN_SYNC, MEMORY_FORMAT)
 """Options of every runtime on torch."""

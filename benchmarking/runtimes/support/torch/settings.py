@@ -23,6 +23,7 @@ MEMORY_FORMAT = Option(
     help="memory layout of images and convolution weights",
     values=("contiguous", CHANNELS_LAST),
     is_filled_in=False,
+    tried=(CHANNELS_LAST,),
 )
 
 

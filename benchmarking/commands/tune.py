@@ -1,0 +1,427 @@
+"""Finds the configuration to deploy: runtime, precision, threads, batch size and options, within limits and a budget.
+
+Everything that can run here gets one short launch. What is behind, or cannot meet a limit, is left there; the rest is
+measured longer, in turns. All launches are stored, with the tag tune. Ctrl-C prints the answer so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core import plugins
+from benchmarking.core.axes import AXES, FURTHER
+from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_names import words_as_typed
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
+from benchmarking.core.limits import parse_limits
+from benchmarking.core.output_paths import check_database, check_folder
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import wrapped
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import RUNTIMES
+from benchmarking.sweep.plan.plan import Machine
+from benchmarking.sweep.plan.repetition import command_line
+from benchmarking.sweep.plan.request import Request, workload_of
+from benchmarking.sweep.run import session, spool
+from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.tuning import space as spaces
+from benchmarking.tuning.goal import LIMITS, Goal
+from benchmarking.tuning.search import TAG, Configuration, Search, race_plan
+from benchmarking.tuning.space import Choices, Space
+from benchmarking.tuning.tuning_settings import TUNING
+
+if TYPE_CHECKING:
+    from benchmarking.tuning.race import Out, Standing
+
+NAME = "benchhouse tune"
+EXAMPLES = """\
+examples:
+  benchhouse tune bert-base-uncased --limit latency_p95:50ms --budget 10m
+  benchhouse tune gpt2 --objective latency --precisions int8,int4
+  benchhouse tune bert-base-uncased --dry-run --space space.yaml
+"""
+EXIT_CODES = """
+exit codes: 0 a configuration is recommended; 1 not stored; 2 usage; 3 none meets the limits, or nothing could be judged
+"""
+MOST_ROWS = 12
+"""Configurations in the table: the recommended one, its equals, and the front."""
+MOST_REASONS = 12
+"""Reasons listed; --json has all."""
+EQUAL_NOTE = (
+    "equal: launches in turns do not tell them from the recommended one; of those that are equivalent to the best "
+    "(within 2 %), the one with the fewest settings is recommended"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    check_measuring()
+    flags.use_cache_dir(arguments.cache_dir, writes=not arguments.dry_run)
+    limits = parse_limits(",".join(arguments.limit), LIMITS) if arguments.limit else {}
+    goal = Goal(objective=arguments.objective, limits=limits)
+    choices = _choices(arguments)
+    prices = _prices(arguments)
+    if arguments.resume and not arguments.save:
+        raise UsageError("--resume and --no-save exclude each other: an interrupted search is in --output-dir")
+    request = _request(arguments, ("tune", *argv))
+    workload, machine, session_id = workload_of(request), Machine(), uuid7()
+    found = spaces.space(
+        request, choices, session_id, workload, machine, needs_latency_only=goal.objective == "latency"
+    )
+    device = found.candidates[0].plan.cell.device
+    if (
+        prices is not None
+        and prices.lookup(found.candidates[0].plan.hardware.hardware_id, device.name, device.type) is None
+    ):
+        raise UsageError(f"--price {arguments.price}: no price for {device.type}: add it under per_hour")
+    if arguments.dry_run:
+        if arguments.save:
+            check_folder(Path(arguments.output_dir))
+            check_database(arguments.db_path)
+        return _show_space(found, as_json=arguments.json)
+    session.note_choices([found.candidates[0].plan])
+    if device.simulated:
+        note(f"{device.selector} is simulated: its times rank configurations of the simulation only")
+    tagged = [race_plan(candidate, {TAG: session_id}) for candidate in found.candidates]
+    if arguments.anonymous:
+        tagged = [replace(candidate, plan=candidate.plan.anonymous()) for candidate in tagged]
+    found = replace(found, candidates=tuple(tagged))
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    with spool.opened_folder(Path(arguments.output_dir) if arguments.save else None) as folder:
+        search = Search(
+            found,
+            goal,
+            arguments.budget,
+            folder,
+            say=(lambda line: None) if arguments.quiet else note,
+            device_wait_s=arguments.lock_timeout,
+        )
+        try:
+            if arguments.resume:
+                search.resume()
+            return _searched(search, arguments, argv, ingest, prices)
+        finally:
+            search.close()
+
+
+def _searched(
+    search: Search,
+    arguments: argparse.Namespace,
+    argv: Sequence[str],
+    ingest: Ingest | None,
+    prices: Any,
+) -> int:
+    """Measure, store, and print the answer; after an interruption the answer so far."""
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        again = shlex.join(["benchhouse", "tune", *argv, *([] if arguments.resume else ["--resume"])])
+        kept = f"saved; continue with {again}" if arguments.save else "not saved, because of --no-save"
+        note(f"interrupted after {search.spent_s:.0f} s: {kept}; the answer so far:")
+        _print_answer(search, arguments, prices)
+        raise
+    code = EXIT_OK
+    if arguments.save:
+        try:
+            search.store(ingest)
+        except StorageError as error:
+            note(f"not stored: {error}")
+            code = EXIT_FAILED
+    return max(code, _print_answer(search, arguments, prices))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage="%(prog)s MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES + EXIT_CODES,
+        details=spaces.FILE_FORMAT,
+    )
+    flags.add_named_model(parser.add_argument_group("model"))
+    goal = parser.add_argument_group("goal")
+    add_settings(goal, TUNING, "limit", "objective", "budget", "price")
+    tried = parser.add_argument_group("what is tried")
+    flags.add_device(tried)
+    lists = ("runtime", "precision", "batch_size", "num_threads")
+    all_of_them = dict.fromkeys(("runtime", "precision", "num_threads"), "what can run here")
+    sizes = {"batch_size": ",".join(map(str, spaces.BATCH_SIZES))}
+    add_settings(
+        tried,
+        TUNING,
+        *lists,
+        lists=lists,
+        defaults=dict.fromkeys(lists),
+        default_words={**all_of_them, **sizes},
+    )
+    add_settings(tried, TUNING, "space")
+    sizes = {"sequence_length": "128 for text", "new_tokens": "16"}
+    add_settings(tried, MEASURING, "sequence_length", "new_tokens", *FURTHER, default_words=sizes)
+    add_settings(parser.add_argument_group("measurement"), MEASURING, "timeout", "cache_dir")
+    output = parser.add_argument_group("output")
+    flags.add_saved(output)
+    add_settings(output, TUNING, "resume")
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    add_settings(output, SHARED, "dry_run")
+    return parser
+
+
+def _choices(arguments: argparse.Namespace) -> Choices:
+    """The restrictions of the flags, then those of the file."""
+    given = Choices(
+        runtimes=arguments.runtimes or (),
+        precisions=arguments.precisions or (),
+        batch_sizes=arguments.batch_sizes or (),
+        num_threads=arguments.num_threads or (),
+    )
+    return given if arguments.space is None else given.or_of(spaces.read_choices(arguments.space))
+
+
+def _prices(arguments: argparse.Namespace) -> Any:
+    if arguments.price is None:
+        if arguments.objective == "cost":
+            raise UsageError("--objective cost requires --price FILE, with the price per hour of the device")
+        return None
+    from db.analysis.recommend.recommendation import read_prices
+
+    return read_prices(arguments.price)
+
+
+def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
+    def one(name: str) -> tuple[Any, ...] | None:
+        value = getattr(arguments, name)
+        return None if value is None else (value,)
+
+    return Request(
+        model_id=arguments.model_id,
+        device=arguments.device,
+        task=arguments.task,
+        weights=arguments.weights,
+        sequence_lengths=one("sequence_length"),
+        new_tokens=one("new_tokens"),
+        axes={name: values for name in FURTHER if (values := one(name)) is not None},
+        settings=settings("quick"),
+        timeout_s=arguments.timeout,
+        command=command,
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+
+
+def _show_space(found: Space, *, as_json: bool) -> int:
+    """Print what is tried, and what is left out and why."""
+    if as_json:
+        tried = {one.name: [point.label for point in one.plan.runnable] for one in found.candidates}
+        print(json.dumps({"configurations": tried, "left_out": dict(found.left_out)}, indent=1))
+        return EXIT_OK
+    page = stdout_page()
+    rows = tuple((one.name, ", ".join(point.label for point in one.plan.runnable)) for one in found.candidates)
+    title = f"{len(found.candidates)} cells, {found.size} configurations; those with default settings are tried first"
+    print(f"{title}\n\n{table_text(Table(headings=('cell', 'points'), rows=rows), page)}")
+    by_reason: dict[str, list[str]] = {}
+    for name, why in found.left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    if by_reason:
+        lines = [f"{'; '.join(names)}: {why}" for why, names in by_reason.items()]
+        print(wrapped("\n".join(["\nleft out", *lines]), page.text_width))
+    return EXIT_OK
+
+
+def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) -> int:
+    """Print the answer; returns the exit code."""
+    from db.analysis.recommend.options import option_of, workload_of
+    from db.analysis.recommend.recommendation import decided, misses, with_prices
+
+    limits: Any = search.goal.limits
+    options: dict[str, Any] = {}
+    runs = {name: search.run_of(name) for name in search.candidates if search.tracks[name].measurements}
+    for key, one in search.configurations.items():
+        run = runs.get(one.candidate.name)
+        result = None if run is None else next(each for each in run.results if each.point == one.point)
+        launches = search.race.entrants[key].launches.values()
+        if run is None or result is None or not launches:
+            continue
+        rates = [1 / launch.cost for launch in launches if launch.cost] if arguments.objective in RATES else []
+        if (option := option_of(run, result, rates)) is not None:
+            options[key] = with_prices(option, prices)
+            workload = workload_of(run, result)
+    if not options:
+        reasons = _reasons(search)
+        note(f"nothing could be judged: {next(iter(reasons), 'no launch was measured')}")
+        if arguments.json:
+            print(json.dumps(_document(search, {}, None, None), indent=1))
+        return EXIT_NOT_ENOUGH_DATA
+    fitting = [key for key, option in options.items() if not misses(option, limits)]
+    standing = search.race.standing(fitting)
+    ids = {key: option.result_id for key, option in options.items()}
+    recommendation = decided(
+        list(options.values()),
+        limits,
+        arguments.objective,
+        None if standing is None else ids[standing.best],
+        [] if standing is None else [ids[key] for key in standing.equal],
+    )
+    if arguments.json:
+        print(json.dumps(_document(search, options, standing, recommendation), indent=1))
+    else:
+        print(_text(search, workload, options, standing, recommendation, prices))
+    return EXIT_OK if standing is not None else EXIT_NOT_ENOUGH_DATA
+
+
+RATES = ("throughput", "cost")
+"""Objectives whose cost of a launch is the inverse of its throughput."""
+
+
+def _text(
+    search: Search,
+    workload: Any,
+    options: Mapping[str, Any],
+    standing: Standing | None,
+    recommendation: Any,
+    prices: Any,
+) -> str:
+    """The answer for a terminal."""
+    from db.analysis.recommend.text import recommendation_text, recommendation_words
+
+    page = stdout_page()
+    first, *others = recommendation.rated
+    shown = [first, *(one for one in others if one.is_on_front or one in recommendation.equal)][:MOST_ROWS]
+    words = recommendation_words(
+        workload,
+        replace(recommendation, rated=tuple(shown), equal=tuple(one for one in recommendation.equal if one in shown)),
+        search.goal.limits,  # type: ignore[arg-type]
+        None if prices is None else prices.currency,
+        page,
+        EQUAL_NOTE,
+    )
+    fits = sum(one.fits for one in recommendation.rated)
+    counts = f"{len(options)} of {len(search.configurations)} configurations measured in {search.spent_s:.0f} s"
+    limits = f"; {fits} meet the limits" if search.goal.limits else ""
+    words = replace(words, title=f"{workload.text}: {counts} of {search.budget_s:g} s{limits}")
+    parts = [recommendation_text(words, page)]
+    if len(shown) < len(options):
+        parts.append(f"{len(options) - len(shown)} more were measured (--json, or benchhouse show, lists them)")
+    if reasons := _reasons(search):
+        parts.append(wrapped("\n".join(reasons[:MOST_REASONS]), page.text_width))
+    if standing is not None:
+        best = search.configurations[standing.best]
+        parts.append(f"measure it again:\n  {shlex.join(_again(best))}")
+        if (lines := _deployment(search, best)) is not None:
+            indented = "\n".join(f"  {line}".rstrip() for line in lines.splitlines())
+            parts.append(f"deploy it:\n{indented}")
+    return "\n\n".join(parts)
+
+
+def _reasons(search: Search) -> list[str]:
+    """How many left the race for each kind of reason; what failed with its reason."""
+    left = [one for one in search.race.entrants.values() if one.out is not None]
+    words: dict[Out, str] = {
+        "behind": "behind the best",
+        "misses": "cannot meet a limit",
+        "unknown": "unknown in the objective or a limit, which is not met",
+        "no room": "had no room in the budget: nothing is proven about them",
+        "failed": "failed",
+    }
+    counts = {out: sum(one.out == out for one in left) for out in words}
+    lines = [f"{counts[out]} {text}" for out, text in words.items() if counts[out]]
+    by_reason: dict[str, list[str]] = {}
+    for one in left:
+        if one.out == "failed":
+            by_reason.setdefault(str(one.reason), []).append(one.key)
+    return [
+        *([", ".join(lines)] if lines else []),
+        *(f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in by_reason.items()),
+    ]
+
+
+def _again(best: Configuration) -> tuple[str, ...]:
+    """The command that measures a configuration again."""
+    request, point = best.candidate.request, best.point
+    values: dict[str, Any] = {AXES[name].key: (value,) for name, value in point.stated.items()}
+    again = replace(
+        request,
+        **{"sequence_lengths": None, "new_tokens": None, "concurrency": None, **values},
+        axes={name: (value,) for name, value in point.axes.items()},
+        settings=settings("quick", launches=ROUNDS_TO_PROVE),
+    )
+    return words_as_typed(command_line(again))
+
+
+def _deployment(search: Search, best: Configuration) -> str | None:
+    """The lines that deploy a configuration."""
+    cell = best.candidate.plan.cell
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    preparation = search.tracks[best.candidate.name].preparation
+    build = {} if preparation is None else preparation.build
+    folder = BuildStore().root / str(build["kind"]) / str(build["digest"]) if "digest" in build else None
+    return runtime.deployment(cell, best.point, folder)
+
+
+def _document(
+    search: Search,
+    options: Mapping[str, Any],
+    standing: Standing | None,
+    recommendation: Any,
+) -> dict[str, Any]:
+    """The answer as JSON."""
+    from benchmarking.core.records import to_json
+
+    rated = {} if recommendation is None else {one.option.result_id: one for one in recommendation.rated}
+    configurations = []
+    for key, entrant in search.race.entrants.items():
+        one = rated.get(options[key].result_id) if key in options else None
+        configurations.append(
+            {
+                "configuration": key,
+                "launches": len(entrant.launches),
+                "state": entrant.out or "finalist",
+                "reason": entrant.reason,
+                "fits": None if one is None else one.fits,
+                "misses": [] if one is None else to_json(one.misses),
+                "is_on_front": one is not None and one.is_on_front,
+                "option": None if one is None else to_json(one.option),
+            }
+        )
+    best = None if standing is None else search.configurations[standing.best]
+    return {
+        "model_id": search.space.candidates[0].plan.cell.workload.model_id,
+        "session_id": search.session_id,
+        "objective": search.goal.objective,
+        "limits": dict(search.goal.limits),
+        "budget_s": search.budget_s,
+        "spent_s": round(search.spent_s, 1),
+        "rounds": search.race.round,
+        "recommended": None
+        if best is None or standing is None
+        else {
+            "configuration": best.key,
+            "equal": list(standing.equal),
+            "judged": {key: to_json(judgement) for key, judgement in standing.judged.items()},
+            "command": list(_again(best)),
+            "deployment": _deployment(search, best),
+        },
+        "configurations": configurations,
+        "left_out": dict(search.space.left_out),
+    }

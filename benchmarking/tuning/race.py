@@ -1,0 +1,316 @@
+"""The race between configurations: which are measured again, and which are left behind. Pure: it neither measures nor
+reads a clock, so `tests/perf/tune.py` replays it with simulated times.
+
+Configurations that differ only in their point (batch size) share a cell, whose launch measures all of them. The first
+round is the screening: one short launch of each cell. Every later round is one launch of each cell that still has
+configurations in the race, in random order, so drift of the machine affects all of them alike. After a round, these
+leave the race:
+
+    failed      no launch worked
+    unknown     two launches could not measure the objective or a limited quantity
+    misses      even the lower bound of a limited quantity is beyond its limit
+    behind      worse than the leader, which meets all limits: by the ratio in `LEAST_RATIO` after the screening and the
+                first round, then if the judge's 95 % interval of the paired rounds excludes that they are equal
+    no room     the time that is left does not hold enough rounds for all, so the last in order go; nothing is proven
+                about them
+
+The leader is the configuration with the least cost by the median over rounds of its distance to the round's middle, so
+that neither drift nor a single disturbed launch decides. Costs are times or prices per item: lower is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.verdicts.judging import Pair, judge
+from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
+
+Out = Literal["failed", "unknown", "misses", "behind", "no room"]
+LEAST_RATIO = (1.5, 1.35, 1.2)
+"""Ratio to the leader beyond which a configuration is behind, by its rounds after the screening: with fewer than three
+there is no interval, and a disturbed launch is up to 20 to 30 % slower."""
+SHARES = (0.45, 0.3, 0.25)
+"""Share of the time left that the screening and the first rounds may take. Each later round gets an equal part."""
+ROUNDS = 1 + ROUNDS_TO_PROVE
+"""The screening, and the rounds of finalists whose random order proves a difference."""
+LEAST_TO_MEASURE = 2
+"""Launches after which a quantity that none of them measured is taken to be unknown: one may have been throttled."""
+LEAST_LAUNCHES = 1 + MIN_ROUNDS
+"""Launches of the recommended configuration, even if all others are out: fewer give no interval between launches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What one launch says about a configuration."""
+
+    cost: float | None
+    """What is to be minimized, above 0; None if it was not measured."""
+    excess: Mapping[str, float | None] = field(default_factory=dict)
+    """Limit -> the value as a share of the limit (its inverse where more is better): at most 1 meets it; None if the
+    value is unknown."""
+    least_excess: Mapping[str, float | None] = field(default_factory=dict)
+    """The same at the bound of the value that other launches will hardly pass."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Entrant:
+    """A configuration in the race."""
+
+    key: str
+    cell: str
+    simplicity: tuple[object, ...] = ()
+    """A sort key: of equivalent configurations, the lowest is chosen."""
+    launches: dict[int, Launch] = field(default_factory=dict)
+    """Round -> launch."""
+    out: Out | None = None
+    """Why it left the race; None while it is in it."""
+    reason: str | None = None
+    """The same in words."""
+
+    @property
+    def is_in(self) -> bool:
+        return self.out is None
+
+    @property
+    def excess(self) -> float | None:
+        """The largest share of a limit, as the median over launches: at most 1 meets them all; None if unknown."""
+        return _largest([launch.excess for launch in self.launches.values()])
+
+    def log_cost(self, number: int) -> float | None:
+        """The logarithm of the cost in a round; None if it was not measured in it."""
+        launch = self.launches.get(number)
+        return None if launch is None or launch.cost is None or launch.cost <= 0 else math.log(launch.cost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The answer of a race among some of its configurations."""
+
+    best: str
+    """The configuration to choose."""
+    equal: tuple[str, ...]
+    """Others that could not be told from it, or are equivalent to it."""
+    judged: Mapping[str, Judgement]
+    """The others against the chosen one, where they have rounds in common."""
+
+
+class Race:
+    """The configurations, their launches so far, and who is in the race."""
+
+    def __init__(self, entrants: Sequence[Entrant]) -> None:
+        self.entrants = {entrant.key: entrant for entrant in entrants}
+        self.round = 0
+        """Finished rounds, the screening included."""
+
+    @property
+    def racing(self) -> list[Entrant]:
+        """The configurations in the race."""
+        return [entrant for entrant in self.entrants.values() if entrant.is_in]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells that the next round measures."""
+        return tuple(dict.fromkeys(entrant.cell for entrant in self.racing))
+
+    def keys_of(self, cell: str) -> tuple[str, ...]:
+        """The configurations of a cell that are in the race."""
+        return tuple(entrant.key for entrant in self.racing if entrant.cell == cell)
+
+    def record(self, key: str, launch: Launch) -> None:
+        """A launch of the round that runs."""
+        self.entrants[key].launches[self.round] = launch
+
+    def leave(self, key: str, out: Out, reason: str) -> None:
+        """Take a configuration out of the race."""
+        self.entrants[key].out, self.entrants[key].reason = out, reason
+
+    def share(self) -> float:
+        """The share of the time left that the next round may take."""
+        return SHARES[self.round] if self.round < len(SHARES) else 1 / max(1, ROUNDS - self.round)
+
+    def settle(self) -> None:
+        """End the round: configurations that cannot win leave the race."""
+        self.round += 1
+        for entrant in self.racing:
+            if (limit := _hopeless_limit(entrant)) is not None:
+                self.leave(entrant.key, "misses", limit)
+            elif (unknown := _unmeasured(entrant)) is not None:
+                self.leave(entrant.key, "unknown", f"{unknown} is not measured here")
+        leader = self.leader()
+        if leader is None:
+            return
+        for entrant in self.racing:
+            if entrant is not leader and (reason := self._why_behind(entrant, leader)) is not None:
+                self.leave(entrant.key, "behind", reason)
+
+    def narrow(self, left_s: float, cost_s: Callable[[str, Collection[str]], float]) -> None:
+        """Take out the last in order until the next round fits its share of the time left. `cost_s` is the time of a
+        launch of a cell with some of its configurations."""
+        allowed_s = left_s * self.share()
+        ranking = self.ranking()
+        kept = {entrant.key for entrant in ranking}
+
+        def round_s() -> float:
+            return sum(cost_s(cell, [key for key in self.keys_of(cell) if key in kept]) for cell in self.cells)
+
+        while len(kept) > 1 and round_s() > allowed_s:
+            last = ranking.pop()
+            kept.discard(last.key)
+            self.leave(last.key, "no room", self._no_room(last))
+
+    def is_over(self) -> bool:
+        """Whether more rounds would not change the answer: everyone left is equivalent to the leader, or the rounds
+        that prove a difference are done."""
+        racing = self.racing
+        if not racing or self.round >= ROUNDS:
+            return True
+        leader = self.leader()
+        if leader is None or self.round < LEAST_LAUNCHES:
+            return False
+        others = [self.judged(entrant, leader) for entrant in racing if entrant is not leader]
+        return all(one is not None and one.verdict == "equivalent" for one in others)
+
+    def ranking(self) -> list[Entrant]:
+        """Those in the race, best first; those known to miss a limit come last, the closest first."""
+        scores = self._scores(self.racing)
+
+        def place(entrant: Entrant) -> tuple[float, float]:
+            excess = entrant.excess
+            return (excess if excess is not None and excess > 1 else 0.0, scores.get(entrant.key, math.inf))
+
+        return sorted(self.racing, key=place)
+
+    def leader(self, among: Collection[str] | None = None) -> Entrant | None:
+        """The one with the least cost of those in the race that are known to meet all limits, or of the named ones;
+        None if there is none."""
+        if among is None:
+            members = [one for one in self.racing if (excess := one.excess) is not None and excess <= 1]
+        else:
+            members = [self.entrants[key] for key in among]
+        scores = self._scores(members)
+        return min((one for one in members if one.key in scores), key=lambda one: scores[one.key], default=None)
+
+    def judged(self, entrant: Entrant, leader: Entrant) -> Judgement | None:
+        """The judgement of a configuration against the leader over their common rounds after the screening; None below
+        three."""
+        rounds = self._common(entrant, leader)
+        if len(rounds) < MIN_ROUNDS:
+            return None
+        pairs = tuple((math.exp(a), math.exp(b)) for a, b in rounds)
+        return judge([Pair(rounds=pairs)], JUDGED[DEFAULT_METRIC])[0]
+
+    def standing(self, among: Collection[str]) -> Standing | None:
+        """The answer among the configurations that meet the limits: the leader, or the simplest of those that are
+        equivalent to it. None if none has a cost."""
+        leader = self.leader(among)
+        if leader is None:
+            return None
+        others = [self.entrants[key] for key in among if key != leader.key]
+        equivalent = [
+            one for one in others if (found := self.judged(one, leader)) is not None and found.verdict == "equivalent"
+        ]
+        best = min([leader, *equivalent], key=lambda one: (one.simplicity, one is not leader))
+        judged = {
+            one.key: found
+            for key in among
+            if (one := self.entrants[key]) is not best and (found := self.judged(one, best)) is not None
+        }
+        equal = [key for key in among if key != best.key and self._is_open(self.entrants[key], best, judged.get(key))]
+        scores = self._scores([self.entrants[key] for key in equal])
+        return Standing(best=best.key, equal=tuple(sorted(equal, key=lambda key: scores[key])), judged=judged)
+
+    def _is_open(self, entrant: Entrant, best: Entrant, judgement: Judgement | None) -> bool:
+        """Whether a configuration is not known to be worse than the best."""
+        if judgement is not None:
+            assert judgement.low is not None
+            return judgement.low <= 0 or judgement.verdict == "equivalent"
+        return self._why_behind(entrant, best) is None and self._scores([entrant]) != {}
+
+    def _why_behind(self, entrant: Entrant, leader: Entrant) -> str | None:
+        """Why a configuration is behind the leader; None if it may be as good."""
+        judgement = self.judged(entrant, leader)
+        if judgement is not None:
+            assert judgement.change is not None
+            assert judgement.low is not None
+            if judgement.low > 0 and judgement.change >= MIN_CHANGE:
+                return f"{judgement.change:.0%} behind the best ({judgement.low:.0%} or more)"
+            return None
+        rounds = self._common(entrant, leader)
+        screened = [(a, b) for a, b in [(leader.log_cost(0), entrant.log_cost(0))] if a is not None and b is not None]
+        differences = [b - a for a, b in [*screened, *rounds]]
+        if not differences or median(differences) <= math.log(LEAST_RATIO[len(rounds)]):
+            return None
+        count = len(differences)
+        return f"{math.expm1(median(differences)):.0%} behind the best in {count} launch{'es' * (count > 1)}"
+
+    def _no_room(self, entrant: Entrant) -> str:
+        leader = self.leader()
+        behind = ""
+        if leader is not None and leader is not entrant:
+            scores = self._scores([leader, entrant])
+            if len(scores) == 2:
+                behind = f"; {max(0.0, math.expm1(scores[entrant.key] - scores[leader.key])):.0%} behind so far"
+        return f"the budget has no room to measure it longer{behind}"
+
+    def _common(self, entrant: Entrant, leader: Entrant) -> list[tuple[float, float]]:
+        """The logarithms of both costs in the rounds after the screening that both have."""
+        both = ((leader.log_cost(number), entrant.log_cost(number)) for number in range(1, self.round + 1))
+        return [(a, b) for a, b in both if a is not None and b is not None]
+
+    def _scores(self, members: Collection[Entrant]) -> dict[str, float]:
+        """The median over rounds of each one's distance to the middle of the round, without those that have no cost.
+        The middle is of those that were in every round of these members, so that it moves only with the machine."""
+        costs = {
+            one.key: {number: cost for number in one.launches if (cost := one.log_cost(number)) is not None}
+            for one in members
+        }
+        costs = {key: by_round for key, by_round in costs.items() if by_round}
+        if not costs:
+            return {}
+        longest = max(len(by_round) for by_round in costs.values())
+        steady = [by_round for by_round in costs.values() if len(by_round) == longest]
+        middle = {
+            number: median(by_round[number] for by_round in steady if number in by_round)
+            for number in {number for by_round in steady for number in by_round}
+        }
+        level = median(middle.values())
+        return {
+            key: level + median(cost - middle.get(number, level) for number, cost in by_round.items())
+            for key, by_round in costs.items()
+        }
+
+
+def _largest(shares: Sequence[Mapping[str, float | None]]) -> float | None:
+    """The largest over limits of the median over launches; 0 without limits; None if one is unknown, unless another is
+    beyond its limit anyway."""
+    names = {name for one in shares for name in one}
+    found = {name: [value for one in shares if (value := one.get(name)) is not None] for name in names}
+    largest = max((median(values) for values in found.values() if values), default=0.0)
+    return largest if largest > 1 or all(found.values()) else None
+
+
+def _unmeasured(entrant: Entrant) -> str | None:
+    """What two launches or more could not measure; None if everything has a value, or may get one."""
+    launches = list(entrant.launches.values())
+    if len(launches) < LEAST_TO_MEASURE:
+        return None
+    if all(launch.cost is None for launch in launches):
+        return "the objective"
+    bounds = [launch.least_excess for launch in launches if launch.cost is not None]
+    return next((name for name in bounds[0] if all(one.get(name) is None for one in bounds)), None)
+
+
+def _hopeless_limit(entrant: Entrant) -> str | None:
+    """Why even the bound of a limited quantity is beyond its limit; None if it may be met."""
+    launches = list(entrant.launches.values())
+    for name in dict.fromkeys(name for launch in launches for name in launch.least_excess):
+        values = [value for launch in launches if (value := launch.least_excess.get(name)) is not None]
+        if values and median(values) > 1:
+            return f"{name} is at least {median(values) - 1:.0%} beyond its limit"
+    return None

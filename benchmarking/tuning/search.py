@@ -1,0 +1,403 @@
+"""The measuring session of a search: launches by the order of the race, in one run per cell, within the budget.
+
+A run has one launch per round of the race, as runs of other commands do that measure several cells in turns, so its
+rounds can be compared like theirs. All runs share the session, whose id is also the seed of the order, and have the tag
+`tune`. They are stored at the end. Until then their partial files hold every launch, from which an interrupted search
+goes on.
+
+The time of everything counts towards the budget: builds, references, launches, storing. The screening takes the cells
+with default settings first, then those that differ from the best of them, until its share of the budget is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import Measurement, Point, Result, Run
+from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.verdicts.rounds import random_order
+from benchmarking.measure.aggregate import summarise
+from benchmarking.measure.settings import Settings
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
+from benchmarking.sweep.run.warehouse import Ingest
+from benchmarking.tuning.goal import Goal
+from benchmarking.tuning.race import ROUNDS, SHARES, Entrant, Race
+from benchmarking.tuning.space import Candidate, Space
+
+TAG = "tune"
+SHORT_S, LONG_S = 0.5, 2.0
+"""Timed calls of a point in the screening and in later rounds."""
+POINT_S = 1.5
+"""Other time of a point: first call, warm-up, memory."""
+LEAST_LAUNCH_S = 8.0
+"""Budget of a launch of the screening: loading and a few calls of each point."""
+STORE_S = 0.5
+"""Time to store a run, set aside for the end."""
+FIRST_LOAD_S = 5.0
+"""Assumed time to load a model that was not loaded yet."""
+
+
+class Contender(Track):
+    """The run of a cell during a search: in each launch, the points that are still in the race."""
+
+    labels: frozenset[str] = frozenset()
+    """Labels of these points."""
+    launch_settings: Settings | None = None
+    """Of the current launch."""
+    limit_s: float = float("inf")
+    """Time of a launch after which no further process is started."""
+
+    def points_left(self, launch: int) -> tuple[Point, ...]:
+        if self.spent_s.get(launch, 0.0) > self.limit_s:
+            return ()
+        return tuple(point for point in super().points_left(launch) if point.label in self.labels)
+
+    def settings_of(self, points: Sequence[Point], launch: int) -> Settings:
+        settings = self.launch_settings or self.plan.settings
+        share = len(points) / max(1, len(self.points_left(launch)))
+        return (
+            settings if settings.budget_s is None else dataclasses.replace(settings, budget_s=settings.budget_s * share)
+        )
+
+    @property
+    def seconds(self) -> float:
+        """The time of its build and launches according to its records."""
+        build_s = (
+            0.0
+            if self.preparation is None or not self.preparation.build.get("is_new")
+            else (_number(self.preparation.build.get("build_s")))
+        )
+        return build_s + sum(sum(load.stages_s.values()) for load in self.loads) + sum(map(_seconds, self.measurements))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A configuration of the space: a cell at a point."""
+
+    candidate: Candidate
+    point: Point
+
+    @property
+    def key(self) -> str:
+        return f"{self.candidate.name}, {self.point.label}"
+
+
+class Search:
+    """A search: its race, the runs of its cells, and its budget."""
+
+    def __init__(
+        self,
+        space: Space,
+        goal: Goal,
+        budget_s: float,
+        folder: Path,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+        device_wait_s: float | None = None,
+    ) -> None:
+        self.space, self.goal, self.budget_s, self.folder = space, goal, budget_s, folder
+        self.configurations = {
+            one.key: one
+            for candidate in space.candidates
+            for one in (Configuration(candidate=candidate, point=point) for point in candidate.plan.runnable)
+        }
+        self.candidates = {candidate.name: candidate for candidate in space.candidates}
+        self.tracks: dict[str, Contender] = {
+            name: Contender.start(folder, candidate.plan) for name, candidate in self.candidates.items()
+        }
+        self.race = Race([_entrant(one) for one in self.configurations.values()])
+        self.session_id = space.candidates[0].plan.session_id
+        self._say, self._device_wait_s = say, device_wait_s
+        self._observer = _Builds(say)
+        self._began_s = time.monotonic()
+        self._tried: set[str] = set()
+        self._runs: dict[str, Run] = {}
+        """The stored runs by id: their results have ids of their own."""
+        self._point_s: dict[str, float] = {}
+        """Cell -> time of a point in its last launch, loading excluded."""
+
+    @property
+    def spent_s(self) -> float:
+        """The time of the search so far, with that before an interruption."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def left_s(self) -> float:
+        """The time left for launches."""
+        return self.budget_s - self.spent_s - STORE_S * (1 + len(self._tried))
+
+    def run(self) -> None:
+        """Measure until the race is decided or the budget is used. Raises StorageError and LockedError as `sweep`
+        does; after an interruption everything measured is on disk."""
+        if self.race.round == 0:
+            self._screen()
+            self._end_round()
+        while not self.race.is_over():
+            self.race.narrow(self.left_s, self._cost_s)
+            order = random_order(self.session_id, self.race.round, self.race.cells)
+            for place, name in enumerate(order, start=1):
+                keys = self.race.keys_of(name)
+                if self._cost_s(name, keys) > self.left_s:
+                    return  # an unfinished round says nothing about those that it lacks
+                if self.race.round not in self.race.entrants[keys[0]].launches:
+                    self._say(self._progress(f"round {self.race.round}, {place} of {len(order)}", name))
+                    self._measure(name)
+            self._end_round()
+
+    def close(self) -> None:
+        """Release the runs, so that another command can continue them."""
+        for track in self.tracks.values():
+            track.close()
+
+    def store(self, ingest: Ingest | None) -> list[Path]:
+        """Write the run files of all cells that were measured, and store them with `ingest`. Raises StorageError."""
+        started = [self.tracks[name] for name in self.candidates if name in self._tried]
+        for track in started:
+            launches = 1 + max((one.launch for one in track.measurements), default=0)
+            track.plan = dataclasses.replace(
+                track.plan,
+                settings=dataclasses.replace(track.plan.settings, launches=launches),
+                timeout_s=self.space.candidates[0].plan.timeout_s,
+            )
+            self._runs[track.plan.run_id] = track.run(utc_now())
+        paths = [track.file.write(self._runs[track.plan.run_id]) for track in started]
+        if ingest is not None and paths:
+            ingest(*paths)
+        for track in started:
+            track.file.remove()
+        return paths
+
+    def run_of(self, name: str) -> Run:
+        """The run of a cell: as stored, or so far."""
+        track = self.tracks[name]
+        return self._runs.get(track.plan.run_id) or track.run(utc_now())
+
+    def resume(self) -> None:
+        """Take over the newest interrupted search of this model in the folder. Raises UsageError if there is none, or
+        if it had another space, and LockedError if another process continues it."""
+        model_id = redacted_path(self.space.candidates[0].plan.cell.workload.model_id)
+        found: dict[str, list[tuple[PartialRun, CellPlan]]] = {}
+        for file in spool.unfinished(self.folder):
+            plan = file.read().plan
+            if TAG in plan.provenance.tags and plan.cell.workload.model_id == model_id:
+                found.setdefault(plan.session_id, []).append((file, plan))
+        if not found:
+            raise UsageError(f"--resume: no interrupted search of {model_id} in {self.folder}")
+        self.session_id = max(found)  # ids begin with their time
+        by_cell = {_identity(candidate.plan): name for name, candidate in self.candidates.items()}
+        for file, plan in found[self.session_id]:
+            name = by_cell.get(_identity(plan))
+            if name is None:
+                raise UsageError(
+                    f"--resume: {file.path} is not in this space: repeat the command of the search, and add --resume"
+                )
+            self.tracks[name] = track = Contender.resume(file)
+            track.plan = dataclasses.replace(track.plan, cell=self.candidates[name].plan.cell)  # ours, not the file's
+            self._tried.add(name)
+        for name, track in self.tracks.items():
+            if name not in self._tried:
+                track.plan = dataclasses.replace(
+                    track.plan,
+                    session_id=self.session_id,
+                    provenance=dataclasses.replace(
+                        track.plan.provenance, tags=found[self.session_id][0][1].provenance.tags
+                    ),
+                )
+        self._replay()
+        self._began_s -= sum(self.tracks[name].seconds for name in self._tried)
+
+    def _replay(self) -> None:
+        """Bring the race to where it was."""
+        last = max((one.launch for track in self.tracks.values() for one in track.measurements), default=0)
+        for number in range(last + 1):
+            measured = {
+                name for name in self._tried if any(one.launch == number for one in self.tracks[name].measurements)
+            }
+            for name in measured:
+                self.tracks[name].labels = frozenset(
+                    one.point.label for one in self.tracks[name].measurements if one.launch == number
+                )
+                self._record(name, number)
+            if number == last:
+                return
+            if number == 0:
+                self._leave_untried()
+            for entrant in self.race.racing:
+                if number not in entrant.launches:
+                    self.race.leave(entrant.key, "no room", "the budget had no room to measure it longer")
+            self.race.settle()
+
+    def _screen(self) -> None:
+        """One short launch of each cell, while the screening's share of the budget lasts."""
+        ends_s = self.spent_s + SHARES[0] * self.left_s
+        untried = [name for name in self.candidates if name not in self._tried]
+        first = [name for name in untried if not self.candidates[name].departures]
+        waiting = list(random_order(self.session_id, 0, first))
+        waiting.sort(key=lambda name: self.tracks[name].plan.settings.point_per_process)  # they take the longest
+        rest = [name for name in untried if name not in first]
+        budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(waiting)))
+        while (waiting or rest) and self.spent_s < ends_s and self.left_s > 0:
+            if not waiting:
+                rest.sort(key=self._promise)
+                waiting.append(rest.pop(0))
+            name = waiting.pop(0)
+            self._say(self._progress(f"screening, {len(self._tried) + 1} of {len(self.candidates)}", name))
+            self._measure(name, budget_s=budget_s)
+
+    def _promise(self, name: str) -> tuple[float, int]:
+        """A sort key of an untried cell: the best cost of the same runtime and precision so far, then its departures
+        from the defaults. Cells whose defaults miss the limits or were not measured come last."""
+        base = self.candidates[name].base
+        costs = [
+            launch.cost
+            for key, entrant in self.race.entrants.items()
+            if self.configurations[key].candidate.base == base and entrant.out is None
+            for launch in entrant.launches.values()
+            if launch.cost is not None and ((excess := entrant.excess) is None or excess <= 1)
+        ]
+        return min(costs, default=float("inf")), self.candidates[name].departures
+
+    def _end_round(self) -> None:
+        if self.race.round == 0:
+            self._leave_untried()
+        self.race.settle()
+
+    def _leave_untried(self) -> None:
+        for key, one in self.configurations.items():
+            if one.candidate.name not in self._tried:
+                self.race.leave(key, "no room", "not tried: the budget has no room for a launch of it")
+
+    def _measure(self, name: str, *, budget_s: float | None = None) -> None:
+        """One launch of a cell, of the round that runs."""
+        track, number = self.tracks[name], self.race.round
+        keys = self.race.keys_of(name)
+        track.labels = frozenset(self.configurations[key].point.label for key in keys)
+        budget_s = 1.5 * self._cost_s(name, keys) if budget_s is None else budget_s
+        calls_s = SHORT_S if number == 0 else LONG_S
+        base = self.candidates[name].plan
+        track.launch_settings = dataclasses.replace(
+            base.settings,
+            min_time_s=calls_s / 2,
+            max_time_s=calls_s,
+            warmup_max_time_s=calls_s,
+            accelerator_min_time_s=calls_s / 2,
+            min_calls=min(base.settings.min_calls, 3),
+            monitor_s=0.0,
+            energy_windows=base.settings.energy_windows if self.goal.needs_energy else 0,
+            budget_s=budget_s,
+        )
+        track.limit_s = budget_s
+        timeout_s = max(1.0, self.budget_s - self.spent_s)
+        track.plan = dataclasses.replace(
+            track.plan, timeout_s=timeout_s if base.timeout_s is None else min(base.timeout_s, timeout_s)
+        )
+        self._tried.add(name)
+        track.begin()
+        run_launch(track, number, self._observer, self._device_wait_s)
+        self._record(name, number)
+        spent_s, loads = track.spent_s.get(number, 0.0), [load for load in track.loads if load.launch == number]
+        points_s = spent_s - sum(sum(load.stages_s.values()) for load in loads)
+        self._point_s[name] = max(0.0, points_s) / max(1, len(keys))
+
+    def _record(self, name: str, number: int) -> None:
+        """Tell the race about the launch of a cell."""
+        track = self.tracks[name]
+        measured = {one.point.label: one for one in track.measurements if one.launch == number}
+        for key in self.race.keys_of(name):
+            label = self.configurations[key].point.label
+            if label not in track.labels:
+                continue
+            measurement = measured.get(label)
+            if measurement is None or measurement.status == "skipped":
+                why = "the launch of its cell took its share of the budget before it"
+                self.race.leave(key, "no room", f"not measured: {why}")
+                continue
+            result = _result(measurement, track)
+            if result.status != "ok":
+                self.race.leave(key, "failed", f"{result.status.replace('_', ' ')}: {result.error}")
+            elif result.validity == "invalid":
+                kinds = ", ".join(doubt.kind for doubt in result.doubts if doubt.severity == "invalid")
+                self.race.leave(key, "failed", f"invalid: {kinds}")
+            else:
+                self.race.record(key, self.goal.launch(result))
+
+    def _cost_s(self, name: str, keys: Collection[str]) -> float:
+        """The expected time of a launch of a cell with these configurations; 0 without any."""
+        if not keys:
+            return 0.0
+        track = self.tracks[name]
+        loads = [sum(load.stages_s.values()) for load in track.loads]
+        load_s = loads[-1] if loads else FIRST_LOAD_S
+        each_s = self._point_s.get(name, SHORT_S + POINT_S)
+        if self.race.round > 0 and len({load.launch for load in track.loads}) < 2:
+            each_s += LONG_S - SHORT_S
+        processes = len(keys) if track.plan.settings.point_per_process else 1
+        return processes * load_s + each_s * len(keys)
+
+    def _progress(self, where: str, name: str) -> str:
+        minutes, seconds = divmod(round(self.spent_s), 60)
+        count = len(self.race.keys_of(name))
+        return f"{minutes}:{seconds:02d}  {where}: {name} ({count} configuration{'s' * (count != 1)})"
+
+
+class _Builds(Observer):
+    """Says what is built, and why a device is waited for."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def preparing(self, track: Track, what: str) -> None:
+        if what.endswith("build"):
+            self._say(f"      making {what}")
+
+    def waiting(self, message: str) -> None:
+        self._say(message)
+
+
+def race_plan(candidate: Candidate, tags: dict[str, str]) -> Candidate:
+    """The candidate with a plan of as many launches as a race has rounds, and the tags of the search."""
+    plan = candidate.plan
+    settings = dataclasses.replace(plan.settings, launches=ROUNDS)
+    provenance = dataclasses.replace(plan.provenance, tags={**plan.provenance.tags, **tags})
+    return dataclasses.replace(candidate, plan=dataclasses.replace(plan, settings=settings, provenance=provenance))
+
+
+def _entrant(one: Configuration) -> Entrant:
+    candidate, point = one.candidate, one.point
+    simplicity = (candidate.departures, point.concurrency, point.batch_size, candidate.name)
+    return Entrant(key=one.key, cell=candidate.name, simplicity=simplicity)
+
+
+def _result(measurement: Measurement, track: Track) -> Result:
+    """The result of one launch by itself."""
+    loads = [load for load in track.loads if load.launch == measurement.launch]
+    return summarise("", measurement.point, (measurement,), loads)
+
+
+def _identity(plan: CellPlan) -> tuple[object, ...]:
+    cell = plan.cell
+    mode = tuple(sorted((name, str(value)) for name, value in cell.runtime_mode.items()))
+    settings = (cell.runtime, mode, cell.precision, cell.num_threads, cell.cpu_list, cell.device.selector)
+    return (*settings, cell.workload.config_hash, cell.workload.task, tuple(point.label for point in plan.points))
+
+
+def _seconds(measurement: Measurement) -> float:
+    begin, end = (
+        datetime.fromisoformat(text.replace("Z", "+00:00"))
+        for text in (measurement.started_at, measurement.finished_at)
+    )
+    return max(0.0, (end - begin).total_seconds())
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,341 @@
+"""The space of a search: which runtimes, precisions, placements, options and batch sizes are tried.
+
+Everything comes from the plugins' declarations: a runtime says what it supports and which values of its options are
+worth trying (`Option.tried`), a device how its processors are worth using (`DeviceKind.placements`). What cannot run
+here is left out with the reason, as a plan of a single run would be refused. A YAML file restricts or extends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core import plugins
+from benchmarking.core.command_line import choice
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.device_contracts import DeviceKind, Placement
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import PRECISIONS, Device, Precision, Scalar, Workload
+from benchmarking.core.settings import TEXT
+from benchmarking.core.untrusted.yaml_files import Node, read_yaml
+from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.options import RUNTIMES, runtime_options, runtimes
+from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
+from benchmarking.sweep.plan.request import DEVICES, Request, plan_cell
+from benchmarking.workloads.support.families import plugin_of
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+"""Batch sizes that are tried by default; one at a time where only the latency of a call counts."""
+FILE_FORMAT = """
+space.yaml, every key of which is optional:
+  runtimes: [onnxruntime, openvino]   only these, also such as are not tried by default
+  precisions: [float32, int8]
+  batch_sizes: [1, 8, 32]
+  num_threads: [1, 4, 8]
+  cpu_list: ["0-3", "0-7"]            logical processors that a configuration is bound to
+  fusion: [none, transformers]        an option: its values, for the runtimes that have it
+  exclude:                            combinations to leave out; all keys of one must match
+    - {runtime: openvino, precision: int8}
+"""
+MOST_DEPARTURES = 2
+"""Most settings that a cell has besides the defaults; of values that the user named, every combination is tried."""
+MOST_CELLS = 1000
+"""Cells of a space; each takes milliseconds to plan, and no budget holds a launch of more."""
+CANNOT = "cannot run this: "
+"""Where the reason begins, in the refusal of a device."""
+LISTS = ("runtimes", "precisions", "batch_sizes", "num_threads", "cpu_list")
+EXCLUDE = "exclude"
+EXCLUDED_BY = ("runtime", "precision", "num_threads", "cpu_list")
+"""Keys of an entry of `exclude`, beside the options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What restricts or extends a space; empty for what the plugins declare."""
+
+    runtimes: tuple[str, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    num_threads: tuple[int, ...] = ()
+    cpu_list: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exclude: tuple[Mapping[str, str], ...] = ()
+
+    def or_of(self, other: Choices) -> Choices:
+        """These choices; where they are empty, the other's."""
+        return Choices(**{one.name: getattr(self, one.name) or getattr(other, one.name) for one in fields(Choices)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A cell of the space: its configurations differ in their point only."""
+
+    name: str
+    """ "onnxruntime int8, 2 threads, fusion transformers" """
+    base: str
+    """The name of the same runtime and precision with default settings."""
+    departures: int
+    """Settings that are not the default."""
+    request: Request
+    plan: CellPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The candidates, those with default settings first, and what is left out."""
+
+    candidates: tuple[Candidate, ...]
+    left_out: Mapping[str, str]
+    """What is left out -> why."""
+
+    @property
+    def size(self) -> int:
+        """The number of configurations."""
+        return sum(len(candidate.plan.runnable) for candidate in self.candidates)
+
+
+def read_choices(path: Path) -> Choices:
+    """The choices in a YAML file. Raises UsageError with file, line and key, and StorageError."""
+    root = read_yaml(path)
+    keys = root.mapping("a space")
+    known = (*LISTS, *runtime_options(), EXCLUDE)
+    settings = {setting.key: setting for setting in MEASURING.values()}
+    found: dict[str, Any] = {"options": {}}
+    for key, node in keys.items():
+        _known(key, known, node)
+        if key == EXCLUDE:
+            found[EXCLUDE] = tuple(_excluded(entry) for entry in node.items())
+            continue
+        kind = settings[key].kind if key in LISTS else TEXT
+        values = []
+        for item in node.items():
+            try:
+                values.append(kind.check(item.content, item.text))
+            except UsageError as error:
+                item.refuse(f"{key} {error}")
+        if not values:
+            node.refuse(f"{key} is an empty list: remove it, or give a value")
+        if twice := [value for value in values if values.count(value) > 1]:
+            node.refuse(f"{key} contains {twice[0]!r} twice: remove one")
+        if key in LISTS:
+            found[key] = tuple(values)
+        else:
+            found["options"][key] = tuple(values)
+    for name in found.get("runtimes", ()):
+        _known(name, plugins.names(RUNTIMES), keys["runtimes"], "runtime")
+    return Choices(**found)
+
+
+def _excluded(entry: Node) -> dict[str, str]:
+    keys = entry.mapping(EXCLUDE)
+    for key, node in keys.items():
+        _known(key, (*EXCLUDED_BY, *runtime_options()), node)
+    if not keys:
+        entry.refuse("exclude takes mappings such as {runtime: eager, precision: int8}")
+    return {key: _text(node.content) for key, node in keys.items()}
+
+
+def _known(word: str, known: Sequence[str], node: Node, what: str = "key") -> None:
+    try:
+        choice(word, known, what)
+    except UsageError as error:
+        node.refuse(str(error))
+
+
+def _text(value: object) -> str:
+    """A value as a flag takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def space(
+    base: Request,
+    choices: Choices,
+    session_id: str,
+    workload: Workload,
+    machine: Machine,
+    *,
+    needs_latency_only: bool = False,
+) -> Space:
+    """The space of a request, whose model, device and further axes hold for all of it.
+
+    `needs_latency_only`: only the latency of a single call counts, so by default larger batches are not tried. Raises
+    UsageError if nothing can run, and for a space of too many cells.
+    """
+    base = replace(
+        base,
+        device=_device(base, choices, workload, machine),
+        batch_sizes=_batch_sizes(choices, workload, needs_latency_only=needs_latency_only),
+        **_single_values(base, workload),
+        skip_unsupported=True,
+    )
+    left_out: dict[str, str] = {}
+    candidates: list[Candidate] = []
+    for runtime in _runtimes(choices, base.device, left_out):
+        for candidate in _of_runtime(base, runtime, choices, session_id, workload, machine, left_out):
+            several = candidate.request.concurrency is not None
+            if needs_latency_only and several:
+                left_out[candidate.name] = "several requests in flight do not make a call faster"
+                continue
+            candidates.append(candidate)
+            if len(candidates) > MOST_CELLS:
+                raise UsageError(f"the space has more than {MOST_CELLS} cells: restrict it with --space or flags")
+    if not candidates:
+        by_reason = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise UnsupportedError(f"no configuration of {base.model_id} can run on {base.device}: {by_reason}")
+    return Space(candidates=tuple(sorted(candidates, key=lambda one: one.departures)), left_out=left_out)
+
+
+def _device(base: Request, choices: Choices, workload: Workload, machine: Machine) -> str:
+    """The one device of the search: as for several runtimes, `auto` is resolved once for all, by the default one."""
+    names = choices.runtimes or (default_runtime(), None)
+    error: UnsupportedError | None = None
+    for name in names:
+        try:
+            return plan_cell(replace(base, runtime=name), "", workload=workload, machine=machine).cell.device.selector
+        except UnsupportedError as problem:
+            error = error or problem
+    assert error is not None
+    raise error
+
+
+def _batch_sizes(choices: Choices, workload: Workload, *, needs_latency_only: bool) -> tuple[int, ...]:
+    only = plugin_of(workload).only_batch_size(workload)
+    return choices.batch_sizes or (
+        (only,) if only is not None else BATCH_SIZES[:1] if needs_latency_only else BATCH_SIZES
+    )
+
+
+def _single_values(base: Request, workload: Workload) -> dict[str, Any]:
+    """The values of the further axes, of which a search has one each: the first of the default where none is given."""
+    axes = plugin_of(workload).axes(workload)
+    chosen: dict[str, Any] = {}
+    for name in ("sequence_length", "new_tokens"):
+        key = MEASURING[name].key
+        if name in axes and getattr(base, key) is None:
+            chosen[key] = tuple(axes[name][:1])
+    given = {name: values[:1] for name, values in axes.items() if name not in ("sequence_length", "new_tokens")}
+    return {**chosen, "axes": {**given, **base.axes}}
+
+
+def _runtimes(choices: Choices, selector: str, left_out: dict[str, str]) -> list[Runtime]:
+    """The runtimes to try: the named ones, else those that can serve a model here."""
+    if choices.runtimes:
+        return [plugins.load(RUNTIMES, choice(name, plugins.names(RUNTIMES), "runtime")) for name in choices.runtimes]
+    kind: DeviceKind = plugins.load(DEVICES, selector.partition(":")[0])
+    found = []
+    for runtime in runtimes():
+        if runtime.name == kind.implied_runtime or (runtime.runs_models and runtime.is_compared and runtime.serves):
+            found.append(runtime)
+        elif runtime.runs_models and not runtime.serves:
+            left_out[runtime.name] = "its models run in the browsers of users, not here: name it to try it"
+    return found
+
+
+def _of_runtime(
+    base: Request,
+    runtime: Runtime,
+    choices: Choices,
+    session_id: str,
+    workload: Workload,
+    machine: Machine,
+    left_out: dict[str, str],
+) -> Iterator[Candidate]:
+    """The candidates of a runtime. A precision that cannot run with default settings has none at all, and a value that
+    no precision accepts is left out once."""
+    refused: dict[str, str] = {}
+    useless: dict[str, str] = {}
+    useful: set[str] = set()
+    precisions = choices.precisions or PRECISIONS
+    for precision in precisions:
+        base_name = f"{runtime.name} {precision}"
+        request = replace(base, runtime=runtime.name, precision=precision)
+
+        def planned(placement: Placement, options: Mapping[str, Scalar], request: Request = request) -> CellPlan | str:
+            """The plan of a cell, or why there is none."""
+            one = replace(request, **placement._asdict(), options=options, concurrency=_in_flight(runtime, options))
+            try:
+                plan = plan_cell(one, session_id, workload=workload, machine=machine)
+            except UsageError as error:
+                return str(error)
+            return plan if plan.runnable else next(iter(plan.skipped.values())).rpartition(CANNOT)[2]
+
+        first = planned(Placement(), {})
+        if isinstance(first, str):
+            refused[base_name] = first
+            continue
+        values = _option_values(runtime, choices, workload, first.cell.device)
+        for name, value in [(name, value) for name, tried in values.items() for value in tried if value is not None]:
+            why_not = planned(Placement(), {name: value})
+            if isinstance(why_not, str):
+                useless[f"{runtime.name} {name} {value}"] = why_not
+                values[name] = tuple(other for other in values[name] if other != value)
+            else:
+                useful.add(f"{runtime.name} {name} {value}")
+        combinations = itertools.product(*values.values())
+        for placement, combination in itertools.product(_placements(choices, first.cell.device), combinations):
+            options: dict[str, Scalar] = {n: v for n, v in zip(values, combination, strict=True) if v is not None}
+            departures = sum(value is not None for value in placement) + len(options)
+            if departures - len(choices.options.keys() & options) > MOST_DEPARTURES:
+                continue
+            name = ", ".join([base_name, *_words(placement, options)])
+            if _is_excluded(choices, runtime.name, precision, placement, options):
+                left_out[name] = "excluded by --space"
+            elif isinstance(plan := planned(placement, options), str):
+                left_out[name] = plan
+            else:
+                left_out |= {f"{name}, {', '.join(labels)}": why for why, labels in points_by_reason(plan).items()}
+                one = replace(request, **placement._asdict(), options=options, concurrency=_in_flight(runtime, options))
+                yield Candidate(name=name, base=base_name, departures=departures, request=one, plan=plan)
+    left_out |= {name: why for name, why in useless.items() if name not in useful}
+    left_out |= refused if len(refused) < len(precisions) else {runtime.name: next(iter(refused.values()))}
+
+
+def _in_flight(runtime: Runtime, options: Mapping[str, Scalar]) -> tuple[int, ...] | None:
+    """The requests in flight, if the settings are those of several; one per processor keeps all of them busy."""
+    defaults = {one.name: one.values[0] for one in runtime.declared_options if one.values}
+    at_once = bool(runtime.concurrency_flag) and runtime.runs_at_once({**defaults, **options})
+    return (max(2, os.cpu_count() or 2),) if at_once else None
+
+
+def _placements(choices: Choices, device: Device) -> tuple[Placement, ...]:
+    """The given threads and processors in every combination, else those that the device declares."""
+    if choices.num_threads or choices.cpu_list:
+        pairs = itertools.product(choices.num_threads or (None,), choices.cpu_list or (None,))
+        return tuple(Placement(threads, cpus) for threads, cpus in pairs)
+    kind: DeviceKind = plugins.load(DEVICES, device.type)
+    return kind.placements(device)
+
+
+def _option_values(
+    runtime: Runtime, choices: Choices, workload: Workload, device: Device
+) -> dict[str, tuple[str | None, ...]]:
+    """The values of each option to try: the default, None, and those that are worth trying; of an option in `choices`,
+    the values there."""
+    values: dict[str, tuple[str | None, ...]] = {}
+    for option in runtime.options(workload, device):
+        if option.name in choices.options:
+            values[option.name] = choices.options[option.name]
+        elif option.tried:
+            offered = [one for one in option.tried if not option.values or one in option.values[1:]]
+            values[option.name] = (None, *offered)
+    return values
+
+
+def _words(placement: Placement, options: Mapping[str, Scalar]) -> list[str]:
+    words = (
+        [] if placement.num_threads is None else [f"{placement.num_threads} thread{'s' * (placement.num_threads > 1)}"]
+    )
+    words += [] if placement.cpu_list is None else [f"processors {placement.cpu_list}"]
+    return [*words, *(f"{name} {value}" for name, value in options.items())]
+
+
+def _is_excluded(
+    choices: Choices, runtime: str, precision: str, placement: Placement, options: Mapping[str, Scalar]
+) -> bool:
+    values = {"runtime": runtime, "precision": precision, **placement._asdict(), **options}
+    return any(all(_text(values.get(key)) == value for key, value in entry.items()) for entry in choices.exclude)

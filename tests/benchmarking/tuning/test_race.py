@@ -1,0 +1,144 @@
+"""The race between configurations leaves behind only what is worse or hopeless, and names what it cannot tell apart."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarking.tuning.race import LEAST_LAUNCHES, ROUNDS, Entrant, Launch, Race
+from tests.perf.tune import GOOD, NOISES, replay
+
+NOISE = (1.0, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
+"""Factors of successive launches."""
+
+
+def race_of(*keys, simplicity=None):
+    return Race([Entrant(key=key, cell=key, simplicity=((simplicity or {}).get(key, 0),)) for key in keys])
+
+
+def run_round(race, **costs):
+    """A round with these costs of a launch, or launches."""
+    for key, cost in costs.items():
+        if race.entrants[key].is_in:
+            race.record(key, cost if isinstance(cost, Launch) else Launch(cost=cost))
+    race.settle()
+
+
+def limited(cost, excess, least=None):
+    return Launch(cost=cost, excess={"p95": excess}, least_excess={"p95": excess / 1.1 if least is None else least})
+
+
+def test_after_the_screening_only_the_hopelessly_slow_are_behind():
+    race = race_of("a", "b", "c")
+    run_round(race, a=1.0, b=1.4, c=1.6)
+    assert {one.key for one in race.racing} == {"a", "b"}
+    assert race.entrants["c"].reason == "60% behind the best in 1 launch"
+
+
+def test_a_difference_within_the_noise_of_the_rounds_keeps_both_in():
+    race = race_of("a", "b")
+    for number in range(4):
+        run_round(race, a=NOISE[number], b=1.01 * NOISE[(number + 3) % 10])
+    assert [one.key for one in race.racing] == ["a", "b"]
+
+
+def test_a_clear_difference_over_rounds_ends_the_race_of_the_slower_although_the_machine_drifts():
+    race = race_of("a", "b")
+    for number in range(4):
+        drift = 1 + 0.1 * number
+        run_round(race, a=drift * NOISE[number], b=1.08 * drift * NOISE[(number + 5) % 10])
+    assert race.entrants["b"].out == "behind"
+
+
+def test_the_screening_is_no_round_of_the_judge():
+    race = race_of("a", "b")
+    for _ in range(3):
+        run_round(race, a=1.0, b=1.1)
+    assert race.judged(race.entrants["b"], race.entrants["a"]) is None
+    assert race.entrants["b"].is_in
+
+
+def test_what_cannot_meet_a_limit_by_its_own_bound_leaves_and_what_only_looks_so_stays():
+    race = race_of("slow", "near", "good")
+    run_round(race, slow=limited(1.0, 1.3), near=limited(1.0, 1.05), good=limited(1.2, 0.9))
+    assert race.entrants["slow"].out == "misses"
+    assert race.entrants["slow"].reason == "p95 is at least 18% beyond its limit"
+    assert race.leader().key == "good"
+    assert {one.key for one in race.racing} == {"near", "good"}
+
+
+def test_an_unknown_limit_is_neither_met_nor_missed():
+    race = race_of("unknown", "known")
+    unknown = Launch(cost=1.0, excess={"p95": None}, least_excess={"p95": 0.5})
+    run_round(race, unknown=unknown, known=limited(2.0, 0.9))
+    assert race.entrants["unknown"].excess is None
+    assert race.leader().key == "known"
+    assert race.entrants["unknown"].is_in
+    assert race.entrants["known"].is_in  # the faster one may turn out to miss the limit
+
+
+def test_without_a_leader_nobody_is_behind():
+    race = race_of("a", "b")
+    run_round(race, a=limited(1.0, 1.05), b=limited(9.0, 1.05))
+    assert race.leader() is None
+    assert len(race.racing) == 2
+
+
+def test_the_last_in_order_have_no_room_if_the_next_round_is_too_long_and_nothing_is_proven_about_them():
+    race = race_of("a", "b", "c")
+    run_round(race, a=1.0, b=1.1, c=1.2)
+    race.narrow(10.0, lambda cell, keys: 1.0 if keys else 0.0)  # 30 % of 10 s hold three launches of 1 s
+    assert len(race.racing) == 3
+    race.narrow(7.0, lambda cell, keys: 1.0 if keys else 0.0)
+    assert [one.key for one in race.racing] == ["a", "b"]
+    assert race.entrants["c"].out == "no room"
+    assert race.entrants["c"].reason == "the budget has no room to measure it longer; 20% behind so far"
+    assert race.standing(["a", "b", "c"]).equal == ("b", "c")
+
+
+def test_the_race_ends_when_all_left_are_equivalent_or_the_rounds_prove_a_difference():
+    race = race_of("a", "b")
+    for number in range(LEAST_LAUNCHES):
+        assert not race.is_over()
+        run_round(race, a=1.0 + 0.001 * (number % 2), b=1.001)
+    assert race.is_over()
+    wide = race_of("a", "b")
+    for number in range(ROUNDS):
+        assert not wide.is_over()
+        run_round(wide, a=1 + 0.05 * (number % 2), b=1.05 - 0.05 * (number % 2))
+    assert wide.is_over()
+
+
+def test_of_equivalent_configurations_the_simplest_is_chosen_and_the_other_named():
+    race = race_of("a", "b", "c", simplicity={"a": 2, "b": 1, "c": 0})
+    for number in range(5):
+        run_round(race, a=NOISE[number] * 1.0, b=NOISE[number] * 1.005, c=NOISE[number] * 1.5)
+    standing = race.standing(["a", "b", "c"])
+    assert (standing.best, standing.equal) == ("b", ("a",))
+    assert standing.judged["a"].verdict == "equivalent"
+
+
+def test_there_is_no_answer_without_a_cost():
+    race = race_of("a")
+    run_round(race, a=Launch(cost=None))
+    assert race.standing(["a"]) is None
+    assert race.standing([]) is None
+
+
+def test_configurations_of_a_cell_share_its_launches():
+    race = Race([Entrant(key=f"x{n}", cell="x") for n in range(2)] + [Entrant(key="y", cell="y")])
+    assert race.cells == ("x", "y")
+    race.leave("x0", "failed", "out of memory")
+    assert race.keys_of("x") == ("x1",)
+    race.leave("x1", "failed", "out of memory")
+    assert race.cells == ("y",)
+
+
+@pytest.mark.parametrize("noise", ["launch sd 2 %", "two levels, 1 in 4 10 % slower"])
+def test_the_choice_is_nearly_always_within_3_percent_of_the_best_in_a_quarter_of_the_time(noise):
+    assert noise in NOISES
+    _, right, _, _, _, most = replay(noise, 25)
+    assert float(right.rstrip("%")) >= 92
+    assert float(most.rstrip("%")) <= 26
+    assert math.isclose(GOOD, 0.03)

@@ -1,0 +1,181 @@
+"""`benchhouse tune` end to end on the null device, whose times are scripted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from benchmarking import cli
+from benchmarking.sweep.run import supervisor
+from benchmarking.tuning import search
+from db.warehouse import Warehouse
+
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
+
+POINTS = ["--batch-sizes", "1,2", "--sequence-length", "32", "--weights", "random"]
+TUNE = ["tune", "tiny-bert", "--device", "null", *POINTS, "--budget", "5m", "--quiet"]
+WAVER = [1.0, 1.01, 0.99, 1.005, 0.995]
+"""Factors of successive calls: without a spread, a result would be invalid."""
+TIMES = {
+    "float32 b1 s32": [factor * 10 for factor in WAVER],
+    "float32 b2 s32": [factor * 19 for factor in WAVER],
+    "int8 b1 s32": [factor * 4 for factor in WAVER],
+    "int8 b2 s32": [factor * 7 for factor in WAVER],
+}
+
+
+@pytest.fixture(autouse=True)
+def scripted(null_script, tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    null_script(latency_ms=TIMES)
+
+
+def answer(capsys, *flags, code=0):
+    assert cli.main([*TUNE, *flags, "--precisions", "float32,int8", "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def state_of(document):
+    return {one["configuration"]: one["state"] for one in document["configurations"]}
+
+
+def test_the_fastest_within_the_limits_is_recommended_and_every_launch_is_stored(capsys):
+    found = answer(capsys, "--limit", "latency:5ms")
+    assert found["recommended"]["configuration"] == "null int8, b1 s32"
+    assert state_of(found) == {
+        "null float32, b1 s32": "misses",
+        "null float32, b2 s32": "misses",
+        "null int8, b1 s32": "finalist",
+        "null int8, b2 s32": "misses",
+    }
+    assert found["spent_s"] < found["budget_s"]
+    command = " ".join(found["recommended"]["command"])
+    assert command.startswith("benchhouse run --model-id tiny-bert --device null --runtime null --precision int8")
+    assert command.endswith("--batch-sizes 1 --sequence-lengths 32 --profile quick --launches 8")
+    with Warehouse.open("benchmark_db.duckdb", read_only=True) as warehouse:
+        rows = warehouse.query(
+            "SELECT precision, batch_size, launches, tags['tune'] AS search FROM all_results ORDER BY ALL"
+        ).dicts()
+    session = found["session_id"]
+    launches = {one["configuration"]: one["launches"] for one in found["configurations"]}
+    assert [tuple(row.values()) for row in rows] == [
+        ("float32", 1, 1, session),
+        ("float32", 2, 1, session),
+        ("int8", 1, launches["null int8, b1 s32"], session),
+        ("int8", 2, 1, session),
+    ]
+    assert launches["null int8, b1 s32"] >= 4
+
+
+def test_if_nothing_meets_the_limits_the_closest_is_shown_with_exit_code_3(capsys):
+    assert cli.main([*TUNE, "--precisions", "float32,int8", "--limit", "latency:1ms"]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "no option meets the limits; the closest: null device, null, int8, batch 1: latency 4" in shown
+    assert "4 cannot meet a limit" in shown
+    assert "measure it again" not in shown
+
+
+def test_an_unknown_quantity_meets_no_limit(capsys):
+    found = answer(capsys, "--limit", "energy:5J", "--no-save", "--batch-sizes", "1", code=3)
+    assert found["recommended"] is None
+    (missed,) = found["configurations"][0]["misses"]
+    assert (missed["quantity"], missed["value"]) == ("energy", None)
+    assert set(state_of(found).values()) == {"unknown"}
+    assert {one["launches"] for one in found["configurations"]} == {2}
+
+
+def test_a_failed_configuration_is_named_and_takes_no_other_with_it(capsys, null_script):
+    null_script(latency_ms=TIMES, faults={"b2 s32": "raise"})
+    assert cli.main([*TUNE, "--precisions", "float32,int8", "--no-save"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "recommended: null device, null, int8, batch 1" in shown
+    assert "b2 s32 and 1 more: failed: RuntimeError: scripted: the call raised" in shown
+
+
+def test_if_every_launch_fails_nothing_is_judged(capsys, null_script):
+    null_script(faults={"load": "raise"})
+    assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 3
+    assert "nothing could be judged: 2 failed" in capsys.readouterr().err
+
+
+def test_an_interrupted_search_prints_its_answer_and_goes_on_with_resume(capsys, monkeypatch):
+    launches, run_launch = [], supervisor.run_launch
+
+    def interrupted(track, launch, *rest):
+        if len(launches) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        launches.append((track.plan.cell.precision, launch))
+        run_launch(track, launch, *rest)
+
+    monkeypatch.setattr(search, "run_launch", interrupted)
+    assert cli.main([*TUNE, "--precisions", "float32,int8"]) == 130
+    first = capsys.readouterr()
+    assert "recommended: null device, null, int8, batch 2" in " ".join(first.out.split())
+    assert "saved; continue with benchhouse tune tiny-bert" in first.err
+    before = list(launches)
+    monkeypatch.setattr(search, "run_launch", lambda *rest: (launches.append(None), run_launch(*rest)))
+    found = answer(capsys, "--resume")
+    assert found["recommended"]["configuration"] == "null int8, b2 s32"
+    counts = {one["configuration"]: one["launches"] for one in found["configurations"]}
+    cells = [max(counts[f"null {precision}, b{size} s32"] for size in (1, 2)) for precision in ("float32", "int8")]
+    assert sum(cells) == len(before) + launches.count(None)  # nothing is measured twice
+    assert cli.main([*TUNE, "--precisions", "float32,int8", "--resume"]) == 2
+    assert "--resume: no interrupted search of tiny-bert" in capsys.readouterr().err
+
+
+def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monkeypatch):
+    clock = iter(range(0, 10_000, 4))
+    monkeypatch.setattr(search.time, "monotonic", lambda: float(next(clock)))
+    found = answer(capsys, "--budget", "60", "--no-save")
+    assert found["budget_s"] == 60
+    assert "no room" in state_of(found).values()
+    reasons = {one["reason"] for one in found["configurations"] if one["state"] == "no room"}
+    assert all("budget" in reason for reason in reasons)
+
+
+def test_a_dry_run_lists_what_is_tried_and_what_is_left_out_and_why(capsys):
+    assert cli.main(["tune", "tiny-bert", "--device", "null", "--dry-run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("7 cells, 42 configurations; those with default settings are tried first")
+    assert "eager: runtime eager runs on cpu" in shown
+    assert "wasm; webgpu; webnn: its models run in the browsers of users" in shown
+
+
+def test_only_single_calls_are_tried_for_latency(capsys):
+    assert cli.main(["tune", "tiny-bert", "--device", "null", "--dry-run", "--json", "--objective", "latency"]) == 0
+    assert set(map(tuple, json.loads(capsys.readouterr().out)["configurations"].values())) == {("b1 s128",)}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--limit", "kls:0.1"], "unknown limit 'kls'"),
+        (["--limit", "latency=5ms"], "write latency:5ms"),
+        (["--limit", "latency:5ms", "--limit", "latency:6ms"], "latency is limited twice"),
+        (["--objective", "cost"], "--objective cost requires --price FILE"),
+        (["--resume", "--no-save"], "--resume and --no-save exclude each other"),
+        (["--runtimes", "eagre"], "did you mean eager"),
+        (["--runtimes", "eager"], "runtime eager runs on"),
+        (["--space", "missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_a_wrong_request_is_one_line(capsys, flags, message):
+    assert cli.main([*TUNE, *flags]) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_cost_is_the_price_of_the_items_on_this_device(capsys, tmp_path):
+    prices = tmp_path / "prices.yaml"
+    prices.write_text('currency: EUR\nper_hour: {"null": 3.6}\n')
+    found = answer(capsys, "--objective", "cost", "--price", str(prices), "--no-save")
+    best = next(one for one in found["configurations"] if one["configuration"] == found["recommended"]["configuration"])
+    assert best["option"]["price_per_hour"] == 3.6
+    assert cli.main([*TUNE, "--objective", "cost", "--price", str(tmp_path / "none.yaml")]) != 0
+    prices.write_text("currency: EUR\nper_hour: {cuda: 3.6}\n")
+    capsys.readouterr()
+    assert cli.main([*TUNE, "--objective", "cost", "--price", str(prices)]) == 2
+    assert "no price for null" in capsys.readouterr().err
