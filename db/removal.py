@@ -22,7 +22,10 @@ class FileRuns:
     """Hex digest of the file."""
 
 
-OF_FILES = "SELECT run_id FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest(?)) AND origin_format IS NOT NULL"
+OF_FILES = """
+SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL
+    AND (source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)))
+"""
 RUNS = "(SELECT unnest($runs))"
 RESULTS = f"(SELECT result_id FROM benchmark_results WHERE run_id IN {RUNS})"
 SERIES = f"(SELECT series_id FROM benchmark_results WHERE run_id IN {RUNS})"
@@ -50,7 +53,7 @@ SELECT annotation_id, target_kind, target_id, author, note, created_at FROM anno
 WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS} ORDER BY created_at, annotation_id
 """
 CONTENTS = f"""
-SELECT run_id, source_sha256, result_id, concat_ws(' ', result.status, batch_size, sequence_length, new_tokens,
+SELECT run_id, source_sha256, source, result_id, concat_ws(' ', result.status, batch_size, sequence_length, new_tokens,
     concurrency, axes, latency_mean_ms, latency_median_ms, throughput_samples_per_sec,
     throughput_tokens_per_sec) AS content
 FROM benchmark_results result JOIN benchmark_runs USING (run_id) WHERE run_id IN {RUNS} ORDER BY run_id, result_id
@@ -72,6 +75,13 @@ def replace(connection: Connection, run_ids: Sequence[str], new: Sequence[FileRu
     stored = store()
     if not notes or not any(file.runs for file in new):
         return stored
+    known = {file.source_sha256 for file in new}
+    of_path = {file.source: file.source_sha256 for file in new if file.source}
+    # An edited file has another digest than before at the same path.
+    before = [
+        (run, sha256 if sha256 in known else of_path.get(path, sha256), path, *rest)
+        for run, sha256, path, *rest in before
+    ]
     added = {"runs": [run.run_id for file in new for run in file.runs]}
     old, after = _Contents.of(before), _Contents.of(connection.execute(CONTENTS, added).fetchall())
     first = {file.source_sha256: file.runs[0].run_id for file in reversed(new) if file.runs}
@@ -97,11 +107,11 @@ class _Contents:
     """The same content -> id of the first one that has it."""
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[str, str, str, str]]) -> _Contents:
+    def of(cls, rows: Sequence[tuple[str, str, str | None, str, str]]) -> _Contents:
         files: dict[str, str] = {}
         of_runs: dict[str, list[str]] = {}
         contents: dict[str, tuple[str, ...]] = {}
-        for run_id, sha256, result_id, content in rows:
+        for run_id, sha256, _, result_id, content in rows:
             files[run_id] = files[result_id] = sha256
             contents[result_id] = ("result", sha256, content)
             of_runs.setdefault(run_id, []).append(content)

@@ -46,6 +46,10 @@ EXIT_CODES = """
 exit codes: 0 imported; 1 a file was refused (the others are imported), or no file has a known format; 2 usage
 """
 
+KNOWN_FILES = """
+SELECT DISTINCT source_sha256 FROM benchmark_runs
+WHERE origin_format IS NOT NULL AND source_sha256 IN (SELECT unnest($sha256))
+"""
 MAX_SHOWN = 5
 """Maximum values of a file that are listed as left out."""
 STATE_WORDS = {
@@ -84,7 +88,13 @@ def _run(argv: Sequence[str]) -> int:
         choice(arguments.format, plugins.names("db.importers"), "format")
     if arguments.dry_run:
         check_database(arguments.db_path)
-    outcomes = _import(arguments)
+    again: list[str] = []
+    outcomes = _import(arguments, again)
+    if again:
+        note(
+            f"{NAME}: {_counted(len(again), 'file')} imported before, whose runs of then stay beside the new ones "
+            f"({again[0]}{', ...' if len(again) > 1 else ''}): --replace puts the new ones in their place"
+        )
     if arguments.json:
         report = {
             "database": arguments.db_path,
@@ -125,7 +135,8 @@ def _parser() -> Parser:
     input_group.add_argument(
         "--replace",
         action="store_true",
-        help="replace what was stored from the same files, to correct --model-id, --precision and so on",
+        help="replace what was stored from the same files, or from their earlier contents, to "
+        "correct --model-id, --precision and so on",
     )
     values = parser.add_argument_group("values missing from the files, or to override theirs")
     add_labels(values)
@@ -147,8 +158,9 @@ def _date(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"expected a date or time in ISO 8601: got {text!r}") from None
 
 
-def _import(arguments: argparse.Namespace) -> list[Imported]:
-    """Import the files and print a line for each as it is done."""
+def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
+    """Import the files and print a line for each as it is done; those with new runs beside earlier ones are added to
+    `again`."""
     from db.importers.support.given_values import GivenValues
     from db.importers.support.importing import files_in, import_files
 
@@ -167,7 +179,7 @@ def _import(arguments: argparse.Namespace) -> list[Imported]:
     outcomes: list[Imported] = []
     display_of = _with_progress(files, display) if is_many else files
     try:
-        with _store_function(arguments) as store:
+        with _store_function(arguments, again) as store:
             for one in import_files(display_of, arguments.format, given, store):
                 outcomes.append(one)
                 if not arguments.json:
@@ -190,8 +202,9 @@ def _is_database(path: Path, database: str) -> bool:
 
 
 @contextmanager
-def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
-    """A function that stores the runs of files. The first file opens or creates the database.
+def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator[Store]:
+    """A function that stores the runs of files. The first file opens or creates the database. Files that were imported
+    before, with other labels, are added to `again`.
 
     A dry run stores into a temporary database with the stored runs' ids, so that it makes every check that storing
     makes.
@@ -216,7 +229,14 @@ def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
                 min(count, sum(run.run_id not in stored for run in file.runs))
                 for file, count in zip(files, counts, strict=True)
             ]
-        return _replace(opened[0], files) if arguments.replace else opened[0].ingest_files(files)
+        if arguments.replace:
+            return _replace(opened[0], files)
+        digests = {"sha256": [file.source_sha256 for file in files]}
+        known = {row["source_sha256"] for row in opened[0].query(KNOWN_FILES, digests).dicts()}
+        counts = opened[0].ingest_files(files)
+        pairs = zip(files, counts, strict=True)
+        again.extend(str(file.source) for file, new in pairs if new and file.source_sha256 in known)
+        return counts
 
     try:
         yield store
@@ -226,8 +246,12 @@ def _store_function(arguments: argparse.Namespace) -> Iterator[Store]:
 
 
 def _replace(warehouse: Warehouse, files: Sequence[FileRuns]) -> Sequence[int]:
-    """Store the runs of files in place of what was imported from them before."""
-    known = warehouse.imported_from([file.source_sha256 for file in files if file.source_sha256])
+    """Store the runs of files in place of what was imported from them before: the same content, wherever it stood, or
+    an earlier content of the same file."""
+    from db.importers.support.files import STDIN
+
+    paths = [file.source for file in files if file.source not in (None, STDIN)]
+    known = warehouse.imported_from([file.source_sha256 for file in files if file.source_sha256], paths)
     return warehouse.replace_runs(known, files)
 
 

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from benchmarking.core.records import dumps
+from db.analysis.annotations import annotate
 from db.commands import import_results
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -167,3 +168,34 @@ def test_text_that_looks_like_sql_is_stored_unchanged(database, tmp_path):
     (tmp_path / "r.json").write_text(json.dumps(data))
     assert run(database, tmp_path / "r.json") == 0
     assert rows(database)[0]["model_id"] == hostile
+
+
+def test_other_labels_beside_an_earlier_import_are_named(database, tmp_path, capsys):
+    file = shutil.copy(REPORT, tmp_path / "report.json")
+    assert run(database, file) == run(database, file, "--precision", "int8") == 0
+    assert "1 file imported before" in (said := capsys.readouterr().err)
+    assert "--replace" in said
+    assert run(database, file, "--precision", "int8", "--replace") == 0
+    assert "imported before" not in capsys.readouterr().err
+    assert len(rows(database)) == 1
+
+
+def test_an_edited_file_takes_the_place_of_its_earlier_content_with_its_notes(database, tmp_path):
+    lines = (IMPORTS / "llama_bench/41_columns.jsonl").read_text().splitlines(keepends=True)
+    other, file = tmp_path / "other.json", tmp_path / "bench.jsonl"
+    shutil.copy(REPORT, other)
+    file.write_text("".join(lines[:1]))
+    assert run(database, other, file) == 0
+    with Warehouse.open(database) as warehouse:
+        ids = "SELECT run_id FROM benchmark_runs WHERE origin_format = 'llama_bench'"
+        (first,) = warehouse.query(ids).dicts()
+        annotate(warehouse, first["run_id"], "the fan was replaced")
+    file.write_text("".join(lines))
+    assert run(database, "--replace", other, file) == 0
+    with Warehouse.open(database, read_only=True) as warehouse:
+        now = [row["run_id"] for row in warehouse.query(ids).dicts()]
+        (kept,) = warehouse.query("SELECT * FROM annotations").dicts()
+        (results,) = warehouse.query("SELECT count(*) AS n FROM all_results WHERE source LIKE '%bench.jsonl'").dicts()
+    assert kept["note"] == "the fan was replaced"
+    assert kept["target_id"] in now
+    assert results["n"] == len(lines)
