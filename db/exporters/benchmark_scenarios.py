@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import Scope, selected_runs, supported_results
+from db.exporters.support.selected_runs import Scope, selected_runs, supported_results, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -36,8 +36,8 @@ class ScenariosExporter:
 
 
 def _why_not(run: Run, result: Result) -> str | None:
-    if result.status != "ok":
-        return "not measured (failed, skipped or timed out)"
+    if reason := why_no_calls(run, result):
+        return reason
     return None if raw_values(result, "latency_wall") else "no raw samples stored"
 
 

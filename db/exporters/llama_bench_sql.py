@@ -17,7 +17,7 @@ from benchmarking.core.metrics import BYTES_PER_MB, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run
 from db.connection import literal
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values
+from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -73,8 +73,8 @@ class LlamaBenchExporter:
 
 
 def _why_not(run: Run, result: Result) -> str | None:
-    if result.status != "ok":
-        return "not measured (failed, skipped or timed out)"
+    if reason := why_no_calls(run, result):
+        return reason
     return None if result.point.sequence_length or result.point.new_tokens else "without text input"
 
 

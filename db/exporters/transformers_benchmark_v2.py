@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.records import Result, Run
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values
+from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -49,8 +49,8 @@ class TransformersExporter:
 
 
 def _why_not(run: Run, result: Result) -> str | None:
-    if result.status != "ok":
-        return "not measured (failed, skipped or timed out)"
+    if reason := why_no_calls(run, result):
+        return reason
     if run.cell.runtime not in RUNTIMES:
         return "not measured on torch"
     if result.point.new_tokens is None:

@@ -1,6 +1,7 @@
 """llama.cpp's llama-bench: JSON, JSON lines, CSV, SQL and Markdown, from versions with 33, 38 and 41 columns.
 
-The rows of all five outputs are read under their JSON names.
+The rows of all five outputs are read under their JSON names. Our own exports in SQL have further columns: runtime,
+precision, batch size and device.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Family, Json, Point, Precision, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
@@ -142,6 +143,8 @@ def _setup(row: Fields) -> dict[str, Any]:
     """Fields of the run about model, device and settings."""
     model_type, filename = row.text("model_type"), row.text("model_filename")
     precision, words = _precision(model_type)
+    if (own := row.text("precision")) in PRECISIONS:
+        precision, words = own, words if own == "other" else None
     mode = _mode(row)
     number = row.any("build_number")
     version = str(number) if isinstance(number, int | str) else None
@@ -152,7 +155,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         "parameter_count": row.integer("model_n_params"),
         **_device(row),
         "cpu_model": (row.text("cpu_info") or "").strip() or None,
-        "runtime": "llama.cpp",
+        "runtime": row.text("runtime") or "llama.cpp",
         "runtime_mode": mode | ({"quantization": words} if words else {}),
         "precision": precision,
         "num_threads": row.count("n_threads"),
@@ -225,7 +228,7 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
     if not prompt and not generated:
         row.refuse("n_prompt", "neither a prompt nor tokens to generate")
     point = Point(
-        batch_size=1,
+        batch_size=row.count("batch_size") or 1,
         sequence_length=prompt or None,
         new_tokens=generated or None,
         axes={"depth": depth} if depth else {},
@@ -257,7 +260,7 @@ def _speeds(row: Fields, point: Point, values_ms: Sequence[float]) -> dict[str, 
     metrics: dict[str, float] = {}
     mean_ms = fmean(values_ms) if values_ms else 0.0
     if mean_ms > 0:
-        metrics["throughput_samples_per_sec"] = MS_PER_S / mean_ms
+        metrics["throughput_samples_per_sec"] = point.batch_size * MS_PER_S / mean_ms
     if not values_ms:
         stated = {"latency_mean_ms": row.number("avg_ns", low=0), "latency_std_ms": row.number("stddev_ns", low=0)}
         metrics |= {name: value / NS_PER_MS for name, value in stated.items() if value is not None}
@@ -267,7 +270,7 @@ def _speeds(row: Fields, point: Point, values_ms: Sequence[float]) -> dict[str, 
         metrics |= {} if speed is None else {"total_tokens_per_sec": speed}
         speed = None
     if speed is None and mean_ms > 0:
-        speed = (point.new_tokens or point.sequence_length or 0) / mean_ms * MS_PER_S
+        speed = point.batch_size * (point.new_tokens or point.sequence_length or 0) / mean_ms * MS_PER_S
     if speed is not None:
         metrics["throughput_tokens_per_sec"] = speed
         if not is_both:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import Result, Run
+from benchmarking.core.records import LOOP, Result, Run
 from db.analysis.selection import EVERYTHING, Selection, unknown_models
 from db.connection import storage_error
 from db.exporters.support.exporting import ExportRequest
@@ -130,6 +130,15 @@ def supported_results(
         request.notify(f"left out: {count} result{'s' * (count > 1)}: {reason}")
     if not found:
         raise UsageError("the selection has no result that the format supports")
+
+
+def why_no_calls(run: Run, result: Result) -> str | None:
+    """Why the result has no calls that were made one after another, for formats that know no others; None if it has."""
+    if result.status != "ok":
+        return "not measured (failed, skipped or timed out)"
+    if LOOP in run.cell.runtime_mode or result.point.concurrency > 1:
+        return "a load: several requests at a time, which the format does not know"
+    return None
 
 
 def values(result: Result, metric: str) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from statistics import stdev
 
 import pytest
@@ -117,7 +118,19 @@ def test_an_export_can_be_imported(export, tmp_path, name):
     (run,) = importer.runs(file)
     (result,) = run.results
     assert result.metrics["latency_mean_ms"] == pytest.approx(15.0, rel=1e-12)
-    assert (result.point.batch_size, result.point.sequence_length, result.point.new_tokens) in ((2, 6, 4), (1, 6, 4))
+    assert (result.point.batch_size, result.point.sequence_length, result.point.new_tokens) == (2, 6, 4)
+    assert run.cell.runtime == "eager"
+
+
+def test_a_load_is_no_call_of_formats_that_know_single_calls(make_run):
+    from db.exporters.support.selected_runs import why_no_calls
+
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    (result,) = run.results
+    assert why_no_calls(run, result) is None
+    assert "a load" in (why_no_calls(run, replace(result, point=replace(result.point, concurrency=2))) or "")
+    loop = replace(run, cell=replace(run.cell, runtime_mode={"loop": "open"}))
+    assert "a load" in (why_no_calls(loop, result) or "")
 
 
 def test_llama_bench_sql_runs_in_sqlite_with_llama_bench_s_numbers(export, tmp_path):
@@ -150,8 +163,6 @@ def test_text_in_sql_is_text(text):
 
 
 def test_without_raw_samples_only_the_stored_mean_is_exported(make_run):
-    from dataclasses import replace
-
     from db.exporters.llama_bench_sql import times_and_speeds
 
     result = replace(make_run(batch_sizes=(1,), sequence_lengths=(32,)).results[0], samples=())
