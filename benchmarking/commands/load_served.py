@@ -13,8 +13,10 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Result, Run
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.load.generator import Level
-from benchmarking.load.served import Combination, NotStartedError, Own, Server, log_end, served
+from benchmarking.load.load_settings import LOAD
+from benchmarking.load.served import NotStartedError, Own, Server, log_end, served
 from benchmarking.load.server import ServerLoad, processors_of, server_processes
+from benchmarking.load.server_plan import Combination
 
 UNKNOWN_MODEL = "unknown"
 """The model of a server that did not start, if no other one of the command named its own."""
@@ -41,18 +43,20 @@ def records(
     `template` is the load without the server. The servers may use `server_cpus` (None: the generator's, too).
     """
     session_id, models = uuid7(), set[str]()
+    is_unnamed = arguments.engine == LOAD["engine"].default
     with nullcontext(Path(arguments.output_dir)) if arguments.save else temporary_folder("benchhouse-server") as folder:
         for number, combination in enumerate(combinations):
             started_at, log = utc_now(), folder / f"server_{session_id}_{number}.log"
             own = Own(combination=combination, is_cold=number == 0)
-            load = replace(template, session_id=session_id, own=own)
+            engine = template.engine if combination.engine is None or not is_unnamed else combination.engine
+            load = replace(template, session_id=session_id, own=own, engine=engine)
             load.say(f"starting the server {combination.words}".rstrip() + f", with its log in {log}")
             results, interruption = list[Result](), None
             try:
                 with served(
                     combination, load.target, log=log, limit_s=arguments.start_timeout, cpus=server_cpus
                 ) as server:
-                    _direct(load, server, arguments.model_id)
+                    _direct(load, server, combination.model)
                     models.add(load.target.model)
                     with load.observing():
                         results, interruption = measured(load)
@@ -60,7 +64,7 @@ def records(
                 load.say(f"the server did not start: {error}")
                 load.own = replace(own, log_end=log_end(log))
                 known = next(iter(models)) if len(models) == 1 else UNKNOWN_MODEL
-                load.target = replace(load.target, model=arguments.model_id or known)
+                load.target = replace(load.target, model=combination.model or known)
                 results = [load.failed(level, f"the server did not start: {error}") for level in levels]
             except BenchhouseError as error:
                 if not results:

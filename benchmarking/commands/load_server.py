@@ -34,6 +34,7 @@ from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
+from benchmarking.load import server_plan
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import (
     SearchInterrupted,
@@ -45,7 +46,6 @@ from benchmarking.load.curve import (
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import WORDS
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
-from benchmarking.load.served import combinations
 from benchmarking.load.server import (
     Generator,
     ServerLoad,
@@ -98,7 +98,9 @@ def _run(argv: Sequence[str]) -> int:
     traffic = _traffic(arguments)
     if _is_server(arguments) or not traffic.has_one_size:
         _check_prompts(traffic, levels)
-    servers = [] if arguments.serve is None else combinations(arguments.serve, arguments.sweep)
+    servers = (
+        [] if arguments.serve is None else server_plan.servers(arguments.serve, arguments.sweep, arguments.model_id)
+    )
     generator = _generator(arguments, say) if _is_server(arguments) else None
     load: ServerLoad | ModelLoad = (
         _server_load(arguments, limits, traffic, generator, say)

@@ -1,9 +1,8 @@
-"""Servers that a load test starts itself: one for each combination of the swept values.
+"""Runs servers that a load test starts itself (`server_plan`), one after the other.
 
-A command is a list of words (no shell reads it) with `{port}` and the names of swept values in braces. Each combination
-gets a free port on the loopback interface. The server is up when one of `HEALTH` answers with status 200. What it says
-of itself is read from the pages in `ABOUT`, and kept under their paths. A process between the two ends it with all its
-processes, see `keeper`.
+Each gets a free port on the loopback interface. The server is up when one of `HEALTH` answers with status 200. What it
+says of itself is read from the pages in `ABOUT`, and kept under their paths. A process between the two ends it with
+all its processes, see `keeper`.
 """
 
 from __future__ import annotations
@@ -11,31 +10,26 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
-import shlex
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from subprocess import PIPE, TimeoutExpired
 from typing import Any
 
-from benchmarking.core.child_process import module_command, program, start
-from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
-from benchmarking.core.records import Json, Scalar
+from benchmarking.core.child_process import module_command, start
+from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
-from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
+from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.load.connections import Target
 from benchmarking.load.fetching import fetch
+from benchmarking.load.server_plan import Combination
 
-PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
-PORT = "port"
-MOST_COMBINATIONS = 256
-HEALTH = ("/health", "/v1/models")
+HEALTH = ("/health", "/v2/health/ready", "/v1/models")
 ABOUT = (
     *("/v1/models", "/version", "/props", "/server_info", "/get_server_info", "/get_model_info", "/info"),
     *("/api/version", "/v1/config"),
@@ -59,75 +53,6 @@ LOG_LINES, LOG_BYTES, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
 
 class NotStartedError(BenchhouseError):
     """The server did not become healthy; the message says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Combination:
-    """A server to start: a command, and the value of each swept name."""
-
-    command: tuple[str, ...]
-    """Words with names in braces."""
-    values: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        """The values, such as "parallel=4 cache=q8_0"; empty without any."""
-        return " ".join(f"{name}={value}" for name, value in self.values.items())
-
-    @property
-    def mode(self) -> dict[str, Scalar]:
-        """What distinguishes its series: the command without values, and the values."""
-        command = " ".join(word if PLACE.search(word) else shlex.quote(word) for word in self.command)
-        return {"serve": command, **{f"serve_{name}": _number_or_text(value) for name, value in self.values.items()}}
-
-    def filled(self, port: int) -> tuple[str, ...]:
-        """The words to start. A word that is only a name with an empty value is left out."""
-        values = {**self.values, PORT: str(port)}
-        words = ((word, PLACE.sub(lambda found: values[found[1]], word)) for word in self.command)
-        return tuple(text for word, text in words if text or not PLACE.fullmatch(word))
-
-
-def combinations(command: str, sweeps: Sequence[tuple[str, Sequence[str]]]) -> list[Combination]:
-    """A combination for each element of the product of the swept values, the last name varying fastest. Raises
-    UsageError for a command that cannot be started, and for names and values that do not fit it."""
-    try:
-        words = tuple(shlex.split(command))
-    except ValueError as error:
-        raise UsageError(f"--serve {command!r}: {error}: quote it like a line of a shell") from error
-    know_secrets_in(words)
-    named = [name for word in words for name in PLACE.findall(word)]
-    names = [name for name, _ in sweeps]
-    if PORT not in named:
-        raise UsageError("--serve requires {port} in the command, where its port goes: such as --port {port}")
-    if repeated := [name for name in names if names.count(name) > 1 or name == PORT]:
-        why = "is chosen by this command" if repeated[0] == PORT else "is given twice: list its values, as in a=1,2"
-        raise UsageError(f"--sweep {repeated[0]} {why}")
-    if unknown := [name for name in named if name not in (*names, PORT)]:
-        raise UsageError(f"--serve: {{{unknown[0]}}} has no value: add --sweep {unknown[0]}=VALUE,VALUE")
-    if unused := [name for name in names if name not in named]:
-        raise UsageError(
-            f"--sweep {unused[0]}: the command does not contain {{{unused[0]}}}: write it there, where the value goes; "
-            "a value may be a whole flag, or empty for none"
-        )
-    found = [
-        Combination(command=words, values=dict(zip(names, values, strict=True)))
-        for values in product(*(values for _, values in sweeps))
-    ]
-    if len(found) > MOST_COMBINATIONS:
-        raise UsageError(f"{len(found)} combinations exceed the limit of {MOST_COMBINATIONS}: sweep fewer values")
-    for one in found:
-        _check_program(one.filled(1))
-    return found
-
-
-def _check_program(words: Sequence[str]) -> None:
-    """Raise UsageError for a command whose program does not exist."""
-    name = words[0] if words else ""
-    if os.path.basename(name) != name:
-        if not os.access(name, os.X_OK) or os.path.isdir(name):
-            raise UsageError(f"--serve: {name} is not a program that can be started: correct its path")
-    elif not name or program(name) is None:
-        raise UsageError(f"--serve: {name or 'nothing'} is not found in PATH: install it, or give its path")
 
 
 class Keeper:
@@ -231,7 +156,7 @@ def served(
     """
     port = free_port()
     keeper = Keeper()
-    found = Server(target=replace(target, url=f"http://127.0.0.1:{port}/v1"), keeper=keeper, log=log)
+    found = Server(target=replace(target, url=f"http://127.0.0.1:{port}{combination.path}"), keeper=keeper, log=log)
     try:
         keeper.run(
             {
@@ -374,11 +299,6 @@ def _is_free(port: int) -> bool:
             return True
         time.sleep(LEAST_WAIT_S)
     return False
-
-
-def _number_or_text(text: str) -> Scalar:
-    """A whole number as a number, so that charts can have it as an axis."""
-    return int(text) if re.fullmatch(r"0|[1-9]\d{0,8}", text) else text
 
 
 def _exit_words(code: int) -> str:

@@ -18,7 +18,7 @@ pytest.importorskip("httptools")
 from benchmarking.commands import load_server
 from benchmarking.core.child_process import environment
 from benchmarking.core.errors import UsageError
-from benchmarking.load import observer, served
+from benchmarking.load import observer, served, server_plan
 from benchmarking.load.connections import Target
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -187,7 +187,7 @@ def test_a_server_that_is_never_healthy_is_given_up_and_ended(command, tmp_path,
 def test_no_process_of_a_server_is_left(kind, command, tmp_path, monkeypatch):
     monkeypatch.setenv("MARK", f"of-{kind}")
     monkeypatch.setattr(served, "GRACE_S", 0.5)
-    (one,) = served.combinations(command(kind, "1"), [])
+    (one,) = server_plan.servers(command(kind, "1"), [], None)
     with served.served(one, Target(url="", model=""), log=tmp_path / "log", limit_s=30) as server:
         assert len(processes_of(f"of-{kind}")) == (4 if kind == "parent" else 2)  # with the keeper
         assert server.models == ["some-model"]
@@ -197,7 +197,7 @@ def test_no_process_of_a_server_is_left(kind, command, tmp_path, monkeypatch):
 
 def test_a_server_is_ended_without_its_keeper(command, tmp_path, monkeypatch):
     monkeypatch.setenv("MARK", "of-lost")
-    (one,) = served.combinations(command("parent", "1"), [])
+    (one,) = server_plan.servers(command("parent", "1"), [], None)
     with served.served(one, Target(url="", model=""), log=tmp_path / "log", limit_s=30) as server:
         server.keeper.process.kill()
         wait_until(lambda: server.why_ended() is not None)
@@ -258,12 +258,12 @@ def test_the_server_ends_with_the_command(number, command, tmp_path, monkeypatch
 )
 def test_commands_that_do_not_fit_their_values_are_refused(line, sweeps, words):
     with pytest.raises(UsageError, match=words):
-        served.combinations(line, sweeps)
+        server_plan.servers(line, sweeps, None)
 
 
 def test_values_replace_names_in_words_and_never_make_new_words():
     line = """true --port={port} {flag} '{"a": 1}' x{b}y"""
-    one, other = served.combinations(line, [("flag", ("--fast", "")), ("b", ("a b; rm -rf $HOME",))])
+    one, other = server_plan.servers(line, [("flag", ("--fast", "")), ("b", ("a b; rm -rf $HOME",))], None)
     assert one.filled(80) == ("true", "--port=80", "--fast", '{"a": 1}', "xa b; rm -rf $HOMEy")
     assert other.filled(80) == ("true", "--port=80", '{"a": 1}', "xa b; rm -rf $HOMEy")
     assert one.mode["serve_flag"] == "--fast"
@@ -281,3 +281,73 @@ def test_values_replace_names_in_words_and_never_make_new_words():
 def test_flags_that_exclude_each_other_are_refused(flags, words, capsys):
     assert load_server.main(flags) == 2
     assert words in capsys.readouterr().err
+
+
+def test_an_engine_is_started_by_its_name_with_swept_flags(monkeypatch):
+    monkeypatch.setattr(server_plan, "program", lambda name: f"/usr/bin/{name}")
+    sweeps = [("max_num_seqs", ("64", "128")), ("enable_prefix_caching", ("true", "false"))]
+    found = server_plan.servers("vllm", sweeps, "org/model")
+    assert [one.filled(8)[2:] for one in found[:2]] == [
+        ("org/model", "--host", "127.0.0.1", "--port", "8", "--max-num-seqs", "64", "--enable-prefix-caching"),
+        ("org/model", "--host", "127.0.0.1", "--port", "8", "--max-num-seqs", "64", "--no-enable-prefix-caching"),
+    ]
+    assert len(found) == 4
+    assert {one.engine for one in found} == {"vllm"}
+    assert found[0].mode == {
+        "serve": "vllm serve {model} --host 127.0.0.1 --port {port} --max-num-seqs {max_num_seqs} "
+        "--enable-prefix-caching {enable_prefix_caching}",
+        "serve_max_num_seqs": 64,
+        "serve_enable_prefix_caching": "true",
+    }
+    (off,) = server_plan.servers("sglang", [("disable_radix_cache", ("false",))], "m")
+    assert not any("radix" in word for word in off.filled(1))
+    assert server_plan.servers("ovms", [], "m")[0].path == "/v3"
+
+
+@pytest.mark.parametrize(
+    ("text", "sweeps", "model", "said"),
+    [
+        ("vllm", [], None, "--serve vllm: give MODEL, which it serves"),
+        ("ollama", [("x", ("1",))], "m", r"does not contain \{x\}.* The command of ollama is: env OLLAMA_HOST"),
+        ("lmstudio", [], "m", "part of its application: start it"),
+        ("vlm", [], "m", r"requires \{port\}.*or the name of an engine: vllm, sglang"),
+        ("true {model} {port}", [], None, "give MODEL"),
+    ],
+)
+def test_an_engine_that_cannot_be_started_so_is_refused(text, sweeps, model, said):
+    with pytest.raises(UsageError, match=said):
+        server_plan.servers(text, sweeps, model)
+
+
+def test_a_list_of_servers_has_engines_models_and_swept_values_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_plan, "program", lambda name: f"/usr/bin/{name}")
+    path = tmp_path / "servers.yaml"
+    path.write_text(
+        "- serve: llama-server\n  model: a.gguf\n  sweep:\n    parallel: [1, 4]\n    cont_batching: [true, false]\n"
+        "- serve: other --port {port}\n  engine: mine\n"
+    )
+    found = server_plan.servers(str(path), [], "b")
+    assert [(one.engine, one.model, one.words) for one in found] == [
+        *(("llama-server", "a.gguf", f"parallel={n} cont_batching={on}") for n in (1, 4) for on in ("true", "false")),
+        ("mine", "b", ""),
+    ]
+    assert found[1].filled(7)[-3:] == ("--parallel", "1", "--no-cont-batching")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- model: x\n", "servers.yaml:1: a server needs the key serve"),
+        ("- serve: vllm\n  sweeps: {}\n", "servers.yaml:2: 'sweeps' is no key of a server"),
+        ("- serve: [a]\n", "serve takes a text"),
+        ("- serve: other --port {port}\n  sweep: {x: [{a: 1}]}\n", "a swept value is a number or a text"),
+        ("- serve: other {port}\n  sweep: {x: 1}\n", r"servers.yaml:1: --sweep x: .* does not contain"),
+        ("[]", "the list contains no server"),
+        ("x", "a server takes keys and values"),
+    ],
+)
+def test_a_wrong_list_of_servers_is_refused_with_the_place(text, said, tmp_path):
+    path = tmp_path / "servers.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        server_plan.servers(str(path), [], "m")
