@@ -14,13 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_NOT_ENOUGH_DATA,
+    EXIT_OK,
+    BenchhouseError,
+    StorageError,
+    UsageError,
+)
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
@@ -306,12 +312,13 @@ def _text(
     from db.analysis.recommend.text import recommendation_text, recommendation_words
 
     page = stdout_page()
+    limits: Any = search.goal.limits
     first, *others = recommendation.rated
     shown = [first, *(one for one in others if one.is_on_front or one in recommendation.equal)][:MOST_ROWS]
     words = recommendation_words(
         workload,
         replace(recommendation, rated=tuple(shown), equal=tuple(one for one in recommendation.equal if one in shown)),
-        search.goal.limits,  # type: ignore[arg-type]
+        limits,
         None if prices is None else prices.currency,
         page,
         EQUAL_NOTE,
@@ -328,7 +335,10 @@ def _text(
     if standing is not None:
         best = search.configurations[standing.best]
         parts.append(f"measure it again:\n  {shlex.join(_again(best))}")
-        if (lines := _deployment(search, best)) is not None:
+        lines = _deployment(best)
+        if lines is None:
+            parts.append(f"deploy it: a few lines do not run this task in {best.candidate.plan.cell.runtime}")
+        else:
             indented = "\n".join(f"  {line}".rstrip() for line in lines.splitlines())
             parts.append(f"deploy it:\n{indented}")
     return "\n\n".join(parts)
@@ -369,14 +379,15 @@ def _again(best: Configuration) -> tuple[str, ...]:
     return words_as_typed(command_line(again))
 
 
-def _deployment(search: Search, best: Configuration) -> str | None:
+def _deployment(best: Configuration) -> str | None:
     """The lines that deploy a configuration."""
     cell = best.candidate.plan.cell
     runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
-    preparation = search.tracks[best.candidate.name].preparation
-    build = {} if preparation is None else preparation.build
-    folder = BuildStore().root / str(build["kind"]) / str(build["digest"]) if "digest" in build else None
-    return runtime.deployment(cell, best.point, folder)
+    try:
+        return runtime.deployment(cell, best.point)
+    except BenchhouseError as error:
+        note(f"no lines that deploy it: {error}")
+        return None
 
 
 def _document(
@@ -420,7 +431,7 @@ def _document(
             "equal": list(standing.equal),
             "judged": {key: to_json(judgement) for key, judgement in standing.judged.items()},
             "command": list(_again(best)),
-            "deployment": _deployment(search, best),
+            "deployment": _deployment(best),
         },
         "configurations": configurations,
         "left_out": dict(search.space.left_out),

@@ -404,9 +404,9 @@ class Runtime(ABC):
         """
         return {}
 
-    def deployment(self, cell: Cell, point: Point, build: Path | None) -> str | None:
-        """The lines of Python (or the command of a server, after `$ `) that run the cell in this runtime without
-        benchhouse, at this point; `build` is the folder of its build. None if there is nothing to deploy."""
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        """The lines of Python that run the cell at this point in this runtime without benchhouse; None if a few lines
+        cannot. Raises BenchhouseError if its build is not in the cache any more."""
         return None
 
     def import_libraries(self) -> None:  # noqa: B027 - a runtime may need none

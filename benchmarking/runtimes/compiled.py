@@ -57,6 +57,10 @@ class Compiled(TorchRuntime):
             )
         return mode
 
+    def deployed_changes(self, cell: Cell) -> list[str]:
+        mode, dynamic = cell.runtime_mode["compile_mode"], DYNAMIC[str(cell.runtime_mode["dynamic"])]
+        return [f"model.compile(mode={mode!r}, dynamic={dynamic!r})"]
+
     def import_libraries(self) -> None:
         super().import_libraries()
         import torch._inductor.compile_fx  # noqa: F401

@@ -26,6 +26,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
+from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import (
     BEGIN,
@@ -125,6 +126,27 @@ class CTranslate2(GenerativeEngine):
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
         with stage("to_device"):
             return Ct2Model(path, compute_type(cell), EngineSettings.of(cell), place_of(cell.device))
+
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        if cell.workload.source == "file":
+            return None
+        folder = self.model_path(cell)
+        kind, place = compute_type(cell), place_of(cell.device)
+        lines = [
+            *deployment.bound(cell),
+            "import ctranslate2",
+            "import transformers",
+            "",
+            deployment.copied(folder),
+            "generator = ctranslate2.Generator(",
+            f"    {str(folder)!r}, device={place!r}, compute_type={kind!r}, intra_threads={cell.num_threads or 0}",
+            ")",
+            f"tokenizer = transformers.AutoTokenizer.from_pretrained({cell.workload.model_id!r})",
+            f"tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode({deployment.TEXT!r}))",
+            f"results = generator.generate_batch([tokens] * {point.batch_size}, max_length={point.new_tokens})",
+            "texts = [tokenizer.decode(result.sequences_ids[0]) for result in results]",
+        ]
+        return deployment.text(lines)
 
     def import_libraries(self) -> None:
         import ctranslate2  # noqa: F401

@@ -8,6 +8,7 @@ at the end. llama-cpp-python is driven token by token.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has
+from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import ggml_devices
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import token_of
@@ -183,6 +185,21 @@ class LlamaCpp(GenerativeEngine):
             from benchmarking.runtimes.support.engines.llama_cpp_python import PythonBinding
 
             return PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
+
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        """The command of llama.cpp's own server: its slots are the rows of the point's batch."""
+        if has(cell.device.type, lambda kind: not kind.is_processor) or self.further_builds(cell):
+            return None
+        path, settings = self.model_path(cell), EngineSettings.of(cell)
+        file = path / FILE if path.is_dir() else path
+        tokens = point.batch_size * (settings.context_depth + (point.sequence_length or 0) + (point.new_tokens or 0))
+        words = ["llama-server", "--model", str(file), "--parallel", str(point.batch_size), "--ctx-size", str(tokens)]
+        words += [] if settings.threads is None else ["--threads", str(settings.threads)]
+        words += [] if settings.batch_threads is None else ["--threads-batch", str(settings.batch_threads)]
+        cache = settings.kv_cache_type
+        words += [] if cache is None else ["--cache-type-k", cache, "--cache-type-v", cache]
+        words = words if cell.cpu_list is None else ["taskset", "-c", cell.cpu_list, *words]
+        return f"{deployment.copied(path)}\n$ {shlex.join(words)}"
 
     def import_libraries(self) -> None:
         if is_installed(MAIN):

@@ -15,6 +15,7 @@ from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.fused import PRECISIONS as FUSED_PRECISIONS
 from benchmarking.graphs.fused import ensure_fused, find_fused, why_not_fused
 from benchmarking.graphs.next_token import ensure_next_token, find_next_token
+from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 from benchmarking.runtimes.support.torch.settings import AT_THE_END, TOKEN_SYNC
 from benchmarking.workloads.support.families import plugin_of
@@ -128,6 +129,31 @@ class OnnxRuntime(shared.OrtRuntime):
             for point in points:
                 ensure_next_token(read_bundle(store.folder(graphs.bundle_key(cell, point))), store, rebuild)
         return facts
+
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        folder = (find_fused if is_fused(cell.runtime_mode) else graphs.find_bundle)(cell, point)
+        bundle = read_bundle(folder)
+        graph = deployment.forward_graph(bundle)
+        if graph is None or is_replayed(cell.runtime_mode):
+            return None
+        provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
+        settings = shared.SessionSettings(
+            provider=provider, precision=cell.precision, num_threads=shared.num_threads(cell)
+        )
+        lines = [
+            *deployment.bound(cell),
+            "import numpy as np",
+            "import onnxruntime",
+            "",
+            deployment.copied(folder),
+            "options = onnxruntime.SessionOptions()",
+            f"options.intra_op_num_threads = {settings.num_threads}",
+            f"providers = [({provider.name!r}, {settings.provider_options!r})]",
+            f"session = onnxruntime.InferenceSession({str(folder / graph.file)!r}, options, providers=providers)",
+            *deployment.example_inputs(cell, point, bundle, graph),
+            "outputs = session.run(None, inputs)",
+        ]
+        return deployment.text(lines)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession

@@ -145,6 +145,42 @@ class OpenVino(Runtime):
         facts = ensure_builds(cell, points, store, rebuild)
         return {**facts, **ensure_caches(cell, points, store, rebuild)}
 
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        from benchmarking.graphs.bundle import read_bundle
+        from benchmarking.runtimes.support import deployment
+        from benchmarking.runtimes.support.openvino.build import find_build, graph_file
+        from benchmarking.runtimes.support.openvino.compile import device_name, is_concurrent, is_fixed, properties
+
+        if cell.workload.source == "file":
+            return None
+        folder = find_build(cell, point)
+        bundle = read_bundle(folder)
+        graph = deployment.forward_graph(bundle)
+        if graph is None:
+            return None
+        (name,) = bundle.graphs
+        requested = properties(cell, point, has_states=False)
+        shapes = "model.reshape({name: list(value.shape) for name, value in inputs.items()})"
+        one = ["outputs = compiled(inputs)"]
+        several = [
+            "queue = openvino.AsyncInferQueue(compiled)  # keeps several requests in flight",
+            "queue.start_async(inputs)",
+            "queue.wait_all()",
+        ]
+        lines = [
+            *deployment.bound(cell),
+            "import numpy as np",
+            "import openvino",
+            "",
+            deployment.copied(folder),
+            f"model = openvino.Core().read_model({str(folder / graph_file(name))!r})",
+            *deployment.example_inputs(cell, point, bundle, graph),
+            *([shapes] if is_fixed(cell) else []),
+            f"compiled = openvino.compile_model(model, {device_name(cell.device)!r}, {requested!r})",
+            *(several if is_concurrent(cell) else one),
+        ]
+        return deployment.text(lines)
+
     def import_libraries(self) -> None:
         import_openvino()
 

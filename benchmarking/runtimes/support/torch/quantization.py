@@ -106,6 +106,17 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
     return {**_read_back(model, precision, method), **({"conv1d_as_linear": converted} if converted else {})}
 
 
+def configuration(precision: Precision, method: Scalar | None) -> str | None:
+    """torchao's configuration of a quantized precision as an expression in its module, on a CPU or in the layout of any
+    device; None for another precision, and for int4, whose layout depends on the device."""
+    return {
+        ("float8_e4m3", PER_ROW): "Float8DynamicActivationFloat8WeightConfig(granularity=ao.PerRow())",
+        ("float8_e4m3", PER_TENSOR): "Float8DynamicActivationFloat8WeightConfig(granularity=ao.PerTensor())",
+        ("int8", DYNAMIC): "Int8DynamicActivationInt8WeightConfig()",
+        ("int8", WEIGHT_ONLY): "Int8WeightOnlyConfig()",
+    }.get((precision, str(method)))
+
+
 def is_quantized(tensor: Any) -> bool:
     """Whether a tensor wraps others, as torchao's tensors do."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass

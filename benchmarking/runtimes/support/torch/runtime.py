@@ -16,7 +16,8 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.devices.support.kinds import has, names_with
+from benchmarking.devices.support.kinds import has, kind_of, names_with
+from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.torch import attention_kernels, quantization, settings
 from benchmarking.runtimes.support.torch.settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
 from benchmarking.workloads.support import quantized_weights
@@ -25,6 +26,7 @@ from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import CACHES
 from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
+from benchmarking.workloads.support.transformers_models import AUTO_CLASSES
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
@@ -37,6 +39,9 @@ ATTENTION = Option(
     default="the model's own",
 )
 CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
+
+WITH_CONV1D = ("gpt2", "openai-gpt")
+"""Model types whose layers torchao skips until they are replaced by linear ones, which takes more than a few lines."""
 
 SHARED_OPTIONS = (ATTENTION, CACHE, TOKEN_SYNC, MEMORY_FORMAT)
 """Options of every runtime on torch."""
@@ -128,6 +133,49 @@ class TorchRuntime(Runtime):
         if quantized_weights.is_setting(mode.get(quantization.OPTION)):
             return mode
         return quantization.with_method(self.name, precision, mode)
+
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        """For models of transformers that read text."""
+        workload, mode = cell.workload, cell.runtime_mode
+        classes = AUTO_CLASSES.get(workload.task, ())
+        quantized = quantization.configuration(cell.precision, mode.get(quantization.OPTION))
+        is_text = point.sequence_length is not None and not point.axes
+        if workload.source not in ("catalog", "hub", "local") or len(classes) != 1 or not is_text:
+            return None
+        if cell.precision in quantization.METHODS and quantized is None:
+            return None
+        if quantized and workload.config.get("model_type") in WITH_CONV1D:
+            return None
+        kind = kind_of(cell.device.type)
+        assert kind is not None
+        device = f"{kind.torch_type}{cell.device.selector.removeprefix(cell.device.type)}"
+        dtype = settings.TORCH_DTYPES[cell.precision]
+        attention = f", attn_implementation={mode['attention']!r}" if "attention" in mode else ""
+        name = workload.path if workload.source == "local" else workload.model_id
+        lines = [
+            *deployment.bound(cell),
+            "import torch",
+            "import transformers",
+            *(["import torchao.quantization as ao"] if quantized else []),
+            "",
+            *([] if cell.num_threads is None else [f"torch.set_num_threads({cell.num_threads})"]),
+            f"model = transformers.{classes[0]}.from_pretrained({name!r}, dtype=torch.{dtype}{attention})",
+            *([f"ao.quantize_(model, ao.{quantized})"] if quantized else []),
+            f"model = model.eval().to({device!r})",
+            *self.deployed_changes(cell),
+            f"tokenizer = transformers.AutoTokenizer.from_pretrained({name!r})",
+            f"inputs = tokenizer([{deployment.TEXT!r}] * {point.batch_size}, return_tensors='pt').to({device!r})",
+            "with torch.inference_mode():",
+        ]
+        if point.new_tokens is None:
+            return deployment.text([*lines, "    output = model(**inputs)"])
+        cache = ", cache_implementation='static'" if mode.get("cache") == "static" else ""
+        call = f"model.generate(**inputs, max_new_tokens={point.new_tokens}, do_sample=False{cache})"
+        return deployment.text([*lines, f"    tokens = {call}"])
+
+    def deployed_changes(self, cell: Cell) -> list[str]:
+        """The lines that change the loaded model, in `deployment`."""
+        return []
 
     def import_libraries(self) -> None:
         import torch  # noqa: F401

@@ -1,0 +1,50 @@
+"""Lines of Python that run a configuration in its runtime without benchhouse: the parts that several runtimes share.
+
+Names and paths are written as literals (`repr`), since a model's name may be a stranger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarking.core.records import Cell, Point
+from benchmarking.devices.support.binding import parse_cpu_list
+from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.graphs.session import sizes_at
+
+TEXT = "An example of your text."
+
+
+def bound(cell: Cell) -> list[str]:
+    """The lines that bind the process to the cell's processors; none without a binding. They come first, so that every
+    thread inherits it."""
+    if cell.cpu_list is None:
+        return []
+    cpus = ", ".join(map(str, parse_cpu_list(cell.cpu_list)))
+    return ["import os", "", f"os.sched_setaffinity(0, {{{cpus}}})", ""]
+
+
+def forward_graph(bundle: Bundle) -> Graph | None:
+    """The only graph of a bundle that is one pass; None for a loop of passes, which no few lines run."""
+    return next(iter(bundle.graphs.values())) if bundle.kind == "forward" else None
+
+
+def example_inputs(cell: Cell, point: Point, bundle: Bundle, graph: Graph) -> list[str]:
+    """The lines of a dictionary `inputs` with ones in the shapes of the point, to be replaced by real inputs."""
+    sizes = sizes_at(cell, point, bundle)
+    rows = []
+    for tensor in graph.inputs:
+        shape = ", ".join(str(sizes.get(str(size), size)) for size in tensor.shape)
+        rows.append(f"    {tensor.name!r}: np.ones(({shape},), np.{tensor.dtype}),")
+    return ["inputs = {  # yours, in these shapes", *rows, "}"]
+
+
+def copied(folder: Path) -> str:
+    """The line that says where the files of a build are."""
+    return f"# {folder} is in the build cache: copy it to where you deploy"
+
+
+def text(lines: Sequence[str]) -> str:
+    """The lines as text."""
+    return "\n".join(lines)

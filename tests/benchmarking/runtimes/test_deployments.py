@@ -1,0 +1,174 @@
+"""The lines that deploy a configuration run, without benchhouse, and give what they say."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from pathlib import Path
+
+import pytest
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core import plugins
+from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.measure.settings import settings
+from benchmarking.runtimes.support.deployment import forward_graph
+from benchmarking.sweep.plan.options import RUNTIMES
+from benchmarking.sweep.plan.request import Request, plan_cell
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+WORDS = ["[UNK]", "[PAD]", "<s>", "</s>", "An", "example", "of", "your", "text", "."]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """An encoder and a decoder in folders, with a tokenizer of a few words."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]", bos_token="<s>", eos_token="</s>"
+    )
+    torch.manual_seed(0)
+    made = {
+        "encoder": BertModel(BertConfig(vocab_size=64, max_position_embeddings=64, **SIZES)),
+        "decoder": LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=64, eos_token_id=63, **SIZES)),
+    }
+    folders = {}
+    for name, model in made.items():
+        folders[name] = tmp_path_factory.mktemp("models") / name
+        model.save_pretrained(folders[name])
+        tokenizer.save_pretrained(folders[name])
+    return folders
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def lines_of(folder, runtime, precision="float32", *, new_tokens=None, **more):
+    """The lines for a batch of two, after the build is made."""
+    request = Request(
+        model_id=str(folder),
+        device="cpu",
+        runtime=runtime,
+        precision=precision,
+        batch_sizes=(2,),
+        sequence_lengths=(8,),
+        new_tokens=new_tokens,
+        settings=settings("quick"),
+        **more,
+    )
+    plan = plan_cell(request, "session")
+    plugin = plugins.load(RUNTIMES, runtime)
+    if plugin.has_build(plan.cell):
+        plugin.prepare(plan.cell, plan.points, BuildStore(), "if_needed")
+    return plugin.deployment(plan.cell, plan.points[0])
+
+
+def run(lines):
+    """The names that the lines define."""
+    imported = {
+        alias.name for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Import) for alias in node.names
+    }
+    assert not any(name.startswith("benchmarking") for name in imported)
+    names = {}
+    exec(compile(lines, "deployment.py", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_eager_lines_give_the_hidden_states(models, precision):
+    import torch
+
+    names = run(lines_of(models["encoder"], "eager", precision, num_threads=1))
+    assert names["output"].last_hidden_state.shape == (2, 6, 32)
+    assert names["output"].last_hidden_state.dtype == (torch.bfloat16 if precision == "bfloat16" else torch.float32)
+
+
+def test_eager_lines_generate_tokens(models):
+    for cache in ("dynamic", "static"):
+        names = run(lines_of(models["decoder"], "eager", new_tokens=(4,), options={"cache": cache}))
+        assert names["tokens"].shape[0] == 2
+        assert 6 < names["tokens"].shape[1] <= 10
+
+
+def test_compiled_lines_compile_the_model(models, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(  # the compiler takes a minute, and what it makes is torch's
+        "torch._inductor.compile_fx.compile_fx", lambda graph, inputs, **more: compiled.append(graph) or graph.forward
+    )
+    names = run(lines_of(models["encoder"], "compiled"))
+    assert compiled
+    assert names["output"].last_hidden_state.shape == (2, 6, 32)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision"), [("onnxruntime", "float32"), ("onnxruntime", "int8"), ("openvino", "int8")]
+)
+def test_graph_lines_run_the_graph_at_the_point(models, runtime, precision):
+    pytest.importorskip(runtime)
+    names = run(lines_of(models["encoder"], runtime, precision, num_threads=1))
+    assert {value.shape for value in names["inputs"].values()} == {(2, 8)}
+    outputs = names["outputs"]
+    first = outputs[0]
+    assert first.shape == (2, 8, 32)
+
+
+def test_openvino_lines_have_the_settings_of_the_configuration(models):
+    pytest.importorskip("openvino")
+    for options, concurrency in (({"dynamic": "false"}, None), ({"hint": "throughput"}, (2,))):
+        names = run(lines_of(models["encoder"], "openvino", options=options, concurrency=concurrency))
+        compiled = names["compiled"]
+        assert compiled.input(0).partial_shape.is_static == ("dynamic" in options)
+        assert str(compiled.get_property("PERFORMANCE_HINT")).endswith("THROUGHPUT" if concurrency else "LATENCY")
+
+
+def test_ctranslate2_lines_generate_text(models):
+    pytest.importorskip("ctranslate2")
+    names = run(lines_of(models["decoder"], "ctranslate2", "int8", new_tokens=(4,)))
+    assert len(names["texts"]) == 2
+    assert names["generator"].compute_type.startswith("int8")
+
+
+def test_the_server_of_llamacpp_gets_the_file_and_the_settings(models):
+    pytest.importorskip("xllamacpp")
+    found = lines_of(
+        models["decoder"], "llamacpp", "int8", new_tokens=(4,), num_threads=2, options={"kv_cache_type": "f32"}
+    )
+    comment, command = found.splitlines()
+    assert comment.startswith("# ")
+    words = shlex.split(command.removeprefix("$ "))
+    values = dict(zip(words[1::2], words[2::2], strict=True))
+    assert words[0] == "llama-server"
+    assert Path(values.pop("--model")).is_file()
+    assert values == {
+        "--parallel": "2",
+        "--ctx-size": "24",
+        "--threads": "2",
+        "--threads-batch": "2",
+        "--cache-type-k": "f32",
+        "--cache-type-v": "f32",
+    }
+
+
+def test_a_binding_comes_before_the_imports(models):
+    lines = lines_of(models["encoder"], "eager", cpu_list="0")
+    assert lines.splitlines()[:3] == ["import os", "", "os.sched_setaffinity(0, {0})"]
+
+
+def test_a_loop_of_passes_has_no_few_lines():
+    decoder = Bundle(kind="decoder", graphs={"decode": Graph(file="decode.onnx", inputs=(), outputs=())}, exporter="x")
+    assert forward_graph(decoder) is None
+
+
+def test_names_are_literals_whatever_they_contain(models, tmp_path):
+    hostile = tmp_path / "'); import os; os.abort() #"
+    hostile.symlink_to(models["encoder"])
+    assert run(lines_of(hostile, "eager"))["output"].last_hidden_state.shape == (2, 6, 32)
