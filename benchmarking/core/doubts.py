@@ -605,10 +605,12 @@ IMPORTED: Mapping[str, str] = MappingProxyType(
         "negative_time": "Some times are negative, because the tool subtracted too much.",
         "not_stated": "The file does not state some settings, so results with different ones may be in one series.",
         "options_may_differ": "The file has several invocations, whose options may have differed.",
-        "peak_below_mean": "The stated peak of tokens per second is below the stated mean: one of them is wrong.",
+        "peak_below_mean": "The stated peak of tokens per second is below the stated mean: one of them is wrong, or "
+        "the peak counts pieces of the stream.",
         "percentiles_disordered": "A stated percentile is below a lower one: the statistics are of different requests.",
         "processes_pooled": "The samples of several processes are pooled, so their differences cannot be told apart.",
         "prompt_cut": "The prompt was shorter than the stated sequence length.",
+        "rate_exceeded": "More requests completed per second than the stated rate sends, so it is another rate.",
         "request_errors": "Some requests failed, and the times cover only the others.",
         "rounded": "The file states times with few digits, so small differences are lost.",
         "server_metrics": "The server measured the times itself, without the network and the client.",

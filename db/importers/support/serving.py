@@ -223,6 +223,11 @@ def _of_statistics(
         doubts += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
     if not (completed := metrics.get("throughput_samples_per_sec")):
         return doubts
+    requests = round(result.iterations + failed)
+    least = completed * (1 - drawn_shortfall(requests, variation)) * (1 - 1 / max(requests, 1))  # n have n - 1 gaps
+    if 0 < rate < least * ROUNDING:
+        evidence: dict[str, Json] = {"request_rate": rate, "completed_per_sec": completed}
+        doubts.append(Doubt(kind="rate_exceeded", severity="noisy", evidence=evidence))
     if result.point.concurrency > 1:  # a limit of requests in flight holds the client back
         return doubts if doubts or sent is not None else _held_back(result, rate, completed, variation)
     doubts += over_saturated_by_statistics(

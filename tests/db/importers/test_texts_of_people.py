@@ -225,3 +225,14 @@ def test_requests_that_are_missing_failed_and_a_misspelt_label_is_understood():
     (result,) = run.results
     assert result.point.concurrency == 16
     assert [doubt.evidence["failed_requests"] for doubt in result.doubts if doubt.kind == "failed_requests"] == [10]
+
+
+def test_a_load_cannot_complete_faster_than_it_is_sent():
+    def kinds(rate, completed):
+        lines = f"Traffic request rate: {rate}\nSuccessful requests: {completed}\nRequest throughput (req/s): 3.77\n"
+        (run,), _ = read(BLOCK.replace("Successful requests:                     10\n", lines))
+        return [doubt.kind for doubt in run.results[0].doubts]
+
+    assert "rate_exceeded" in kinds(2.0, 996)
+    assert "rate_exceeded" not in kinds(3.7, 996)
+    assert "rate_exceeded" not in kinds(2.0, 10)  # so few may come by chance
