@@ -20,7 +20,7 @@ from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
 from db.importers.support.reading import LARGEST, parsed_number, shortened, understood
 
 ROW = re.compile(
-    r"(?P<model>.*?),(?P<seconds>[-+.\deE]+),(?:(?P<second>[-+.\deE]+),)?(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),"
+    r"(?P<model>.*?),(?P<seconds>[-+.\deE]+),(?:(?P<total>[-+.\deE]+),)?(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),"
     r"(?P<index>\d{1,9})",
     re.ASCII,
 )
@@ -70,7 +70,7 @@ DEFINITIONS = {
     "cpu_usage_percent": "share of all logical processors that the process kept busy",
     "first_call_ms": "the call before the measured ones, in whole ms",
     "inferences_per_sec": "calls over the time of all of them together",
-    "second_time": "a second time of each call in newer versions, which the file does not define",
+    "submission": "time to submit a call to the device, which newer versions write before the time of the whole call",
 }
 
 
@@ -80,8 +80,8 @@ class Invocation:
 
     model: str
     seconds: array[float] = field(default_factory=lambda: array("d"))
-    second: array[float] = field(default_factory=lambda: array("d"))
-    """The second time of each call, in s; empty in older versions."""
+    submission: array[float] = field(default_factory=lambda: array("d"))
+    """The time to submit each call to the device, in s; empty in older versions."""
     peak_bytes: float = 0.0
     cpu_percent: float = 0.0
     stated_ms: dict[str, float] = field(default_factory=dict)
@@ -140,9 +140,9 @@ def _take_line(file: ForeignFile, found: list[Invocation], number: int, line: st
         if (index := int(row["index"])) > last.calls:
             file.leave_out(f"line {number}", f"expected call {last.calls} of {last.model}, found {shortened(line)}")
         last.calls = index + 1
-        seconds = _number(file, number, row["seconds"])
-        if row["second"] is not None:
-            last.second.append(_number(file, number, row["second"]))
+        seconds = _number(file, number, row["total"] or row["seconds"])
+        if row["total"] is not None:
+            last.submission.append(_number(file, number, row["seconds"]))
         last.seconds.append(seconds)
         last.peak_bytes, last.cpu_percent = float(row["bytes"]), float(row["cpu"])
     elif stated is not None and found:
@@ -171,7 +171,7 @@ def _measured(invocations: Sequence[Invocation]) -> Result:
         for launch, each in enumerate(invocations)
         for one in (
             block(launch, in_ms(each.seconds)),
-            measured("second_time", in_ms(each.second), launch=launch),
+            measured("submission", in_ms(each.submission), launch=launch),
         )
         if one.values
     ]
