@@ -12,23 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from benchmarking.core import live_words
 from benchmarking.core.command_line import Parser, note, positive_seconds, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
-from benchmarking.core.live_status import (
-    CellProgress,
-    CurrentPoint,
-    LiveSnapshot,
-    PointResult,
-    WatchedCommand,
-    snapshot,
-)
+from benchmarking.core.live_status import LiveSnapshot, WatchedCommand, snapshot
 from benchmarking.core.records import to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
-from benchmarking.core.text import duration, number, time_text, visible, wrapped
-from benchmarking.sweep.show.progress import machines_text
+from benchmarking.core.text import time_text, visible, wrapped
 
 Item = TypeVar("Item")
 
@@ -48,7 +41,6 @@ FULL, REST = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZON
 STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\S.*: \d+ points?\b.*$": "bold"}
 """Regular expression -> style of the matching text on a terminal."""
 MAX_RESULTS = 6
-USE = "utilization_mean_percent"
 HOW_TO_START = (
     "No sweep of this user is running on this machine. Start one, for example in another terminal:\n"
     "  benchhouse run bert-base-uncased --save"
@@ -133,8 +125,7 @@ def display_text(live: LiveSnapshot, page: Page) -> str:
     ended = ["ended:"] if live.ended else []
     for watched in live.ended:
         status = watched.status
-        ago = duration(max(0.0, live.at_s - status.updated_s))
-        words = f"{status.words}: {_progress_words(watched)}, {ago} ago"
+        words = f"{status.words}: {_progress_words(watched)}, {live_words.age(status.updated_s, live.at_s)} ago"
         if watched.state == "crashed":
             words += f": its process (PID {status.owner.pid}) has died"
             words += f"; {status.resume_command}" if status.resume_command else ""
@@ -150,7 +141,7 @@ def _sweep(watched: WatchedCommand, page: Page, now_s: float) -> str:
     status = watched.status
     full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
     filled = round((status.done / status.total if status.total else 0.0) * BAR_WIDTH)
-    running, silent = (duration(max(0.0, now_s - since_s)) for since_s in (status.started_s, status.updated_s))
+    running, silent = (live_words.age(since_s, now_s) for since_s in (status.started_s, status.updated_s))
     activity = f"PID {status.owner.pid}: {status.activity}, running for {running}, last update {silent} ago"
     lines = [
         wrapped(status.words, page.text_width),
@@ -158,68 +149,21 @@ def _sweep(watched: WatchedCommand, page: Page, now_s: float) -> str:
         wrapped(activity, page.text_width),
     ]
     if status.current is not None:
-        lines.append(wrapped(point_words(status.current), page.text_width))
+        facts = live_words.point_facts(status.current)
+        words = [value if name in ("run", "point", "pass") else f"{name} {value}" for name, value in facts.items()]
+        lines.append(wrapped("  ".join(words), page.text_width))
     tables = [
-        machines_text(status.machines, page),
-        _table(CELLS, status.cells, page) if len(status.cells) > 1 else "",
-        _table(_results(now_s), status.results[:MAX_RESULTS], page),
+        _table(live_words.MACHINES, status.machines, page),
+        _table(live_words.CELLS, status.cells, page) if len(status.cells) > 1 else "",
+        _table(live_words.results(now_s), status.results[:MAX_RESULTS], page),
     ]
     return "\n\n".join(["\n".join(lines), *filter(None, tables)])
 
 
 def _progress_words(watched: WatchedCommand) -> str:
-    """ "3/8 points, 1 failed, about 2 min left" """
-    status = watched.status
-    words = [f"{status.done}/{status.total} points"]
-    words += [f"{status.failed} failed"] if status.failed else []
-    if watched.state != "running":
-        words.append(watched.state)
-    elif status.left_s:
-        words.append(f"about {duration(status.left_s)} left")
-    return ", ".join(words)
-
-
-def point_words(current: CurrentPoint) -> str:
-    """The point being measured, with its live numbers."""
-    words = [current.cell, current.point, f"launch {current.launch}/{current.launches}"]
-    if current.phase:
-        calls = f", {current.calls} calls" if current.calls else ""
-        words.append(f"{current.phase.replace('_', ' ')}{calls}")
-    if current.median_ms is not None:
-        has_interval = current.low_ms is not None and current.high_ms is not None
-        interval = f" [{number(current.low_ms or 0.0)}, {number(current.high_ms or 0.0)}]" if has_interval else ""
-        words.append(f"median {number(current.median_ms)} ms{interval}")
-    return "  ".join(words)
-
-
-CELLS = (
-    Column[CellProgress](heading="run", text=lambda cell: cell.name, is_key=True),
-    Column[CellProgress](heading="points", text=lambda cell: f"{cell.done}/{cell.total}", is_number=True),
-    Column[CellProgress](heading="failed", text=lambda cell: str(cell.failed or "") or None, is_number=True),
-)
-
-
-def _results(now_s: float) -> tuple[Column[PointResult], ...]:
-    return (
-        Column(heading="run", text=lambda point: point.cell, is_key=True, spare=2),
-        Column(heading="point", text=lambda point: point.point, is_key=True),
-        Column(heading="launch", text=lambda point: str(point.launch), is_number=True, spare=3),
-        Column(heading="median ms", text=lambda point: _number(point.median_ms), is_number=True),
-        Column(heading="calls", text=lambda point: str(point.calls or "") or None, is_number=True, spare=4),
-        Column(heading="utilization %", text=lambda point: _number(point.use.get(USE)), is_number=True, spare=1),
-        Column(heading="state", text=_state, is_state=True),
-        Column(heading="ago", text=lambda point: duration(max(0.0, now_s - point.at_s))),
-    )
-
-
-def _number(value: float | None) -> str | None:
-    return None if value is None else number(value)
-
-
-def _state(point: PointResult) -> str:
-    if point.status != "ok":
-        return f"{point.status.replace('_', ' ')}: {point.error or 'no reason'}"
-    return ", ".join(kind.replace("_", " ") for kind in point.doubts) or "ok"
+    """ "3 of 8 points, 1 failed, about 2 min left" """
+    ending = live_words.left(watched.status) if watched.state == "running" else watched.state
+    return ", ".join(filter(None, (live_words.progress(watched.status), ending)))
 
 
 def _table(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page) -> str:

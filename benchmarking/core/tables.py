@@ -26,8 +26,13 @@ NOTHING = "-"
 GAP = "  "
 NARROW, LONG_WORD = 12, 24
 """Minimum widths of a text column: the usual one, and the longest word that is not broken."""
-FAILED_STATES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
-OK_STATES = ("ok", "fine", "valid", "equivalent", "faster", "improved", "better", "confirmed", NOTHING)
+FAILED_STATES = (
+    "failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken", "lost",
+)  # fmt: skip
+OK_STATES = (
+    *("ok", "fine", "valid", "equivalent", "faster", "improved", "better", "confirmed", "idle", "measuring", "left"),
+    NOTHING,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

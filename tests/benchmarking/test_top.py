@@ -62,8 +62,8 @@ def test_once_prints_a_plain_snapshot_that_fits(folder, capsys):
     assert max(map(len, text.splitlines())) <= 100
     for part in (
         "gpt2 on cpu: 2 runs, 8 points, profile quick\\x1b[2J",
-        "3/8 points, 1 failed, about 2 min left",
-        "b2 s128  launch 1/3  measure, 17 calls  median 12.35 ms [12.1, 12.6]",
+        "3 of 8 points, 1 failed, about 2 min left",
+        "b2 s128  launch 1 of 3  measure, 17 calls  median 12.35 ms  95 % interval 12.1 to 12.6 ms",
         "failed: no memory\\x1b[2J",
     ):
         assert part in text
@@ -98,7 +98,7 @@ def test_without_running_sweeps_it_shows_how_to_start_and_crashes(folder, capsys
     write_status(owner=GONE, folder="results")
     assert main(["--once"]) == 3
     text = " ".join(capsys.readouterr().out.split())
-    assert "3/8 points, crashed" in text
+    assert "3 of 8 points, crashed" in text
     assert "has died; benchhouse run --resume --output-dir results" in text
 
 
@@ -121,11 +121,11 @@ def test_on_a_terminal_the_display_refreshes_until_ctrl_c(folder):
     environment |= {"TERM": "xterm-256color"}
     with subprocess.Popen(COMMAND, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
         os.close(follower)
-        text = read_until(leader, "3/8 points")
+        text = read_until(leader, "3 of 8 points")
         content = json.loads(file.path.read_text())
         content["status"]["done"] = 7
         file.path.write_text(json.dumps(content))
-        text = read_until(leader, "7/8 points")
+        text = read_until(leader, "7 of 8 points")
         process.send_signal(signal.SIGINT)
         text += read_until(leader, None)
     os.close(leader)
@@ -152,7 +152,7 @@ def test_no_color_is_no_color_on_a_terminal(folder, monkeypatch, no_color):
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr("benchmarking.commands.top.time.sleep", interrupt)
     assert main([]) == 0
-    assert "3/8 points" in terminal.getvalue()
+    assert "3 of 8 points" in terminal.getvalue()
     assert ("\x1b[31m" in terminal.getvalue()) == (not no_color)
 
 
@@ -182,6 +182,6 @@ def test_pipes_get_one_line_per_change(folder):
         second = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
-    assert first.endswith("3/8 points, 1 failed, about 2 min left\n")
-    assert second.endswith("8/8 points, 1 failed, finished\n")
+    assert first.endswith("3 of 8 points, 1 failed, about 2 min left\n")
+    assert second.endswith("8 of 8 points, 1 failed, finished\n")
     assert "\x1b" not in first + second

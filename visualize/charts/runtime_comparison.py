@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from visualize.drawing import words
-from visualize.drawing.configurations import Finding, cut_note, finding, reach, speedup
+from visualize.drawing.configurations import Finding, above, cut_note, finding, reach, speedup
 from visualize.drawing.figure import Block, Element, Figure, Line, NotDrawn, Note, Panel, Rule, State
 from visualize.drawing.marks import mark, spread
 from visualize.drawing.rows import (
@@ -239,7 +239,8 @@ def _elements(rows: Sequence[Row], bars: Bars, edge: float) -> Iterator[Element]
                 label=label, role="interval", marks=(own,), colour="ink", shape=None, dashes=None, is_across=True,
                 has_bands=False,
             )  # fmt: skip
-        yield Note(x=end, y=place, text=_remark(row), dx=4, colour="ink" if row["is_ranked"] else "grey")
+        dy = above(row["high"] if row["is_ranked"] else None, end)
+        yield Note(x=end, y=place, text=_remark(row), dx=4, dy=dy, colour="ink" if row["is_ranked"] else "grey")
     for place in set(range(len(bars.labels))).difference(map(bars.place, rows)):
         yield Note(x=0.0, y=place, text="not measured", dx=4, colour="grey")
 

@@ -41,7 +41,7 @@ WIDTH_IN, PANEL_IN = 8.4, 2.3
 class SampleDistribution(ChartPlugin):
     name = "sample_distribution"
     title = "Sample distribution"
-    needs = "a result with raw samples"
+    needs = "a result with two or more raw samples"
     sql = SQL
     by_default = False
 
@@ -50,12 +50,14 @@ class SampleDistribution(ChartPlugin):
             points = [
                 (point, launches)
                 for point, launches in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))
-                if any(map(values, launches))
+                if sum(len(values(row)) for row in launches) > 1
             ]
             if points:
                 yield _figure(key, points)
             else:
-                yield NotDrawn(what=f"{self.title}: {key['model_id']} on {words.cell(key)}", why="no raw samples")
+                yield NotDrawn(
+                    what=f"{self.title}: {key['model_id']} on {words.cell(key)}", why="fewer than two raw samples"
+                )
 
 
 def values(row: Row) -> list[float]:

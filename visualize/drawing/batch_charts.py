@@ -23,7 +23,7 @@ from visualize.drawing.rows import (
     trust,
     varying,
 )
-from visualize.drawing.scales import size_axis, value_axis
+from visualize.drawing.scales import size_axis, spans_decade, value_axis
 
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
@@ -123,7 +123,10 @@ def _figure(
     ]
     series = [replace(one, style=style) for style, one in enumerate(spread(every, MOST_LINES))]
     reference = chart.reference(drawn)
-    y = value_axis(chart.value_title(key), [*ends(drawn), *([reference[1]] if reference else [])])
+    values = ends(drawn)
+    y = value_axis(
+        chart.value_title(key), [*values, *([reference[1]] if reference else [])], may_be_log=spans_decade(values)
+    )
     lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
     if reference:
         lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))

@@ -172,6 +172,11 @@ def _least(line: Series) -> tuple[bool, float]:
     return (not sound or line.is_simulated, min(sound or [row["value"] for row in line.rows]))
 
 
+def above(high: float | None, end: float) -> float:
+    """How far up, in points, a label at `end` is moved to clear a whisker that goes on to `high`."""
+    return 7.0 if high is not None and high > end else 0.0
+
+
 def rows_panel(
     series: Sequence[Series],
     at: Sequence[Row],
@@ -193,7 +198,7 @@ def rows_panel(
             elements.append(one.line([own], dashes=None, is_across=True, has_bands=False))
             end = ratio.value if ratio.high is None else max(ratio.value, min(ratio.high, MOST_REACH * ratio.value))
             ink: Colour = "ink" if trust(row) != "invalid" else "grey"
-            elements.append(Note(x=end, y=place, text=remark(row), dx=8, colour=ink))
+            elements.append(Note(x=end, y=place, text=remark(row), dx=8, dy=above(ratio.high, end), colour=ink))
     y = row_axis([one.label for one in series])
     return Panel(x=x, y=y, elements=tuple(elements), title=title, height_in=rows_height_in(series))
 

@@ -54,8 +54,8 @@ LOOKS: Mapping[ThemeName, Look] = {
     "dark": Look(
         background="#16191D", ink="#F0F0F0", grey="#A8AEB4", grid="#363B41",
         colours=(
-            "#5B8DF2", "#FF9500", "#00D990", "#F2A7EC", "#F2F21E", "#B2FFFF", "#8C8888", "#FF0000", "#4040FF",
-            "#A63258", "#804BA6",
+            "#5B8DF2", "#FF9500", "#00D990", "#F2A7EC", "#F2F21E", "#B2FFFF", "#8C8888", "#FF0000", "#5252FF",
+            "#B83A64", "#8F5AB5",
         ),
     ),
 }

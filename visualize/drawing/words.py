@@ -22,8 +22,10 @@ NO_VALUE = "without this metric"
 
 
 def cell(row: Row) -> str:
-    """The device, runtime and precision of a row, separated by SEPARATOR."""
-    return SEPARATOR.join((device(row), row["runtime"], precision(row)))
+    """The device, runtime and precision of a row, separated by SEPARATOR, as far as the file of another tool states
+    them."""
+    stated = [part for part in (device(row), row["runtime"], precision(row)) if part != "unknown"]
+    return SEPARATOR.join(dict.fromkeys(stated)) or "setup not stated"
 
 
 def precision(row: Row) -> str:
@@ -120,13 +122,13 @@ def provenance(drawn: Sequence[Row]) -> str:
     """One line about the source of the data: weights, common settings, launches, dates."""
     launches = sorted({int(row["launches"]) for row in drawn})
     count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
-    weights = " and ".join(sorted({row["weights"] for row in drawn}))
+    weights = " and ".join(sorted({row["weights"] for row in drawn} - {"given"}))  # those of the server or caller
     each = f"{count} launch{'' if launches == [1] else 'es'} per point"
     modes = {settings(row["runtime_mode"]) for row in drawn}
     mode = modes.pop() if len(modes) == 1 else ""
     days = sorted({_day(row["started_at"]) for row in drawn})
     measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    parts = (f"{weights} weights", mode, each, f"measured {measured}")
+    parts = (weights and f"{weights} weights", mode, each, f"measured {measured}")
     return SEPARATOR.join(part for part in parts if part)
 
 

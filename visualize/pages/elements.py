@@ -159,7 +159,7 @@ def state_cell(word: str, *, hint: str | None = None) -> Cell:
 def tone_of(word: str) -> Tone:
     """The colour of a status, verdict or validity."""
     plain = word.replace("_", " ")
-    if plain in FAILED_STATES:
+    if plain.startswith(FAILED_STATES):
         return "bad"
     if plain in ("faster", "improved", "better"):
         return "good"

@@ -30,12 +30,27 @@ COLUMNS = (
     *("result_id", "run_id", "series_id", "status", "error", "validity", "doubts", "launches", "iterations"),
     *("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope", FIRST, "output_error", *NUMBERS, *PEAK_MEMORY, OTHERS),
 )
-"""Columns that rows need, besides those of the point."""
+"""Columns that rows need, besides those of the point and origin_format."""
 INTERVAL = "95 % interval"
 INTERVAL_END = re.compile(r"_ci_(low|high)_ms$")
 STATE, DOUBTS = "state", "doubts"
 LAUNCH_KEYS = ("launch", "launches", "of")
 """Keys of evidence that name launches."""
+
+
+MODELS = """
+SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
+JOIN hardware_info hardware ON hardware.hardware_id = series.hardware_id
+GROUP BY heads.model_id
+ORDER BY
+    count(*) FILTER (WHERE {calls} AND series.definition IS NULL) DESC, count(*) FILTER (WHERE {calls}) DESC,
+    count(*) DESC, heads.model_id
+""".format(calls="series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)")
+
+
+def models_by_calls(data: Data) -> tuple[str, ...]:
+    """All models, that with the most series of calls measured here first: pages begin with it."""
+    return data.once("models", lambda: tuple(row["model_id"] for row in data.warehouse.query(MODELS).dicts()))
 
 
 def own_metrics(data: Data) -> Mapping[str, Metric]:
@@ -60,9 +75,11 @@ def result_table(
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
     """Headings and cells of each row, with only the columns that have values. State and doubts are next to the latency,
     since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out."""
-    first: dict[str, Callable[[Row], Cell]] = {
-        METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]), INTERVAL: interval_of
-    }  # fmt: skip
+    first: dict[str, Callable[[Row], Cell]] = {}
+    if _has(rows, FIRST):
+        first[METRICS[FIRST].heading] = _number(FIRST)
+    if _has(rows, "latency_ci_low_ms"):
+        first[INTERVAL] = interval_of
     numbers = {
         METRICS[name].heading: rate_of(name) if name in (ITEMS, TOKENS) else _number(name)
         for name in NUMBERS
@@ -100,10 +117,11 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
     """A throughput, with a star if it does not follow from the median latency in the same row."""
 
     def cell(row: Row) -> Cell:
-        # The mean latency that the throughput stands for; None for load tests, in which requests overlap.
-        rate, axes = row[ITEMS], json.loads(row["axes"])
-        is_load = row["concurrency"] > 1 or "request_rate" in axes or row["throughput_samples_per_sec"] is None
-        mean_ms = None if is_load or not rate or not row[FIRST] else 1000 * row["batch_size"] / rate
+        # The mean latency that the throughput stands for; None for load tests, in which requests overlap, and for other
+        # tools, which count items in their own ways.
+        rate = row[ITEMS]
+        is_of_calls = row["origin_format"] is None and row["concurrency"] == 1 and "request_rate" not in row["axes"]
+        mean_ms = 1000 * row["batch_size"] / rate if is_of_calls and rate and row[FIRST] else None
         if mean_ms is None or row[name] is None or 1 / THROUGHPUT_APART <= mean_ms / row[FIRST] <= THROUGHPUT_APART:
             return number_cell(row[name])
         hint = f"the mean call took {number(mean_ms)} ms, the median call {number(row[FIRST])} ms"

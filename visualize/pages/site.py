@@ -68,6 +68,8 @@ class View(Generic[P]):
     title: str
     """Title in the navigation, and of pages without their own title."""
     parameters: type[P]
+    question: str = ""
+    """The question that the page answers, for the overview."""
     page: Callable[[Data, P], Any]
     """Returns the content for the template. Raises UsageError for invalid parameters, NotFoundError."""
     is_in_navigation: bool = True

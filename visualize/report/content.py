@@ -207,7 +207,7 @@ def _group(
     profiled: Sequence[Row],
     chart_rows: Mapping[str, Sequence[Row]],
 ) -> Group:
-    about = [str(key["task"]), f"{key['weights']} weights"]
+    about = [str(key["task"])] + ([f"{key['weights']} weights"] if key["weights"] != "given" else [])
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
     pictures = drawn_charts(chart_rows, {row["result_id"] for row in rows})

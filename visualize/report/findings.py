@@ -197,7 +197,10 @@ def _because(reasons: Counter[str]) -> str:
 
 
 def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
-    """Advice on missing, doubtful and, if `ranks`, undecided results."""
+    """Advice on missing, doubtful and, if `ranks`, undecided results; only on those that were measured here."""
+    rows = [row for row in rows if row["origin_format"] is None]
+    if not rows:
+        return ("No action here: all results are imported.",)
     steps = []
     failed = Counter(str(row["status"]).replace("_", " ") for row in rows if row["status"] != "ok")
     if failed:

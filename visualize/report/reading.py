@@ -45,7 +45,11 @@ MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin
 """Columns that all results of a table share."""
 POINT = tuple(POINT_COLUMNS)
 """Further columns that ranked results share."""
-READ = tuple(dict.fromkeys([*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing"]))
+READ = tuple(
+    dict.fromkeys(
+        [*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing", "origin_format"]
+    )
+)
 RESULTS = f"""
 SELECT {", ".join(READ)}, {COMMAND} FROM all_results run WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
 ORDER BY model_id, task, weights, config_hash, sequence_length, new_tokens, axes, concurrency, batch_size,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from benchmarking.core.live_status import MachineProgress
+from benchmarking.core.live_words import MACHINES
 from benchmarking.core.records import Cell, Measurement, Point
-from benchmarking.core.tables import Column, table_of, table_text
-from benchmarking.core.terminal import PLAIN, Display, NoDisplay, Page, State
+from benchmarking.core.tables import table_of, table_text
+from benchmarking.core.terminal import Display, NoDisplay, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.context import Live
 from benchmarking.measure.settings import Settings
@@ -248,20 +249,9 @@ def cell_name(cell: Cell) -> str:
     return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision}{threads})"
 
 
-def machines_text(machines: Sequence[MachineProgress], page: Page = PLAIN) -> str:
+def machines_text(machines: Sequence[MachineProgress]) -> str:
     """The table of the devices of a cluster; empty without one."""
-    if not machines:
-        return ""
-    columns: list[Column[MachineProgress]] = [
-        Column(heading="worker", text=lambda row: row.worker, is_key=True),
-        Column(heading="host", text=lambda row: row.host, spare=1),
-        Column(heading="device", text=lambda row: row.device, is_key=True),
-        Column(heading="state", text=lambda row: row.state),
-        Column(heading="points", text=lambda row: str(row.done), is_number=True),
-        Column(heading="failed", text=lambda row: str(row.failed), is_number=True),
-        Column(heading="measures", text=lambda row: row.activity or None),
-    ]
-    return table_text(table_of(columns, machines, page), page)
+    return table_text(table_of(MACHINES, machines)) if machines else ""
 
 
 def _points(count: int) -> str:

@@ -50,6 +50,8 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
     count(*) FILTER (WHERE status <> 'ok') AS unmeasured,
     count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput,
+    count(*) FILTER (WHERE status = 'ok' AND latency_median_ms IS NULL AND throughput_samples_per_sec IS NOT NULL)
+        AS without_latency,
     count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
 FROM all_results WHERE model_id = ? AND {{condition}}
 """
@@ -110,6 +112,7 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "unfit": "invalid or throttled",
         "unmeasured": "failed or skipped",
         "without_throughput": "without a throughput",
+        "without_latency": "without a median latency",
         "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]

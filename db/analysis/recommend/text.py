@@ -129,7 +129,8 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
     equals = [_name(one, recommendation) for one in recommendation.equal]
     also = f"; equal within their intervals: {listed(equals, MOST_EQUAL, '; ')}" if equals else ""
-    return f"recommended: {name}: {AIMS[recommendation.aim]} {among}, {figures}{doubts}{also}"
+    one_of = "among those with " if equals else ""
+    return f"recommended: {name}: {one_of}{AIMS[recommendation.aim]} {among}, {figures}{doubts}{also}"
 
 
 def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:
@@ -305,7 +306,7 @@ def demand_words(demand: Demand) -> str:
     """ "5 requests/s with 99 % of them within time to first token <= 500 ms" """
     rate = f"{number(demand.request_rate)} request{'' if demand.request_rate == 1 else 's'}/s"
     limits = ", ".join(f"{LIMIT_WORDS[name]} <= {number(limit)} ms" for name, limit in demand.limits.items())
-    return f"{rate} with {demand.share:.4g} of them {'within ' + limits if limits else 'answered'}"
+    return f"{rate} with {100 * demand.share:.4g} % of them {'within ' + limits if limits else 'answered'}"
 
 
 def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> str:

@@ -124,7 +124,7 @@ def test_a_limit_on_an_unknown_time_is_not_met_and_the_reason_is_named(asked, se
     recommend.main(["uncounted", "--request-rate", "1", "--tpot-ms", "1000", "--db-path", str(served)])
     text = " ".join(capsys.readouterr().out.split())
     assert "within the limits is unknown: of 20 of 20 requests" in text
-    assert "0 of 1 can serve 1 request/s with 0.99 of them within time per output token <= 1000 ms; of 1 it is" in text
+    assert "0 of 1 can serve 1 request/s with 99 % of them within time per output token <= 1000 ms; of 1 it is" in text
 
 
 @pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
@@ -151,7 +151,7 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
     prices = str(served.parent / "prices.yaml")
     assert recommend.main([MODEL, "--request-rate", "5", *ASKED, "--price", prices, "--db-path", str(served)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "2 of 2 can serve 5 requests/s with 0.9 of them within time to first token <= 100 ms" in text
+    assert "2 of 2 can serve 5 requests/s with 90 % of them within time to first token <= 100 ms" in text
     assert "recommended: 3 machines: Made-up cpu, engine, float32: holds up to 2/s, 1.5 EUR an hour" in text
 
 

@@ -15,18 +15,13 @@ from visualize.drawing.rows import Selection as Selected
 from visualize.drawing.rows import charts
 from visualize.pages import vega
 from visualize.pages.elements import Chart
-from visualize.pages.result_rows import metric_choices, metric_of
+from visualize.pages.result_rows import metric_choices, metric_of, models_by_calls
 from visualize.pages.site import View
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 FIRST = "latency_vs_batch_size"
-MODELS = """
-SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
-GROUP BY heads.model_id
-ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL) DESC, count(*) DESC, heads.model_id
-"""
 MOST_FIGURES = 8
 MOST_RESULTS = 20_000
 """Maximum results that a selection may have."""
@@ -68,7 +63,7 @@ def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
     """The page. Raises UsageError for an unknown chart, selection or metric."""
     known = charts()
     chart = known[choice(parameters.chart, tuple(known), "chart")]
-    models = tuple(row["model_id"] for row in data.once("chart models", lambda: data.warehouse.query(MODELS).dicts()))
+    models = models_by_calls(data)
     model = parameters.model or (models[0] if models else None)
     if parameters.metric is not None:
         metric_of(data, parameters.metric)
@@ -84,7 +79,7 @@ def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
     missing = [f"{one.what}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)]
     return ChartsPage(
         names={name: one.title for name, one in known.items()},
-        models=models,
+        models=tuple(sorted(models)),
         model=model,
         needs=chart.needs,
         metrics=metric_choices(data) if chart.has_metric else None,

@@ -31,7 +31,8 @@ MOST_SEARCHED = 100
 """Number of newest sessions searched for pairs."""
 SESSIONS = """
 SELECT
-    session_id, min(started_at) AS started_at, count(*) AS runs, any_value(command) AS command,
+    session_id, min(started_at) AS started_at, count(*) AS runs,
+    any_value(coalesce(nullif(command, ''), parse_filename(source), origin_format)) AS command,
     string_agg(DISTINCT model_id, ', ' ORDER BY model_id) AS models,
     string_agg(DISTINCT device, ', ' ORDER BY device) AS devices,
     string_agg(DISTINCT runtime, ', ' ORDER BY runtime) AS runtimes
@@ -301,6 +302,7 @@ VIEWS = (
     View(
         name="compare",
         path="/compare",
+        question="Is one faster than the other?",
         title="Compare",
         parameters=CompareParameters,
         page=page,

@@ -26,7 +26,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import RATE_NOTE, has_star, result_table
+from visualize.pages.result_rows import RATE_NOTE, has_star, models_by_calls, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
 from visualize.pages.views.run_page import RunParameters
@@ -43,15 +43,6 @@ SELECT
 FROM hardware_info hardware JOIN benchmark_runs run USING (hardware_id)
 GROUP BY ALL ORDER BY simulated, newest DESC, hardware_id
 """
-MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
-MOST_MEASURED = """
-SELECT model_id FROM benchmark_runs JOIN hardware_info USING (hardware_id)
-WHERE task <> 'device-calibration' AND (runtime_mode->>'loop') IS NULL
-GROUP BY model_id
-ORDER BY bool_or(origin_format IS NULL) DESC, count(DISTINCT (hardware_id, runtime, precision)) DESC,
-    max(started_at) DESC, model_id LIMIT 1
-"""
-"""The model with the most setups, if any was measured here: imports may state a throughput alone."""
 OF_MODEL = f"""
 SELECT hardware_comparison.*, {COMMAND}, (
     SELECT count(*) FROM hardware_info other
@@ -63,7 +54,7 @@ WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS N
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
 """  # noqa: S608 - names of columns only
 """Without load tests, whose levels are not comparable with calls."""
-RESULTS = "SELECT * FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
+RESULTS = "SELECT * FROM all_results WHERE result_id IN (SELECT unnest($ids))"
 MOST_BARS = 40
 
 
@@ -101,9 +92,8 @@ class HardwarePage:
 
 def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     """The page. Raises NotFoundError for an unknown model, point or baseline."""
-    models = tuple(row["model_id"] for row in data.warehouse.query(MODELS).dicts())
-    rows = data.warehouse.query(MOST_MEASURED).dicts()
-    model = _chosen(parameters.model, models, rows[0]["model_id"] if rows else None, "model")
+    models = models_by_calls(data)
+    model = _chosen(parameters.model, models, next(iter(models), None), "model")
     rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
     points = tuple(dict.fromkeys(Point.from_columns(row).label for row in rows))
     point = _chosen(parameters.point, points, points[0] if points else None, "point")
@@ -117,7 +107,7 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     choices = (
         Choice(
             title="Model",
-            options=tuple((one, _link(HardwareParameters(model=one)), one == model) for one in models),
+            options=tuple((one, _link(HardwareParameters(model=one)), one == model) for one in sorted(models)),
         ),
         Choice(
             title="Point",
@@ -136,7 +126,7 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
             )
             for row in found
         ),
-        models=models,
+        models=tuple(sorted(models)),
         model=model,
         points=points,
         point=point,
@@ -187,7 +177,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
         title=_finding(data, rows, names, baseline),
         subtitle=visible(shared),
         notes=(
-            "The newest valid result of each setup, fastest first. Simulated devices come last and never win.",
+            "The newest result of each setup, without invalid ones, fastest first; simulated devices come last.",
             *([doubtful] if doubtful else []),
         ),
         panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=tuple(elements), height_in=0.5),),
@@ -290,6 +280,7 @@ VIEWS = (
     View(
         name="hardware",
         path="/hardware",
+        question="Which runtime and device is fastest?",
         title="Hardware",
         parameters=HardwareParameters,
         page=page,

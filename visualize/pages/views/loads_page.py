@@ -17,7 +17,7 @@ from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
 from visualize.pages.result_rows import OTHERS, DoubtNote, noted_doubts
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.run_page import RunParameters, find_run
+from visualize.pages.views.run_page import UNKNOWN, RunParameters, find_run
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -262,10 +262,6 @@ def _level(row: Row) -> str:
     return "the search for the highest rate" if loads.is_search(row) else loads.level_words(row)
 
 
-UNKNOWN = "unknown"
-"""An engine or device that the file of another tool does not name."""
-
-
 def _drawn(levels: Sequence[Row], parameters: LoadParameters) -> Row | None:
     if parameters.result is not None:
         found = next((row for row in levels if row["result_id"] == parameters.result), None)
@@ -316,7 +312,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
             [loads.LOOPS.get(mode[LOOP], mode[LOOP]), *([mode["arrivals"]] if "arrivals" in mode else [])]
         ),
         "requests": "; ".join(filter(None, points)),
-        "limits": (mode.get("slo") or "none").replace(",", ", "),
+        "limits": (mode.get("slo") or ("none" if run["origin_format"] is None else "")).replace(",", ", "),
         "highest rate within the limits": f"{number(highest[0])} requests/s" if highest else None,
         "most requests within the limits": most_goodput,
         "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
@@ -348,6 +344,7 @@ VIEWS = (
     View(
         name="loads",
         path="/loads",
+        question="How many requests per second?",
         title="Loads",
         parameters=LoadsParameters,
         page=loads_page,

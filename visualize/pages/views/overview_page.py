@@ -54,7 +54,8 @@ SELECT
 """
 RUNS = """
 WITH newest AS (
-    SELECT * FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC LIMIT $most
+    SELECT * FROM benchmark_runs WHERE task <> 'device-calibration' AND origin_format IS NULL
+    ORDER BY started_at DESC, run_id DESC LIMIT $most
 ), counts AS (
     SELECT
         run_id,
@@ -116,7 +117,7 @@ class OverviewPage:
     @property
     def is_empty(self) -> bool:
         """Whether the database has no runs."""
-        return not self.runs.rows
+        return not self.runs.rows and not self.imports.rows
 
 
 def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
@@ -128,7 +129,7 @@ def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
     runs = Grid(
         headings=headings(of_runs, ("points", "doubtful")),
         rows=tuple(_run_row(row) for row in newest),
-        caption="The latest runs",
+        caption="The latest runs measured here",
     )
     imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
     imports = Grid(
@@ -204,11 +205,10 @@ def _alerts(data: Data) -> Grid:
                 text_cell(metrics[row["metric"]].words if row["metric"] in metrics else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
                 text_cell(
-                    row["triage"], link=Link(view="trends", parameters=place), hint="the series page, for triage"
+                    row["triage"], link=_series_link(row["series_id"], row["metric"]), hint="its trend, for triage"
                 ),
             )
             for row in rows
-            for place in [TrendsParameters(series=row["series_id"][:16], metric=row["metric"])]
         ),
         caption="Open alerts",
     )
@@ -234,7 +234,9 @@ def _regressions(data: Data) -> Grid:
         headings=headings(names, ("before", "after", "change", "now")),
         rows=tuple(
             (
-                text_cell(time_text(one.history_time)),
+                text_cell(
+                    time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"
+                ),
                 text_cell(one.model_id, link=run_link(one.run_id)),
                 text_cell(one.device),
                 text_cell(one.runtime),
@@ -276,8 +278,13 @@ def _card(history: History) -> Card:
         spark=spark(values, metric.unit),
         change=None if newest is None else change_text(newest),
         is_worse=newest is not None and newest.change.relative_change > 0,
-        link=run_link(history.points[-1].run_id),
+        link=_series_link(history.series_id, metric.column),
     )
+
+
+def _series_link(series_id: str, metric: str) -> Link:
+    """The trend of a series."""
+    return Link(view="trends", parameters=TrendsParameters(series=series_id[:16], metric=metric))
 
 
 VIEWS = (

@@ -184,6 +184,7 @@ VIEWS = (
     View(
         name="profiles",
         path="/profiles",
+        question="Where does a call spend its time?",
         title="Profiles",
         parameters=ProfilesParameters,
         page=profiles_page,

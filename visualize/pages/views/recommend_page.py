@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from benchmarking.core.errors import UsageError
 from benchmarking.core.text import visible
 from db.analysis.recommend import SHARE
-from db.analysis.recommend.options import Workload, models, options_by_workload, why_no_options
+from db.analysis.recommend.options import Workload, options_by_workload, why_no_options
 from db.analysis.recommend.recommendation import Option, Quantity, Recommendation, limited_value, recommend
 from db.analysis.recommend.serving import Demand, Server, servers_by_traffic, why_no_servers
 from db.analysis.recommend.serving import Limit as LoadLimit
@@ -27,6 +27,7 @@ from visualize.drawing.marks import spread
 from visualize.drawing.panels import front_panel
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Choice, Grid, Link, grid_of
+from visualize.pages.result_rows import models_by_calls
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
 from visualize.pages.views.run_page import RunParameters
@@ -44,14 +45,6 @@ FRONT_NOTE = (
     "The stepped line is the front of these two quantities: no option that meets the limits has both lower latency and "
     "higher throughput."
 )
-MOST_MEASURED = """
-SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
-JOIN hardware_info hardware ON hardware.hardware_id = series.hardware_id
-GROUP BY heads.model_id
-ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)) DESC,
-    count(*) DESC, heads.model_id LIMIT 1
-"""
-"""Models with measured series of calls come first; load tests are options only at a given rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +127,10 @@ class RecommendPage:
 
 def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model or workload."""
-    known = models(data.warehouse)
-    if parameters.model is None:
-        rows = data.warehouse.query(MOST_MEASURED).dicts()
-        model = rows[0]["model_id"] if rows else None
-    else:
-        if parameters.model not in known:
-            raise NotFoundError(
-                f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}"
-            )
-        model = parameters.model
+    known = models_by_calls(data)
+    if parameters.model is not None and parameters.model not in known:
+        raise NotFoundError(f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}")
+    model = parameters.model or next(iter(known), None)
     selection = EVERYTHING if parameters.among is None else Selection.parse(parameters.among).resolved(data.path)
     is_load = parameters.request_rate is not None
     options = {} if model is None or is_load else options_by_workload(data.warehouse, model, selection)
@@ -164,7 +151,7 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     choices = (
         Choice(
             title="Model",
-            options=tuple((one, _link(RecommendParameters(model=one)), one == model) for one in known),
+            options=tuple((one, _link(RecommendParameters(model=one)), one == model) for one in sorted(known)),
         ),
         Choice(
             title="Workload",
@@ -174,7 +161,7 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
         ),
     )
     return RecommendPage(
-        models=known,
+        models=tuple(sorted(known)),
         model=model,
         workloads=tuple(by_text),
         workload=workload,
@@ -326,6 +313,7 @@ VIEWS = (
     View(
         name="recommend",
         path="/recommend",
+        question="Which setup meets my limits?",
         title="Recommend",
         parameters=RecommendParameters,
         page=page,

@@ -93,6 +93,7 @@ SHOWN = """
 SELECT {columns} FROM (SELECT * FROM {view} WHERE {filters}) ORDER BY {order} LIMIT $most OFFSET $skipped
 """
 TICKED = "SELECT {columns} FROM all_results WHERE result_id IN (SELECT unnest($ids::VARCHAR[]))"
+ORIGINS = "SELECT run_id, origin_format FROM benchmark_runs WHERE run_id IN (SELECT unnest($ids::VARCHAR[]))"
 MOST_TICKED = 12
 COUNT = "SELECT count(*) AS results FROM {view} WHERE {filters}"
 CELLS = """
@@ -209,10 +210,12 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
     sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=known[key].order_by(is_down=is_down))
     more = {"most": PAGE_ROWS, "skipped": skipped, **({"metric": key} if known[key].is_own else {})}
-    rows = data.warehouse.query(sql, {**values, **more}).dicts()
+    rows = _with_origin(data, data.warehouse.query(sql, {**values, **more}).dicts())
     shown = chosen or _usual(known, rows)
     filters = _filters(data, parameters)
-    found = data.warehouse.query(TICKED.format(columns=columns), {"ids": list(parameters.tick)}).dicts()
+    found = _with_origin(
+        data, data.warehouse.query(TICKED.format(columns=columns), {"ids": list(parameters.tick)}).dicts()
+    )
     ticked = sorted(found, key=lambda row: parameters.tick.index(row["result_id"]))[:MOST_TICKED]
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     choices = (
@@ -259,6 +262,13 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         judged=_judged(ticked),
     )
+
+
+def _with_origin(data: Data, rows: Sequence[Row]) -> list[Row]:
+    """The rows with the format of imported ones, which the view of the newest results lacks."""
+    ids = sorted({row["run_id"] for row in rows})
+    formats = {row["run_id"]: row["origin_format"] for row in data.warehouse.query(ORIGINS, {"ids": ids}).dicts()}
+    return [{**row, "origin_format": formats[row["run_id"]]} for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

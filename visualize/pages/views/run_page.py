@@ -57,7 +57,7 @@ ORDER BY run_id <> $run LIMIT 2
 """
 LEAST_PREFIX = 8
 RESULTS = """
-SELECT * FROM benchmark_results WHERE run_id = $run
+SELECT r.*, run.origin_format FROM benchmark_results r JOIN benchmark_runs run USING (run_id) WHERE run_id = $run
 ORDER BY sequence_length, new_tokens, axes, concurrency, batch_size, result_id
 """
 METRIC = "latency_wall"
@@ -71,6 +71,8 @@ WHERE model_id = $model AND weights = $weights AND hardware_id = $hardware AND r
 ORDER BY started_at DESC, profile_id DESC LIMIT $most
 """
 MOST_PROFILES = 4
+UNKNOWN = "unknown"
+"""An engine or device that the file of another tool does not name."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
@@ -161,7 +163,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         )
         for row in profiled
     )
-    state = json.loads(run["environment"])
+    state, device = json.loads(run["environment"]), run["device_name"] or run["device"]
     parts = {
         "Software": run["versions"],
         "State of the machine at the start": state.get("values", {}),
@@ -178,7 +180,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         if found
     )
     return RunPage(
-        title=f"{run['model_id']} on {run['device_name'] or run['device']}",
+        title=run["model_id"] + (f" on {device}" if device != UNKNOWN else ""),
         run_id=run_id,
         status=run["status"],
         error=run["error"],
@@ -244,6 +246,7 @@ def _load(run: Row) -> Link | None:
 
 def _facts(run: Row) -> tuple[tuple[str, str], ...]:
     seconds = (run["finished_at"] - run["started_at"]).total_seconds()
+    is_timed = run["origin_format"] is None or seconds > 0  # other tools' files may not state an end
     stages = ", ".join(
         f"{name.removeprefix('load_').removesuffix('_s').replace('_', ' ')} {number(run[name])}"
         for name in STAGES
@@ -262,7 +265,7 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
         "precision": words.precision(run),
         "threads": run["num_threads"],
         "profile": settings.get("profile"),
-        "started": f"{time_text(run['started_at'])} UTC, took {seconds:.0f} s",
+        "started": f"{time_text(run['started_at'])} UTC" + (f", took {seconds:.0f} s" if is_timed else ""),
         "load": None if run["load_time_s"] is None else f"{number(run['load_time_s'])} s ({stages})",
         "commit": None if not commit else commit[:10] + (" with changes" if run["git_dirty"] else ""),
         "host": run["host"],

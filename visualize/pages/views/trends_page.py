@@ -342,6 +342,7 @@ VIEWS = (
     View(
         name="trends",
         path="/trends",
+        question="What became slower, and when?",
         title="Trends",
         parameters=TrendsParameters,
         page=page,
