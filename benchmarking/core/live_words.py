@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from benchmarking.core.live_status import CellProgress, CurrentPoint, LiveStatus, MachineProgress, PointResult
 from benchmarking.core.tables import Column
 from benchmarking.core.text import duration, number
@@ -64,15 +66,14 @@ def results(now_s: float) -> tuple[Column[PointResult], ...]:
         Column(heading="launch", text=lambda point: str(point.launch), is_number=True, spare=3),
         Column(heading="median ms", text=lambda point: _number(point.median_ms), is_number=True),
         Column(heading="calls", text=lambda point: str(point.calls or "") or None, is_number=True, spare=4),
-        *(
-            Column[PointResult](
-                heading=heading, text=lambda point, name=name: _number(point.use.get(name)), is_number=True, spare=1
-            )
-            for name, heading in USES.items()
-        ),
+        *(Column(heading=heading, text=partial(_use, name), is_number=True, spare=1) for name, heading in USES.items()),
         Column(heading="state", text=_state, is_state=True),
         Column(heading="ago", text=lambda point: age(point.at_s, now_s)),
     )
+
+
+def _use(name: str, point: PointResult) -> str | None:
+    return _number(point.use.get(name))
 
 
 def _number(value: float | None) -> str | None:
