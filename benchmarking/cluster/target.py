@@ -25,7 +25,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Cell
-from benchmarking.core.suggestions import unknown_name
+from benchmarking.core.suggestions import meant_by, unknown_name
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.run.session import LOCAL_EXECUTOR, Executor
@@ -112,8 +112,9 @@ def add_remote(parser: Parser) -> None:
 def _place(text: str) -> str:
     if text in ("local", "remote"):
         return text
-    if text in plugins.names(plugins.RUNTIMES):
-        raise argparse.ArgumentTypeError(f"takes local or remote, the place to measure: got {text}, a --runtime")
+    if runtimes := meant_by(text, plugins.names(plugins.RUNTIMES)):
+        meant = f"takes local or remote, the place to measure: got {text}: a runtime is --runtime {runtimes[0]}"
+        raise argparse.ArgumentTypeError(meant)
     raise argparse.ArgumentTypeError(unknown_name(text, ("local", "remote"), "place"))
 
 

@@ -153,8 +153,8 @@ class Parser(argparse.ArgumentParser):
             flag = word.partition("=")[0]
             if not FLAG.fullmatch(flag) or flag in self._option_string_actions:
                 continue
-            if not flag.startswith("--") and flag[:2] in self._option_string_actions:  # -dDIR, or -ab for -a -b
-                continue
+            if not flag.startswith("--") and getattr(self._option_string_actions.get(flag[:2]), "nargs", 0) != 0:
+                continue  # -dDIR
             self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection))
 
     def _shown_flags(self) -> dict[str, str]:
@@ -394,7 +394,7 @@ def positive_ints(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({positive_int(part) for part in parts}))
     except argparse.ArgumentTypeError as error:
-        is_list = any(separator in part for part in parts for separator in (" ", "-", ":", ".."))
+        is_list = any(separator in part for part in parts for separator in (" ", "-", ":", ";", "[", "(", ".."))
         raise argparse.ArgumentTypeError(f"{error}{'; a list is written 1,2,4' if is_list else ''}") from None
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from benchmarking.core import plugins
+from benchmarking.core.foreign_words import BY_PART, OTHER_NAMES, OTHER_WORDS, SELECTED_BY
 
 MAX_CANDIDATES = 10
 """Names listed in an error message: a longer list is not read."""
+MISTYPED = 0.8
+"""The similarity, from 0 to 1, from which one flag is another with a mistake."""
 SIMILAR = 0.6
 """The similarity, from 0 to 1, from which a name is offered as what was meant."""
-LENGTHS = ("--input-length", "--sequence-lengths", "--sequence-length")
-OUTPUTS = ("--output-length", "--new-tokens")
-MODELS = ("--model-id", "--models", "--model")
-WARM_UP = ("--warmup-iterations", "--warmup-requests")
 WHERE = MappingProxyType(
     {
         "metric": "benchhouse query --describe all_results",
@@ -27,444 +27,8 @@ WHERE = MappingProxyType(
 )
 """Kind of name -> the command that lists all of them."""
 
-FILES = "result files and folders are arguments without a flag: benchhouse import FILE"
-PROMPTS = (
-    "conversations are --sharegpt FILE, arrivals and lengths of a trace --trace FILE; without a file --input-length "
-    "and --output-length make prompts"
-)
-STATEMENTS = "a statement is an argument, as in benchhouse query SQL; benchhouse sql reads several from stdin"
-ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 SERVERS = ("vllm", "sglang", "tgi", "triton", "ollama", "lmdeploy", "tensorrt-llm", "trtllm", "mlc", "openai")
 """Engines that are servers, which people name as runtimes."""
-
-OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
-    {
-        flag: ours
-        for flags, ours in (
-            # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
-            (
-                "--num-iterations --num-iters --num-runs --n-runs --runs --repeat --reps --num-repeats "
-                "--measurement-iterations --benchmark-iterations -r",
-                ("--iterations", "--repetitions"),
-            ),
-            (
-                "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
-                "--num-warmup-iterations --warmup-request-count --n-warmup",
-                WARM_UP,
-            ),
-            ("--repetitions --processes --num-processes", ("--launches",)),
-            ("--number", ("--iterations", "--num-requests")),
-            (
-                "--duration",
-                "how long a point takes follows from --profile, or from --iterations",
-            ),
-            (
-                "--parallel --jobs --workers -j",
-                "runs on one machine would disturb each other; several machines measure with batch --cluster",
-            ),
-            (
-                "--matrix --grid --all-combinations",
-                "every combination of the values of --devices, --runtimes and --precisions is measured",
-            ),
-            ("--file", ("--model-list", "--output", FILES)),
-            (
-                "--max-seconds --benchmark-duration --measurement-interval --min-duration --test-duration",
-                ("--duration", "--timeout"),
-            ),
-            # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
-            (
-                "--isl --input-len --random-input-len --random-input --input-tokens --prompt-tokens --prompt-length "
-                "--synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len --seqlen "
-                "--sequence-length --max-length --max-seq-length --context-length -p",
-                LENGTHS,
-            ),
-            (
-                "--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen "
-                "--max-tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens --num-new-tokens -n",
-                OUTPUTS,
-            ),
-            (
-                "--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev",
-                "lengths vary with --input-length uniform:64-256 or normal:128+-32, and --output-length likewise",
-            ),
-            ("--batch --bs --batch-size --per-device-batch-size -b", ("--batch-sizes", "--batch-size")),
-            # Load: vLLM, SGLang, GuideLLM, AIPerf, genai-perf.
-            (
-                "--num-prompts --num-prompt --request-count --max-requests --num-dataset-entries --number-requests "
-                "--total-requests",
-                ("--num-requests",),
-            ),
-            (
-                "--max-concurrency",
-                "a closed loop with N requests in flight is --concurrency N; an open loop (--request-rate) has no cap, "
-                "since a cap hides waiting",
-            ),
-            (
-                "--concurrent-requests --concurrencies --num-concurrent --num-users --users "
-                "--num-workers --max-num-seqs -c",
-                ("--concurrency", STATEMENTS),
-            ),
-            ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
-            (
-                "--base-url --target --server --server-url --api-base --endpoint-url --host-url --host --port",
-                ("--url",),
-            ),
-            ("--goodput --slo --slos --sla", ("--limit", "--slo")),
-            ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
-            (
-                "--dataset --dataset-name --dataset-path --data --input-file",
-                PROMPTS,
-            ),
-            ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
-            (
-                "--rate-type --sweep --rate-sweep --profile",
-                "a sweep is --request-rate 1,2,4, or --find-rate with --limit",
-            ),
-            (
-                "--ramp-up --rampup --ramp-up-strategy",
-                "each level starts at its rate; what precedes its steady state is left out",
-            ),
-            ("--temperature --top-p --top-k --sampling-params", "requests ask for temperature 0 and an exact length"),
-            (
-                "--header --headers -H --extra-body --extra-inputs",
-                "requests have no other header than that of $OPENAI_API_KEY",
-            ),
-            (
-                "--insecure --no-verify --verify-ssl -k",
-                ("--ca-file", "every export is compared with the model in torch; there is no way around it"),
-            ),
-            ("--chat", "chat completions are --endpoint chat"),
-            ("--endpoint-type", ("--endpoint",)),
-            ("--num-turns --session-turns-mean", ("--turns",)),
-            ("--vus --virtual-users", ("--concurrency",)),
-            ("--api --api-type", ("--endpoint",)),
-            ("--steps --num-steps", ("--num-runs", "--iterations")),
-            ("--prefix-len --random-prefix-len --prefix-prompt-length", ("--shared-prefix",)),
-            ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
-            ("--streaming --stream", "responses are always streamed, since the first token is measured"),
-            (
-                "--percentile-metrics --metric-percentiles --percentiles --percentile",
-                "p50, p90, p95 and p99 of every metric are always stored",
-            ),
-            ("--api-key --openai-api-key", "the key is read from $OPENAI_API_KEY"),
-            # Model, device and precision.
-            ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
-            (
-                "--dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in",
-                ("--precision", "--precisions", "benchhouse export-model MODEL --precision exports in a precision"),
-            ),
-            ("--backends", ("--runtimes",)),
-            ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
-            ("--backend", ("--engine", "--runtime", "--runtimes")),
-            (
-                "--max-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e --max-memory "
-                "--memory --energy --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
-                "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
-                ("--limit", ALWAYS),
-            ),
-            (
-                "--baseline --base --against --reference --compare-with",
-                "check judges a result by the earlier ones of its series; benchhouse compare A B compares two builds",
-            ),
-            ("--fp16 --half --float16", "half precision is --precision float16"),
-            ("--bf16", "its precision is --precision bfloat16"),
-            ("--fp8", "its precision is --precision float8_e4m3"),
-            ("--int8 --load-in-8bit --w8a8", "its precision is --precision int8"),
-            ("--int4 --load-in-4bit --w4a16", "its precision is --precision int4"),
-            ("--input-shape --input-shapes --shape --shapes", ("--batch-sizes", "--batch-size")),
-            ("--generate-kwargs --generation-kwargs", OUTPUTS),
-            ("--list-backends --list-engines", ("--list-runtimes",)),
-            (
-                "--objective --goal --metric",
-                ("--prefer", "--metric", "stored results are compared by any metric: benchhouse compare --by runtime"),
-            ),
-            (
-                "--optimize --optimization-level --optimise -O --simplify --onnxsim",
-                (
-                    "--prefer",
-                    "--metric",
-                    "a runtime optimizes an export when it loads it: benchhouse run --help-options",
-                ),
-            ),
-            (
-                "--sort --sort-by --order-by --columns",
-                ("--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
-            ),
-            ("--budget", ("--price", "--timeout")),
-            ("--constraint --constraints", ("--limit",)),
-            # hyperfine, and gates of other tools.
-            (
-                "--parameter-list --parameter-scan -L -P",
-                "a list of values is measured one after the other: --batch-sizes 1,2",
-            ),
-            ("--min-runs --max-runs", ("--iterations", "how many runs a verdict needs follows from their variation")),
-            ("--export-json", ("--json",)),
-            ("--export-csv", "stored results are written by benchhouse export --format csv"),
-            ("--export-markdown", ("--markdown", "stored results are written by benchhouse export --format markdown")),
-            ("--report --summary --summary-file", ("--report", "--markdown")),
-            (
-                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --error-exitcode",
-                ("--fail-on", "the exit code of benchhouse check says it: 1 for a regression"),
-            ),
-            (
-                "--window --lookback --last --history",
-                ("--rows", "a result is judged by all earlier ones of its series"),
-            ),
-            (
-                "--candidate --new --old --before --after",
-                "two selections are compared: benchhouse compare A B; dates are in them: since=DATE, until=DATE",
-            ),
-            ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
-            ("--csv --parquet --html --xml --yaml", ("--format", "--junit", "--report")),
-            ("--format --output-format", ("--junit", "--markdown", "--json")),
-            ("--enforce-eager --eager", "eager execution is --runtime eager"),
-            ("--torch-compile --compile", "torch.compile is --runtime compiled"),
-            (
-                "--gpu --gpus --cuda --use-gpu --gpu-id --device-id --device-ids",
-                "a GPU is --device cuda, its number --device cuda:1, several as one --device cuda:0,cuda:1",
-            ),
-            ("--cpu", "the processor is --device cpu"),
-            ("--n-gpu-layers -ngl", "--device cuda places all layers on the GPU, --device cpu none"),
-            (
-                "--tensor-parallel-size --tensor-parallel --tp --tp-size --pipeline-parallel-size --pp-size "
-                "--num-gpus --num-shards --split-mode --device-map",
-                "one model on several GPUs is --device cuda:0,cuda:1 --placement sharded; a server is parallel by its "
-                "own settings: start it with them, and record them with --tag tp=2",
-            ),
-            ("--threads --intra-op-num-threads --num-cpu-threads -t", ("--num-threads",)),
-            ("--attn-implementation --attention-backend --attn", ("--attention",)),
-            ("--flash-attn -fa", ("--flash-attention",)),
-            ("--kv-cache-dtype --cache-type-k --cache-type-v -ctk -ctv", ("--kv-cache-type",)),
-            ("--speculative-model --speculative-config --model-draft -md", ("--draft-model",)),
-            ("--opset-version", ("--opset",)),
-            ("--tokenizer", "the model's own tokenizer is used"),
-            ("--trust-remote-code", "code of a model is never run: use the architecture in transformers, or an export"),
-            ("--hf-token --token", "the token is read from $HF_TOKEN"),
-            # Where results go.
-            (
-                "--output-file --output-json --output-path --result-filename --results-file --report-path "
-                "--export-path --out -o",
-                ("--output", "--output-dir", "--save", "results go to stdout: add > FILE"),
-            ),
-            (
-                "--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir",
-                ("--output-dir",),
-            ),
-            (
-                "--save-result --save-results --save-detailed --store",
-                "results are stored with --save, or without --no-save where that is the default",
-            ),
-            ("--output", ("--junit", "--markdown", "--report", "--output-dir", "results go to stdout: add > FILE")),
-            (
-                "--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri "
-                "--tracking-uri",
-                ("--db-path",),
-            ),
-            ("--disable-tqdm --no-progress --silent --quiet", ("--quiet", "what it prints is on stdout: add > FILE")),
-            ("--verbose --debug -v", ("--log-level", "BENCHHOUSE_TRACEBACK=1 in front shows tracebacks")),
-            (
-                "--retries --retry --max-retries --num-retries",
-                "nothing is tried again: a request or launch that fails counts as failed",
-            ),
-            ("--resume --continue", ("--resume", "unfinished runs are continued by benchhouse run --resume")),
-            # Profilers.
-            (
-                "--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops",
-                "benchhouse profile divides by part, layer and operator; benchhouse compare --by compares by a field",
-            ),
-            (
-                "--trace --trace-file --chrome-trace --export-trace --export-chrome-trace --trace-dir --perfetto",
-                "benchhouse profile writes traces for Chrome and Perfetto to --output-dir",
-            ),
-            # Notices, and what is kept where: MLflow, pytest-benchmark, Bencher.
-            (
-                "--slack --slack-webhook --webhook --webhook-url --notify --email --teams",
-                "new alerts are posted to $BENCHHOUSE_WEBHOOK_URL, in the format of Slack and others",
-            ),
-            (
-                "--all",
-                ("--rows", "what looks at results takes all without a selection; delete needs one, as in until=DATE"),
-            ),
-            ("--experiment --experiment-name --experiment-id --experiment-ids --run-name --name", ("--tag",)),
-            ("--query --sql --command --statement --execute -e -q", STATEMENTS),
-            (
-                "--readonly --read-only --ro",
-                "benchhouse query and sql only read, and so does dashboard --read-only",
-            ),
-            ("--tables --table --schema --dictionary --views", ("--describe",)),
-            (
-                "--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f",
-                ("--ingest", "--json-path", FILES),
-            ),
-            ("--recursive -R", "folders are searched at any depth"),
-            ("--source --tool --from-tool --importer --input-format --source-format", ("--from-format",)),
-            (
-                "--update --upsert --overwrite --replace",
-                ("--replace", "--overwrite", "no file is overwritten: give a new name"),
-            ),
-            (
-                "--force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y",
-                ("--yes", "--replace", "--overwrite", "no file is overwritten: give a new name"),
-            ),
-            ("--preview --dry --simulate --what-if --no-act", ("--dry-run",)),
-            # Charts and pages.
-            ("--plot --graph --chart-type --plot-type", ("--chart",)),
-            ("--type --kind", ("--from-format", "--chart", "--format")),
-            (
-                "--title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy",
-                "each chart has its own title and axes: benchhouse charts --list; a metric is chosen by --metric",
-            ),
-            ("--dpi --width --height --figsize --size --scale", "an image of any size is --format svg, or pdf"),
-            (
-                "--group-by --groupby --group",
-                "groups are made by SQL in benchhouse query, or with compare --by",
-            ),
-            (
-                "--show --open --open-browser --browser --no-browser --launch-browser --interactive",
-                "no window is opened: open the file or the address that is printed",
-            ),
-            ("--bind --address --addr --listen --ip --server-address --server-name", ("--host",)),
-            # Setting up a warehouse, and exporting models.
-            (
-                "--init --create --migrate --upgrade --initialize",
-                "benchhouse setup without flags creates a warehouse or upgrades it",
-            ),
-            (
-                "--reset --drop --recreate --wipe --truncate --clear --clean",
-                ("--overwrite", "benchhouse delete removes runs, benchhouse cache delete builds"),
-            ),
-            ("--reload --refresh --auto-refresh --watch", "pages show what is stored when they are opened"),
-            ("--url", "a server is load-tested by benchhouse load MODEL --url URL; other commands take files"),
-            (
-                "--limit",
-                "limits on results are for benchhouse recommend and load; rows are limited in SQL: benchhouse query",
-            ),
-            ("--restore --from-backup", "a backup is a warehouse: use it as --db-path, or copy it back"),
-            ("--check --validate --integrity --doctor", ("--verify", "benchhouse setup --verify checks a warehouse")),
-            ("--import --load --add", ("--ingest", FILES)),
-            ("--dynamic --dynamic-axes --dynamic-batch --dynamic-shapes", "batch and lengths are free in every export"),
-            ("--no-validation --skip-validation --no-check --skip-verify", "every export is compared with torch"),
-            ("--atol --rtol", "how far an export may be from torch follows from its precision"),
-            ("--monolith --single-file --one-file", ("--output",)),
-            (
-                "--config --config-file --config-dir --config-name",
-                "a batch reads its settings from --model-list FILE.yaml",
-            ),
-            ("--tags --label --labels --metadata", ("--tag",)),
-            ("--list", ("--list-devices", "--list-models", "--list-charts")),
-            (
-                "--commit-id --git-commit --commit --branch-name --branch --commit-message",
-                "commit and branch of this folder are recorded by themselves; another label is --tag NAME=VALUE",
-            ),
-            ("--version -V", "benchhouse version prints the version"),
-            (
-                "--threshold --tolerance --max-regression --fail-threshold --alpha "
-                "--confidence --significance --p-value --noise --noise-threshold",
-                "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set",
-            ),
-            ("--top --count --max-rows --head", ("--limit",)),
-        )
-        for flag in flags.split()
-    }
-)
-"""A flag of another tool, or of another command -> our flags for it, of which a command has one or none, and advice
-where it has none."""
-
-
-OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        ours: frozenset(words.split())
-        for ours, words in {
-            # Commands.
-            "run": "measure test single perf time inference",
-            "batch": "sweep matrix many grid",
-            "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
-            "check": "gate ci verify assert regress",
-            "show": "ls list runs results latest status stats summary",
-            "charts": "plot plots draw visualize graph graphs chart report",
-            "dashboard": "ui web serve server pages",
-            "compare": "diff delta",
-            "recommend": "choose advise best suggest",
-            "setup": "init initialize database db migrate upgrade",
-            "export-model": "convert onnx",
-            "publish": "upload push share site",
-            "delete": "rm remove del clear prune purge drop gc clean erase wipe",
-            # Actions.
-            "add": "new note write create append post set",
-            "remove": "rm del delete drop erase",
-            "list": "ls show all",
-            "stats": "size info du usage status summary",
-            "alias": "rename merge join link continue move",
-            "unalias": "unmerge unlink split undo",
-            # Precisions.
-            "float32": "fp32 f32 float single",
-            "float16": "fp16 f16 half",
-            "bfloat16": "bf16 brain",
-            "float8_e4m3": "fp8 float8 e4m3",
-            "int8": "i8 8bit q8 w8a8",
-            "int4": "i4 4bit q4 w4a16",
-            # Metrics.
-            "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
-            "latency_p90_ms": "p90 latency_p90",
-            "latency_p95_ms": "p95 latency_p95",
-            "latency_p99_ms": "p99 latency_p99",
-            "throughput_samples_per_sec": "throughput samples_per_second qps",
-            "throughput_tokens_per_sec": "tokens_per_second tokens/s tokens_per_s tps tok/s tokens",
-            "memory_peak_rss_infer_mb": "memory memory_mb peak_memory rss memory_peak",
-            "time_to_first_token_ms": "ttft first_token",
-            "time_per_output_token_ms": "tpot itl inter_token_latency",
-        }.items()
-    }
-)
-"""A command, an action, a precision or a metric -> other words for it. Runtimes and devices have their own
-`other_words`."""
-
-COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
-    {
-        "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
-        "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
-        "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
-        "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
-        "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
-        "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
-        "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
-        "backup": "it is a flag: benchhouse setup --backup FILE",
-        "find-rate": "it is a flag: benchhouse load MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
-        "calibrate": "it is a flag: benchhouse run --calibrate-device",
-        "resume": "it is a flag: benchhouse run --resume, or batch --resume",
-        "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
-        "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
-    }
-)
-"""Words in place of a command -> what it may mean, where no command alone is it."""
-
-
-SELECTED_BY: Mapping[str, str] = MappingProxyType(
-    {
-        flag: field
-        for field, flags in {
-            "model": "--model --models --model-id --model-name",
-            "device": "--device --devices",
-            "device_type": "--device-type",
-            "runtime": "--runtime --runtimes",
-            "precision": "--precision --precisions --dtype",
-            "batch": "--batch --batch-size --batch-sizes",
-            "sequence": "--sequence-length --sequence-lengths --seq-length",
-            "new_tokens": "--new-tokens",
-            "concurrency": "--concurrency",
-            "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
-            "since": "--since --from --start-date --newer-than",
-            "until": "--until --to --end-date --older-than",
-            "run": "--run --run-id --run-ids --id --ids --uuid",
-            "session": "--session",
-            "commit": "--commit",
-            "family": "--family --architecture",
-            "host": "--host",
-        }.items()
-        for flag in flags.split()
-    }
-)
-"""A flag that selects results in other tools and commands -> the field of a selection for it."""
 
 
 def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES, similar: float = 0.0) -> list[str]:
@@ -518,17 +82,35 @@ def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None =
     if selection is not None and flag in SELECTED_BY and flag not in shown:
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
-    ours = OTHER_WORDS.get(flag, OTHER_WORDS.get(flag.replace("_", "-")))
-    ours = (ours,) if isinstance(ours, str) else ours or ()
-    present = dict.fromkeys(shown[name] for name in (flag.replace("_", "-"), *ours) if name in shown)
-    if present:
+    kebab = flag.replace("_", "-")
+    ours = OTHER_WORDS.get(flag, OTHER_WORDS.get(kebab))
+    if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
+        return answer
+    by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
+    similar = nearest(flag.lstrip("-"), by_word, number=3, similar=MISTYPED)
+    if near := list(dict.fromkeys(shown[by_word[word]] for word in similar)):
+        return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
+    parts = _parts(flag)
+    for wanted, ours in BY_PART:
+        if wanted <= parts and (answer := _answer(flag, [ours] if isinstance(ours, str) else ours, shown)) is not None:
+            return answer
+    alike = [name for name in nearest(flag.lstrip("-"), by_word, similar=SIMILAR) if _parts(name) & parts]
+    if near := list(dict.fromkeys(shown[by_word[word]] for word in alike[:3])):
+        return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
+    return f"unknown flag {flag}: --help-all lists every flag"
+
+
+def _answer(flag: str, ours: Sequence[str], shown: Mapping[str, str]) -> str | None:
+    """The message with the flags among `ours` that the command has, or with the advice among them."""
+    if present := dict.fromkeys(shown[name] for name in ours if name in shown):
         return f"unknown flag {flag}: it is called {' or '.join(present)} here"
-    if advice := next((words for words in ours if not words.startswith("--")), None):
+    if advice := next((words for words in ours if " " in words), None):
         # What follows the name of a secret would be hidden as its value.
         return f"{'unknown flag' if flag.endswith(('key', 'token')) else f'unknown flag {flag}'}: {advice}"
-    by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
-    similar = nearest(flag.lstrip("-"), by_word, number=3, similar=SIMILAR)
-    near = list(dict.fromkeys(shown[by_word[word]] for word in similar))
-    if near:
-        return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
-    return f"unknown flag {flag}"
+    return None
+
+
+def _parts(flag: str) -> set[str]:
+    """The words of a flag, each also without the "s" of a plural."""
+    words = set(re.split(r"[-_.]", flag.lower())) - {""}
+    return words | {word.removesuffix("s") for word in words if len(word) > 3}

@@ -103,6 +103,7 @@ class OpenVinoDevice(DeviceKind):
     """Every device that OpenVINO lists. In tests, `module` is a recording of OpenVINO."""
 
     name = "openvino"
+    other_words = ("npu", "vpu", "myriad")
     typical = MappingProxyType({"openvino:GPU": "Intel GPU (OpenVINO)", "openvino:NPU": "Intel NPU"})
     auto_ranks = ((40, "GPU"), (41, "NPU"), (60, "CPU"))
     gpu_vendor = "intel"

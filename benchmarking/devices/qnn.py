@@ -67,6 +67,7 @@ class QnnDevice(DeviceKind):
     """The NPU. In tests, both modules are recordings."""
 
     name = "qnn"
+    other_words = ("qualcomm", "snapdragon", "hexagon", "htp")
     typical = MappingProxyType({"qnn": "Qualcomm NPU"})
     auto_ranks = ((50, ""),)
     implied_runtime: str | None = "qnn"

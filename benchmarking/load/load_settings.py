@@ -35,6 +35,11 @@ OWN_SETTINGS = "the server has its own settings"
 RATES = replace(NUMBER, parse_list=positive_rates)
 
 
+def _scenario(text: str) -> str:
+    """A scenario in MLPerf's spelling too, such as SingleStream."""
+    return next((name for name in SCENARIOS if name.replace("-", "") == text.lower().replace("-", "")), text)
+
+
 def _of_model(name: str, **changes: object) -> Setting:
     """A setting of measuring commands, for MODEL only."""
     return replace(MEASURING[name], applies=MODELS, why_not=OWN_SETTINGS, **changes)  # type: ignore[arg-type]
@@ -148,7 +153,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         Setting(
             name="scenario",
             is_rare=True,
-            kind=one_of(SCENARIOS, "scenario"),
+            kind=one_of(SCENARIOS, "scenario", read=_scenario),
             help="MLPerf scenario, whose queries MLPerf's loadgen issues",
             default_words="a loop",
             applies=MODELS,

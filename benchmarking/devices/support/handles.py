@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.device_contracts import (
     ENERGY_DOMAINS,
     IN_USE_NAMES,
@@ -107,7 +108,10 @@ def selectors(request: str) -> tuple[str, ...]:
     if "" in kinds:
         raise UsageError(f"--device {request}: a list must name each device, such as cuda:0,cuda:1")
     if len(kinds) > 1:
-        raise UsageError(f"--device {request}: several devices must be of one kind, got {', '.join(kinds)}")
+        raise UsageError(
+            f"--device {request}: several devices must be of one kind, got {', '.join(kinds)}: "
+            f"{as_typed('batch')} measures on each of several kinds"
+        )
     supported = names_with(lambda kind: kind.can_be_several)
     if kinds[0] not in supported:
         raise UsageError(

@@ -105,6 +105,8 @@ def check_known(request: str) -> None:
     name = request.partition(":")[0]
     if name in kinds_known:
         return
+    if name in plugins.names(plugins.RUNTIMES):
+        raise UsageError(f"unknown device {request!r}: it is a runtime: --runtime {name}")
     near = meant_by(name, (*kinds_known, AUTO))
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(

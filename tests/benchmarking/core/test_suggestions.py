@@ -15,8 +15,9 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
+from benchmarking.core.foreign_words import BY_PART, OTHER_WORDS
 from benchmarking.core.help_texts import fitted
-from benchmarking.core.suggestions import OTHER_WORDS, nearest, unknown_flag, unknown_name
+from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
 from tests.docs.cli_page import parser_of
 
 FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
@@ -28,7 +29,8 @@ def every_flag() -> set[str]:
 
 
 def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_flag):
-    answers = [(ours,) if isinstance(ours, str) else ours for ours in OTHER_WORDS.values()]
+    tables = (*OTHER_WORDS.values(), *(ours for _, ours in BY_PART))
+    answers = [(ours,) if isinstance(ours, str) else ours for ours in tables]
     words = {word.rstrip(",;") for ours in answers for one in ours for word in one.split()}
     assert {word for word in words if word.startswith("--")} <= every_flag
 
@@ -52,7 +54,7 @@ def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_fl
         ("show", "--device", "results are selected by device=VALUE"),
         ("recommend", "--runtime", "results are selected by --among runtime=VALUE"),
         ("cache list", "--jsn", "did you mean --json?"),
-        ("run", "--output", "it is called --output-dir here"),
+        ("run", "--output", "add > FILE; run files go to the folder --output-dir"),
         ("query", "--output", "results go to stdout"),
         ("run", "--commit-id", "recorded by themselves"),
         ("script", "--version", "benchhouse version"),
@@ -105,7 +107,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("run gpt2 --tag version:2", "write version=2"),
         ("loadtest", "did you mean load?"),
         ("compare eager onnxruntime", "did you mean runtime=eager?"),
-        ("run gpt2 --backend onnxruntime", "a --runtime"),
+        ("run gpt2 --backend onnxruntime", "--runtime onnxruntime"),
         ("run tiny-gpt2 --runtime pytorch --device cpu", "did you mean eager?"),
         ("run gpt2 --precision fp16", "did you mean float16?"),
         ("run tiny-gpt2 --device gpu", "Did you mean cuda?"),
@@ -244,6 +246,63 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
     assert answer in err
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("run m.gguf -ngl 99", "it is called --gpu-layers here"),
+        ("run -hf org/m", "it is called --model-id here"),
+        ("run m.gguf -pg 512,128", "--sequence-lengths 512 --new-tokens 128"),
+        ("run m.gguf --depth 512", "it is called --context-depth here"),
+        ("run m.gguf --mmap 0", "left to the engine"),
+        ("run m.gguf -C 0-3", "it is called --cpu-list here"),
+        ("run gpt2 --backend pytorch", "a runtime is --runtime eager"),
+        ("run gpt2 --gpu-memory-utilization 0.9", "a setting of the server"),
+        ("run gpt2 --load-format dummy", "it is called --weights here"),
+        ("run gpt2 --delay 3", "nothing waits between calls"),
+        ("run gpt2 --input-shapes.batch_size 2", "it is called --batch-sizes here"),
+        ("run gpt2 --launcher process", "each launch is a new process"),
+        ("run gpt2 --device webgpu", "it is a runtime: --runtime webgpu"),
+        ("run gpt2 --device npu", "Did you mean openvino?"),
+        ("run gpt2 --device cpu,null", "benchhouse batch measures on each"),
+        ("run gpt2 --hardware cuda", "it is called --device here"),
+        ("run gpt2 --batch-sizes [1,2]", "a list is written 1,2,4"),
+        ("load m --random-seed 3", "it is called --seed here"),
+        ("load m --processor m", "it is called --tokenizer here"),
+        ("load m --request-type chat", "it is called --endpoint here"),
+        ("load m --request-rate-mode poisson", "it is called --arrivals here"),
+        ("load m --isl-stddev 10", "lengths vary with --input-length"),
+        ("load m --num-conversations 10", "it is called --turns here"),
+        ("load m --public-dataset sharegpt", "--sharegpt FILE"),
+        ("load m --fixed-schedule", "it is called --arrivals or --trace here"),
+        ("load m --request-timeout-seconds 30", "it is called --timeout here"),
+        ("load m --max-error-rate 0.1", "counted by kind"),
+        ("load m --served-model-name x", "it is called --model-id here"),
+        ("load m --logprobs 3", "one greedy answer"),
+        ("load m --cooldown-percent 10", "is left out"),
+        ("load m --user-conf user.conf", "loadgen's settings are flags"),
+        ("load m --count 10", "it is called --num-requests here"),
+        ("load m --scenario SingelStream", "did you mean single-stream?"),
+        ("load m --lora-modules a=b", "it is called --lora here"),
+        ("charts --hardware-comparison", "it is called --chart here"),
+        ("batch --model-file models.txt", "it is called --model-list here"),
+    ],
+)
+def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answered_with_ours(capsys, words, answer):
+    assert cli.main(words.split()) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert answer in err
+
+
+def test_a_scenario_is_read_in_the_spelling_of_mlperf():
+    for typed in ("SingleStream", "Single-Stream", "single-stream"):
+        assert parser_of("load").parse_args(["m", "--scenario", typed]).scenario == "single-stream"
+
+
+def test_a_short_word_is_no_typing_error_of_a_long_flag():
+    assert unknown_flag("--decay", {"--model": "--model-id"}).endswith("--help-all lists every flag")
+
+
 def test_durations_take_units():
     assert [positive_seconds(text) for text in ("90", "90s", "2m", "500ms", "1h")] == [90, 90, 120, 0.5, 3600]
 
@@ -257,7 +316,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
     assert unknown_flag("--num-runs", FLAGS).endswith("it is called --iterations here")
     assert unknown_flag("--goodput", FLAGS).endswith("it is called --limit here")
     assert unknown_flag("--iteration", FLAGS).endswith("did you mean --iterations?")
-    assert unknown_flag("--colour", FLAGS) == "unknown flag --colour"
+    assert unknown_flag("--colour", FLAGS) == "unknown flag --colour: --help-all lists every flag"
 
 
 def test_a_long_list_of_candidates_has_ten_nearest_first_and_says_where_all_are():
