@@ -99,9 +99,8 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
     if arguments.launches is None:  # a comparison needs many launches rather than long ones
-        arguments.launches = (
-            ROUNDS_TO_PROVE if _compares(arguments) else ab.DEFAULT_ROUNDS if arguments.compare_to is not None else None
-        )
+        compares = _compares(arguments) or arguments.compare_to is not None
+        arguments.launches = ROUNDS_TO_PROVE if compares else None
     with open_target(arguments, _devices(arguments)) as target:
         plans, show = _plans(arguments, argv, show, target.machine)
         if arguments.dry_run:

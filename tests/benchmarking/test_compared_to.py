@@ -13,10 +13,12 @@ from benchmarking.commands import ab
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import kinds
 from benchmarking.sweep.run.turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
+from tests.docs.cli_page import parser_of
 
 ARGUMENTS = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
 RUN = MeasuredRun(
@@ -61,6 +63,16 @@ def test_interleave_repeats_the_stored_fields_and_this_command_without_compariso
     how = ("--task", "fill-mask", "--weights", "random", "--batch-sizes", "4", "--sequence-lengths", "32")
     assert one.words == (*DEFAULT_COMMAND, *what, *how, "--profile", "quick", "--launches", "2", "--tag", "a=b c")
     assert other.words == (*DEFAULT_COMMAND, "--model-id", "n", "--quiet")
+
+
+def test_a_comparison_with_a_stored_run_makes_the_launches_that_the_help_names(tmp_path, capsys):
+    database = ["--db-path", str(tmp_path / "a.duckdb")]
+    assert setup_benchmark_db.main([*database, "--quiet"]) == 0
+    words = ["tiny-bert", "--device", "null", "--dry-run", *database]
+    for more, launches in (([], "1 launch"), (["--save", "--compare-to", "latest"], "8 launches")):
+        assert run_hardware_benchmark.main([*words, *more]) == 0
+        assert f"quick, {launches}\n" in capsys.readouterr().out
+    assert f"{ROUNDS_TO_PROVE} to compare" in " ".join(parser_of("run").format_help().split())
 
 
 def test_other_devices_of_this_machine_are_the_same_machine(stored):

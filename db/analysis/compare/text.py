@@ -76,7 +76,10 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
 
 def _head(comparison: Comparison) -> list[str]:
     """What is compared, what all points share, and the differences that all of them have."""
-    lines = [f"{comparison.title}; A: {comparison.before}, B: {comparison.after}"]
+    # The other tables show the median launch, under the metric's name; a change is the ratio of these means.
+    launches = max((side.launches for one in comparison.findings for side in (one.before, one.after)), default=0)
+    mean = ", geometric mean of the launches" if launches > 1 else ""
+    lines = [f"{comparison.title}{mean}; A: {comparison.before}, B: {comparison.after}"]
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
     differs = {**_common_differences(comparison), **comparison.provenance}

@@ -53,7 +53,7 @@ def stored(tmp_path, empty_database, make_run):
 def test_a_comparison_is_a_table_with_the_worst_first(capsys, stored):
     assert main(["tag.side=a", "tag.side=b", *stored]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Latency per call, median (ms); A: tag.side=a, B: tag.side=b"
+    assert lines[0] == "Latency per call, median (ms), geometric mean of the launches; A: tag.side=a, B: tag.side=b"
     assert " ".join(lines[3].split()) == "point A ms B ms change 95 % interval detectable verdict launches doubts"
     assert lines[5].startswith("b1 s32     8    12  +50.0%")
     assert "slower" in lines[5]
