@@ -65,7 +65,8 @@ def test_interleave_repeats_the_stored_fields_and_this_command_without_compariso
     assert other.words == (*DEFAULT_COMMAND, "--model-id", "n", "--quiet")
 
 
-def test_a_comparison_with_a_stored_run_makes_the_launches_that_the_help_names(tmp_path, capsys):
+def test_a_comparison_with_a_stored_run_makes_the_launches_that_the_help_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ab, "check_comparison_flags", lambda arguments: None)  # nothing is stored yet
     database = ["--db-path", str(tmp_path / "a.duckdb")]
     assert setup_benchmark_db.main([*database, "--quiet"]) == 0
     words = ["tiny-bert", "--device", "null", "--dry-run", *database]
