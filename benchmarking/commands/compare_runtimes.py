@@ -72,19 +72,24 @@ def _run(argv: Sequence[str]) -> int:
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     runs: list[Run] = []
     with lean_cache(is_lean=arguments.lean_cache, say=note):
-        output_dir = Path(arguments.output_dir) if arguments.save else None
-        try:
-            code = session.run_plans(
-                plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout, finished=runs.append
-            )
-        except KeyboardInterrupt:
-            if output is not None:
-                note(f"{output} is not written: the comparison was interrupted")
-            raise
-    if output is not None and show.document is not None:
-        result_file.write(output, show.document(runs))
-        note(f"comparison: {output}")
+        code = session.run_plans(
+            *(plans, Path(arguments.output_dir) if arguments.save else None, ingest, show),
+            device_wait_s=arguments.lock_timeout,
+            finished=runs.append,
+            interrupted=lambda measured: _write(output, show, measured, is_interrupted=True),
+        )
+    _write(output, show, runs)
     return code
+
+
+def _write(output: Path | None, show: session.Show, runs: Sequence[Run], *, is_interrupted: bool = False) -> None:
+    """Write the comparison to the file of --output. What was measured before an interruption is marked as that."""
+    if output is None or show.document is None or (is_interrupted and not runs):
+        return
+    document = show.document(runs)
+    assert isinstance(document, dict)
+    result_file.write(output, {**document, "interrupted": True} if is_interrupted else document)
+    note(f"comparison{' of what was measured' if is_interrupted else ''}: {output}")
 
 
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:

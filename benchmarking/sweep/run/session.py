@@ -69,14 +69,19 @@ def run_plans(
     *,
     device_wait_s: float | None = None,
     finished: Callable[[Run], None] = lambda run: None,
+    interrupted: Callable[[Sequence[Run]], None] = lambda runs: None,
     executor: Executor | None = None,
 ) -> int:
-    """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run."""
+    """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run,
+    `interrupted` after an interruption with what was measured of all runs."""
     with spool.opened_folder(output_dir) as folder:
         note_choices(plans)
         tracks = [Track.start(folder, plan) for plan in plans]
         return _measure(
-            tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished, executor=executor
+            *(tracks, output_dir is not None, ingest, show, device_wait_s),
+            finished=finished,
+            interrupted=interrupted,
+            executor=executor,
         )
 
 
@@ -149,6 +154,7 @@ def _measure(
     device_wait_s: float | None,
     completed: Sequence[PartialRun] = (),
     finished: Callable[[Run], None] = lambda run: None,
+    interrupted: Callable[[Sequence[Run]], None] = lambda runs: None,
     executor: Executor | None = None,
 ) -> int:
     """Sweep the tracks; each run is finished and stored right after its last launch. First, completed runs whose
@@ -181,7 +187,12 @@ def _measure(
             (executor or LOCAL_EXECUTOR).sweep(tracks, observer, done, device_wait_s=device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
-            _note_interrupted(tracks, [saved.run for saved in finished_runs], saves, show, executor or LOCAL_EXECUTOR)
+            completed_ids = {saved.run.run_id for saved in finished_runs}
+            started = [track for track in tracks if track.measurements and track.plan.run_id not in completed_ids]
+            runs = [*(saved.run for saved in finished_runs), *(track.run(utc_now()) for track in started)]
+            runs = _as_planned(runs, tracks)
+            _note_interrupted(tracks, runs, saves, show, executor or LOCAL_EXECUTOR)
+            interrupted(runs)
             raise
     _print(_as_planned([saved.run for saved in finished_runs], tracks), show)
     return max(codes)
@@ -219,10 +230,10 @@ def note_choices(plans: Iterable[CellPlan]) -> None:
 
 
 def _note_interrupted(
-    tracks: Sequence[Track], finished: Sequence[Run], saves: bool, show: Show, executor: Executor
+    tracks: Sequence[Track], runs: Sequence[Run], saves: bool, show: Show, executor: Executor
 ) -> None:
-    """Print the results measured before an interruption; with --save and --json they are on disk only, since the
-    document of a part would be taken for the whole."""
+    """Print `runs`, which were measured before an interruption; with --save and --json they are on disk only, since
+    the document of a part would be taken for the whole."""
     measured = sum(track.points_finished for track in tracks)
     total = sum(track.points_total for track in tracks)
     words = (
@@ -235,9 +246,7 @@ def _note_interrupted(
     outcome = f"saved; continue with {shlex.join(words)}" if saves else "not saved, since --save was not given"
     note(f"{measured} of {total} points measured: {outcome}")
     if not saves or not show.json:
-        completed = {run.run_id for run in finished}
-        started = [track for track in tracks if track.measurements and track.plan.run_id not in completed]
-        _print(_as_planned([*finished, *(track.run(utc_now()) for track in started)], tracks), show)
+        _print(runs, show)
 
 
 def _plan_text(plan: CellPlan) -> str:

@@ -15,16 +15,17 @@ from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.commands import compare_runtimes
 from benchmarking.core.errors import LockedError, StorageError, UsageError
-from benchmarking.core.provenance import this_process, uuid7
+from benchmarking.core.provenance import this_process, utc_now, uuid7
 from benchmarking.core.records import Preparation, to_json
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
-from benchmarking.sweep.run.session import Show, finish_run, run_plans
+from benchmarking.sweep.run.session import Executor, Show, finish_run, run_plans
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep, sweep_one_launch
 from db.warehouse import Warehouse
 
 QUICK = settings("quick", iterations=2, warmup_iterations=1, launches=1)
@@ -341,6 +342,40 @@ def test_a_run_whose_storing_is_interrupted_is_stored_by_resume(tmp_path, capsys
     with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
         stored = [row["result_id"] for row in warehouse.query("select result_id from benchmark_results").dicts()]
     assert stored == ids(path)
+
+
+def test_an_interrupted_command_that_saves_prints_what_it_measured_in_the_order_of_its_plans(tmp_path, capsys):
+    def one_launch_of_the_last(tracks, observer, done, **_):
+        sweep_one_launch(tracks[1:], observer, done)
+        sweep_one_launch(tracks[:1], observer, done)
+        raise KeyboardInterrupt
+
+    measured = []
+    plans = [null_plan(), null_plan(settings=settings("quick", launches=2, iterations=3)), null_plan()]
+    with pytest.raises(KeyboardInterrupt):
+        run_plans(
+            *(plans, tmp_path / "results", lambda path: None, Show(quiet=True)),
+            interrupted=measured.extend,
+            executor=Executor(sweep=one_launch_of_the_last),
+        )
+    out, err = capsys.readouterr()
+    assert out.count("median ms") == 3
+    assert "saved; continue with benchhouse run --resume" in err
+    assert [run.run_id for run in measured] == [plan.run_id for plan in plans]
+
+
+def test_an_interrupted_comparison_of_runtimes_writes_what_there_is(tmp_path, monkeypatch, capsys):
+    def interrupted(plans, *_, interrupted, **__):
+        with spool.opened_folder(None) as folder:
+            interrupted([Track.start(folder, plan).run(utc_now()) for plan in plans])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare_runtimes.session, "run_plans", interrupted)
+    words = ["tiny-bert", "--device", "cpu", "--runtimes", "eager,compiled", "--batch-sizes", "1"]
+    assert compare_runtimes.main([*words, "--output", str(tmp_path / "compared.json"), "--quiet"]) == 130
+    document = json.loads((tmp_path / "compared.json").read_text())
+    assert (document["interrupted"], len(document["runs"])) == (True, 2)
+    assert "comparison of what was measured: " in capsys.readouterr().err
 
 
 def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
