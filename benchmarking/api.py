@@ -34,10 +34,10 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.core.settings import takes_settings
-from benchmarking.measure.settings import Settings, settings
+from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Selection, analyse_all
-from benchmarking.sweep.plan.measuring_settings import GRAPH_INPUTS, MEASURING
+from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
@@ -60,7 +60,7 @@ OF_REQUESTS = (
 
 @takes_settings(
     MEASURING,
-    *(*OF_REQUESTS, *AXES, "profile", "iterations", "warmup_iterations", "launches", "cold_cache"),
+    *(*OF_REQUESTS, *AXES, *CALLS),
     *("tag", "description", "cache_dir", "lean_cache"),
     lists=(*AXES, "tag"),
     defaults=dict.fromkeys((*OF_REQUESTS, *AXES)),
@@ -120,13 +120,7 @@ def benchmark_model(
         raise UsageError("a module needs inputs: pass a tensor, a tuple or a mapping")
     if not is_named and chosen["launches"] is not None:
         raise UsageError("launches applies to a model id only: a module is measured in this process, in one launch")
-    measuring = settings(
-        chosen["profile"],
-        iterations=chosen["iterations"],
-        warmup_iterations=chosen["warmup_iterations"],
-        launches=chosen["launches"] if is_named else 1,
-        cold_cache=chosen["cold_cache"],
-    )
+    measuring = measured_by(chosen if is_named else {**chosen, "launches": 1})
     with _cache(chosen["cache_dir"], is_lean=chosen["lean_cache"]):
         if isinstance(model, str):
             return _measure_model_id(model, measuring, {**request, **metadata}, remote, build_only=build_only)
@@ -144,8 +138,8 @@ def benchmark_model(
 
 @takes_settings(
     MEASURING,
-    *("device", "runtime", "precision", "batch_size", "rebuild", "cache_dir", "lean_cache", "profile", "iterations"),
-    *("warmup_iterations", "launches", "timeout", "cold_cache", "skip_unsupported", "tag", "description"),
+    *("device", "runtime", "precision", "batch_size", "rebuild", "cache_dir", "lean_cache", *CALLS),
+    *("timeout", "skip_unsupported", "tag", "description"),
     lists=("device", "runtime", "tag"),
     defaults={"device": ("auto",), "runtime": (), "precision": None, "batch_size": None},
 )
@@ -195,13 +189,7 @@ def benchmark_script(
     request = Request(
         model_id="",
         build_only=build_only,
-        settings=settings(
-            chosen["profile"],
-            iterations=chosen["iterations"],
-            warmup_iterations=chosen["warmup_iterations"],
-            launches=chosen["launches"],
-            cold_cache=chosen["cold_cache"],
-        ),
+        settings=measured_by(chosen),
         command=tuple(sys.argv),
         **{name: chosen[name] for name in ("rebuild", "timeout_s", "skip_unsupported", "tags", "description")},
     )

@@ -14,7 +14,7 @@ from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, SettingV
 from benchmarking.core.axes import AXES, BY_KEY
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
 from benchmarking.core.records import Workload, canonical_hash, to_json
-from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.measuring_settings import measured_by
 from benchmarking.sweep.plan.options import check_shared_options, options_in, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
@@ -183,13 +183,7 @@ def cell_requests(entries: Sequence[Entry], flags: SettingValues, command: tuple
             "options": options,
             "shared_options": frozenset(options),
             "rebuild": merged["rebuild"],
-            "settings": settings(
-                merged["profile"],
-                iterations=merged.get("iterations"),
-                warmup_iterations=merged.get("warmup_iterations"),
-                launches=merged.get("launches"),
-                cold_cache=merged["cold_cache"],
-            ),
+            "settings": measured_by(merged),
             "timeout_s": merged["timeout"],
             "skip_unsupported": merged["skip_unsupported"],
             "command": command,

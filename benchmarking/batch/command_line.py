@@ -17,9 +17,8 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.measuring_settings import MEASURING, measured_by
 from benchmarking.sweep.plan.options import add_runtime_options, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 
@@ -189,18 +188,11 @@ def _bench_plans(
     for label, why in discovered.left_out.items():
         note(f"left out: {label}: {why}")
     chosen = {**BUILT_IN, **_given_settings(arguments)}
-    measuring = settings(
-        chosen["profile"],
-        iterations=chosen.get("iterations"),
-        warmup_iterations=chosen.get("warmup_iterations"),
-        launches=chosen.get("launches"),
-        cold_cache=chosen["cold_cache"],
-    )
     planned: tuple[CellPlan, ...] = ()
     for device, precision in itertools.product(arguments.devices or (None,), arguments.precisions or (None,)):
         planning = BenchPlanning(
             session_id=session_id,
-            settings=measuring,
+            settings=measured_by(chosen),
             device=device,
             precision=precision,
             timeout_s=chosen["timeout"],

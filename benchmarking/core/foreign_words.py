@@ -146,7 +146,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
             ("--backend", ("--engine", "--runtime", "--runtimes")),
             (
-                "--max-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e --max-memory "
+                "--max-latency --target-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e --max-memory "
                 "--memory --energy --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
                 "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit", ALWAYS),
@@ -360,7 +360,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--bind --address --addr --listen --ip --server-address --server-name", ("--host",)),
             # Setting up a warehouse, and exporting models.
             (
-                "--init --create --migrate --upgrade --initialize",
+                "--init --create --migrate --upgrade --initialize --schema-only --create-schema",
                 "benchhouse setup without flags creates a warehouse or upgrades it",
             ),
             (
@@ -394,7 +394,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--dry-run", "all arguments are checked before a command begins; run, batch and delete have --dry-run"),
             ("--backend-kwargs --backend-args", OF_SERVER),
-            ("--server-metrics --prometheus-url", "the server's own metrics are not read, only what clients see"),
+            (
+                "--server-metrics --prometheus-url",
+                "the server's own metrics are read at its address during each level by themselves",
+            ),
             ("--over-saturation --stability-percentage", "a level at which the queue only grows is invalid by itself"),
             ("--service-kind", ("--engine",)),
             ("--benchmark-grace-period --grace-period", ("--timeout",)),
@@ -424,15 +427,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--user-conf --mlperf-conf --audit-conf",
                 "loadgen's settings are flags: --scenario, --request-rate, --limit",
             ),
-            ("--target-latency --server-target-latency", ("--limit", ALWAYS)),
-            ("--performance-sample-count", "samples are random, so there is no set of them to load"),
-            ("--division --category --submitter", "a label is --tag division=open"),
             ("--all-devices --all-hardware", ("--devices", "benchhouse batch --devices cpu,cuda measures on several")),
             ("--list-hardware --show-hardware", ("--list-devices",)),
             ("--model-ids --model-list-ids", (*MODELS, "benchhouse batch takes several models")),
             ("--model-file --models-file --model-config", ("--model-list",)),
             ("--hardware-comparison --device-comparison --batch-size-comparison --all-charts", ("--chart",)),
-            ("--schema-only --create-schema", "benchhouse setup without flags creates a warehouse or upgrades it"),
             (
                 "--store-db --store-results --save-db --to-db",
                 ("--save", "results are stored unless --no-save is given"),

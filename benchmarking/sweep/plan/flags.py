@@ -18,9 +18,9 @@ from benchmarking.core.output_paths import check_folder
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
 from benchmarking.core.text import visible
-from benchmarking.measure.settings import Settings, settings
+from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import GRAPH_INPUTS, MEASURING
+from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, measured_by
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request
@@ -97,7 +97,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add_settings(
         parser.add_argument_group("measurement"),
         MEASURING,
-        *("profile", "iterations", "warmup_iterations", "launches", "cold_cache", "timeout", "skip_unsupported"),
+        *(*CALLS, "timeout", "skip_unsupported"),
     )
 
 
@@ -194,13 +194,7 @@ def named_plans(arguments: argparse.Namespace, plans: Iterable[CellPlan]) -> tup
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The settings chosen by the measurement flags."""
-    return settings(
-        arguments.profile,
-        iterations=arguments.iterations,
-        warmup_iterations=arguments.warmup_iterations,
-        launches=arguments.launches,
-        cold_cache=arguments.cold_cache,
-    )
+    return measured_by(vars(arguments))
 
 
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:

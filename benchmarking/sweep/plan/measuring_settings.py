@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core import plugins
@@ -27,7 +29,7 @@ from benchmarking.core.settings import (
 )
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
-from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
+from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, Settings, settings
 
 DEFAULT_TIMEOUT_S = 600.0
 """Time limit for loading, and for each point of a launch."""
@@ -256,3 +258,11 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
     )
 )
 """The settings of measuring commands, with those of all parts."""
+
+CALLS = tuple(name for name in MEASURING if name in inspect.signature(settings).parameters)
+"""How often and how long is measured: the settings that are parameters of `benchmarking.measure.settings.settings`."""
+
+
+def measured_by(values: Mapping[str, Any]) -> Settings:
+    """How often and how long is measured, by the names of `CALLS`; what is missing has its default."""
+    return settings(**{name: values.get(name, MEASURING[name].default) for name in CALLS})

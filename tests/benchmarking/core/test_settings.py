@@ -19,7 +19,7 @@ from benchmarking.core.limits import UNITS, parse_limits
 from benchmarking.core.settings import COUNT, SECONDS, TEXT, WHOLE, Setting, add_settings, check_given, given, table
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.load.load_settings import LOAD
-from benchmarking.sweep.plan.measuring_settings import MEASURING
+from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, measured_by
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import Request
 from tests.docs.cli_page import parser_of
@@ -108,6 +108,19 @@ def test_parameters_of_the_python_interface_are_the_settings(function):
         assert parameter.default in (setting.default, (setting.default,), (), None), name
         checked += 1
     assert checked >= (20 if function is api.benchmark_model else 13)
+
+
+def test_a_setting_of_how_often_and_how_long_is_measured_is_its_entry_and_nothing_else():
+    assert {"profile", "launches", "cold_cache"} <= set(CALLS)
+    for name in CALLS:
+        for command in ("run", "batch", "compare-runtimes", "script"):
+            assert MEASURING[name].flag in parser_of(command)._option_string_actions, (command, name)
+        assert name in readers()
+        for function in (api.benchmark_model, api.benchmark_script):
+            assert name in inspect.signature(function).parameters, (function, name)
+    chosen = measured_by({"launches": 3, "iterations": 7, "cold_cache": True, "other": 1})
+    assert (chosen.launches, chosen.fixed_iterations, chosen.cold_cache) == (3, 7, True)
+    assert measured_by({}).profile == MEASURING["profile"].default
 
 
 OTHER_MEANINGS = {
