@@ -143,8 +143,7 @@ def _version(arguments: Sequence[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from benchmarking.core.foreign_words import COMMANDS_MEANT
-    from benchmarking.core.suggestions import meant_by
+    from benchmarking.core.suggestions import COMMANDS_MEANT, meant_by
 
     if name.startswith("-"):
         first = "a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"

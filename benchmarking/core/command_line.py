@@ -394,13 +394,16 @@ def positive_ints(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({positive_int(part) for part in parts}))
     except argparse.ArgumentTypeError as error:
-        is_list = any(separator in part for part in parts for separator in (" ", "-", ":", ";", "[", "(", ".."))
-        raise argparse.ArgumentTypeError(f"{error}{'; a list is written 1,2,4' if is_list else ''}") from None
+        raise argparse.ArgumentTypeError(f"{error}{_hint_of_list(parts)}") from None
 
 
 def positive_numbers(text: str) -> tuple[float, ...]:
     """A list such as 2.5,30: numbers above 0, sorted, without duplicates, whole ones as int."""
-    values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in _parts(text, "2.5,30")}
+    parts = _parts(text, "2.5,30")
+    try:
+        values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in parts}
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}{_hint_of_list(parts)}") from None
     return tuple(int(value) if value.is_integer() else value for value in sorted(values))
 
 
@@ -539,6 +542,12 @@ def _parts(text: str, example: str) -> list[str]:
     if not any(parts):
         raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
     return parts
+
+
+def _hint_of_list(parts: Sequence[str]) -> str:
+    """How a list is written, after an error about one of the parts, if they look like a range or another list."""
+    is_list = any(separator in part for part in parts for separator in (" ", "-", ":", ";", "[", "(", ".."))
+    return "; a list is written 1,2,4" if is_list else ""
 
 
 def _seconds(text: str) -> str:

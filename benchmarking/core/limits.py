@@ -24,6 +24,7 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 """What can be limited -> its units, in the one that values are returned in."""
 
+PERCENTILE = re.compile(r"(latency_?)?p\d+")
 OTHER_NAMES: Mapping[str, str] = MappingProxyType({"itl": "tpot", "tbt": "tpot", "p50": "latency", "rss": "memory"})
 """Names in other tools -> ours. Those of percentiles lack only the word latency."""
 
@@ -40,6 +41,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         name, value, unit = match.groups()
         if name not in names:
             ours = OTHER_NAMES.get(name, f"latency_{name}")
+            if ours not in names and PERCENTILE.fullmatch(name):  # of a load, where 99 % of the requests must hold it
+                ours = "e2e"
             hint = f"did you mean {ours}? " if ours in names else ""
             raise UsageError(f"--limit {part}: {hint}{unknown_name(name, tuple(names), 'limit')}")
         if name in found:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from benchmarking.core import plugins
-from benchmarking.core.foreign_words import BY_PART, OTHER_NAMES, OTHER_WORDS, SELECTED_BY
+from benchmarking.core.foreign_flags import BY_PART, OTHER_WORDS
 
 MAX_CANDIDATES = 10
 """Names listed in an error message: a longer list is not read."""
@@ -29,6 +29,103 @@ WHERE = MappingProxyType(
 
 SERVERS = ("vllm", "sglang", "tgi", "triton", "ollama", "lmdeploy", "tensorrt-llm", "trtllm", "mlc", "openai")
 """Engines that are servers, which people name as runtimes."""
+
+
+OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        ours: frozenset(words.split())
+        for ours, words in {
+            # Commands.
+            "run": "measure test single perf time inference",
+            "batch": "sweep matrix many grid",
+            "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
+            "check": "gate ci verify assert regress",
+            "show": "ls list runs results latest status stats summary",
+            "charts": "plot plots draw visualize graph graphs chart report",
+            "dashboard": "ui web serve server pages",
+            "compare": "diff delta",
+            "recommend": "choose advise best suggest",
+            "setup": "init initialize database db migrate upgrade",
+            "export-model": "convert onnx",
+            "publish": "upload push share site",
+            "delete": "rm remove del clear prune purge drop gc clean erase wipe",
+            # Actions.
+            "add": "new note write create append post set",
+            "remove": "rm del delete drop erase",
+            "list": "ls show all",
+            "stats": "size info du usage status summary",
+            "set": "ack acknowledge triage close resolve mute dismiss",
+            "alias": "rename merge join link continue move",
+            "unalias": "unmerge unlink split undo",
+            # Precisions.
+            "float32": "fp32 f32 float single",
+            "float16": "fp16 f16 half",
+            "bfloat16": "bf16 brain",
+            "float8_e4m3": "fp8 float8 e4m3",
+            "int8": "i8 8bit q8 w8a8",
+            "int4": "i4 4bit q4 w4a16",
+            # Metrics.
+            "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
+            "latency_p90_ms": "p90 latency_p90",
+            "latency_p95_ms": "p95 latency_p95",
+            "latency_p99_ms": "p99 latency_p99",
+            "throughput_samples_per_sec": "throughput samples_per_second qps",
+            "throughput_tokens_per_sec": "tokens_per_second tokens/s tokens_per_s tps tok/s tokens",
+            "memory_peak_rss_infer_mb": "memory memory_mb peak_memory rss memory_peak",
+            "time_to_first_token_ms": "ttft first_token",
+            "time_per_output_token_ms": "tpot itl inter_token_latency",
+        }.items()
+    }
+)
+"""A command, an action, a precision or a metric -> other words for it. Runtimes and devices have their own
+`other_words`."""
+
+COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
+    {
+        "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
+        "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
+        "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
+        "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
+        "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
+        "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
+        "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
+        "backup": "it is a flag: benchhouse setup --backup FILE",
+        "find-rate": "it is a flag: benchhouse load MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
+        "calibrate": "it is a flag: benchhouse run --calibrate-device",
+        "resume": "it is a flag: benchhouse run --resume, or batch --resume",
+        "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
+        "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
+    }
+)
+"""Words in place of a command -> what it may mean, where no command alone is it."""
+
+
+SELECTED_BY: Mapping[str, str] = MappingProxyType(
+    {
+        flag: field
+        for field, flags in {
+            "model": "--model --models --model-id --model-name",
+            "device": "--device --devices",
+            "device_type": "--device-type",
+            "runtime": "--runtime --runtimes",
+            "precision": "--precision --precisions --dtype",
+            "batch": "--batch --batch-size --batch-sizes",
+            "sequence": "--sequence-length --sequence-lengths --seq-length",
+            "new_tokens": "--new-tokens",
+            "concurrency": "--concurrency",
+            "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
+            "since": "--since --from --start-date --newer-than",
+            "until": "--until --to --end-date --older-than",
+            "run": "--run --run-id --run-ids --id --ids --uuid",
+            "session": "--session",
+            "commit": "--commit",
+            "family": "--family --architecture",
+            "host": "--host",
+        }.items()
+        for flag in flags.split()
+    }
+)
+"""A flag that selects results in other tools and commands -> the field of a selection for it."""
 
 
 def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES, similar: float = 0.0) -> list[str]:

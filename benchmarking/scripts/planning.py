@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarking.core.command_line import note
-from benchmarking.core.command_names import as_typed
+from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import PRECISIONS, Precision
 from benchmarking.devices.support.kinds import device_named
@@ -56,7 +56,9 @@ def _target(word: str, folder: Path) -> Target:
     name, separator, hashes = word.partition(HASHES)
     path = (folder / name).expanduser()
     if not path.exists() and name in CACHE_ACTIONS:
-        raise UsageError(f"{name}: did you mean {as_typed('cache')} {name}? A script ends with .py")
+        typed = as_typed("script")
+        cache = f"{typed} cache" if typed == SCRIPTS["script"] else as_typed("cache")
+        raise UsageError(f"{name}: did you mean {cache} {name}? A script ends with .py")
     if separator and not hashes.strip(", "):
         raise UsageError(f"{word} names no hash: give one that --analyze-only shows, or the script alone")
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""What other tools call things: their flags, commands, actions, precisions and metrics, and our answer to each."""
+"""The flags of other tools, and our answer to each."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--file", ("--model-list", "--output", FILES)),
             (
-                "--max-seconds --benchmark-duration --measurement-interval --min-duration --test-duration",
+                "--max-seconds --time --run-time --benchmark-duration --measurement-interval --min-duration "
+                "--test-duration",
                 ("--duration", "--timeout"),
             ),
             # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
@@ -67,13 +68,15 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen "
-                "--max-tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens --num-new-tokens -n",
+                "--max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens "
+                "--num-new-tokens",
                 OUTPUTS,
             ),
             (
                 "--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev",
                 VARIED,
             ),
+            ("-n", ("--new-tokens", "--num-requests", "--rows")),
             ("--batch --bs --batch-size --per-device-batch-size -b", ("--batch-sizes", "--batch-size")),
             # Load: vLLM, SGLang, GuideLLM, AIPerf, genai-perf.
             (
@@ -135,7 +138,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--percentile-metrics --metric-percentiles --percentiles --percentile",
                 "p50, p90, p95 and p99 of every metric are always stored",
             ),
-            ("--api-key --openai-api-key", "the key is read from $OPENAI_API_KEY"),
+            ("--api-key --openai-api-key --auth-token --bearer-token", "the key is read from $OPENAI_API_KEY"),
             # Model, device and precision.
             ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
             (
@@ -146,8 +149,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
             ("--backend", ("--engine", "--runtime", "--runtimes")),
             (
-                "--max-latency --target-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e --max-memory "
-                "--memory --energy --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
+                "--max-latency --target-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e "
+                "--max-memory --memory --energy --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
                 "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit", ALWAYS),
             ),
@@ -203,8 +206,26 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--candidate --new --old --before --after",
                 "two selections are compared: benchhouse compare A B; dates are in them: since=DATE, until=DATE",
             ),
+            ("--good --bad", "two commits are arguments: benchhouse bisect GOOD BAD -- COMMAND"),
+            ("--cmd --script --exec", "a command follows -- in bisect; ab takes two, each in quotes"),
+            ("--a --b --side-a --side-b", "two commands are arguments, each in quotes: benchhouse ab A B"),
+            ("--annotations --annotate", ("--github",)),
+            ("--comment --pr --pull-request", ("--markdown",)),
+            (
+                "--cheapest --cost --minimize --maximize --best",
+                ("--prefer", "benchhouse recommend ranks what is stored by --prefer"),
+            ),
+            ("--fastest --rank --ranking", ("--prefer", "the fastest is marked with * in a comparison")),
             ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
-            ("--csv --parquet --html --xml --yaml", ("--format", "--junit", "--report")),
+            (
+                "--csv --parquet --html --xml --yaml",
+                (
+                    "--format",
+                    "--junit",
+                    "--report",
+                    "benchhouse export writes files, benchhouse charts --report a page",
+                ),
+            ),
             ("--format --output-format", ("--junit", "--markdown", "--json")),
             (
                 "--gpu-memory-utilization --max-model-len --max-num-batched-tokens --enable-chunked-prefill "
@@ -271,7 +292,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--tokenizer", "the model's own tokenizer is used"),
             ("--trust-remote-code", "code of a model is never run: use the architecture in transformers, or an export"),
-            ("--hf-token --token", "the token is read from $HF_TOKEN"),
+            ("--hf-token --token", "the hub's token is read from $HF_TOKEN, a server's key from $OPENAI_API_KEY"),
             # Where results go.
             (
                 "--output-file --output-json --output-path --result-filename --results-file --report-path "
@@ -342,7 +363,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--preview --dry --simulate --what-if --no-act", ("--dry-run",)),
             # Charts and pages.
-            ("--plot --graph --chart-type --plot-type", ("--chart",)),
+            ("--plot --graph --chart-type --plot-type", ("--chart", "benchhouse charts draws what is stored")),
             ("--type --kind", ("--from-format", "--chart", "--format")),
             (
                 "--title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy",
@@ -501,99 +522,3 @@ BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
 )
 """Parts of a flag ("input tokens" in --synthetic-input-tokens-mean) -> our flags, or advice, for a flag that is not in
 `OTHER_WORDS`; the first whose parts the flag all has, in the singular or plural."""
-
-
-OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        ours: frozenset(words.split())
-        for ours, words in {
-            # Commands.
-            "run": "measure test single perf time inference",
-            "batch": "sweep matrix many grid",
-            "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
-            "check": "gate ci verify assert regress",
-            "show": "ls list runs results latest status stats summary",
-            "charts": "plot plots draw visualize graph graphs chart report",
-            "dashboard": "ui web serve server pages",
-            "compare": "diff delta",
-            "recommend": "choose advise best suggest",
-            "setup": "init initialize database db migrate upgrade",
-            "export-model": "convert onnx",
-            "publish": "upload push share site",
-            "delete": "rm remove del clear prune purge drop gc clean erase wipe",
-            # Actions.
-            "add": "new note write create append post set",
-            "remove": "rm del delete drop erase",
-            "list": "ls show all",
-            "stats": "size info du usage status summary",
-            "alias": "rename merge join link continue move",
-            "unalias": "unmerge unlink split undo",
-            # Precisions.
-            "float32": "fp32 f32 float single",
-            "float16": "fp16 f16 half",
-            "bfloat16": "bf16 brain",
-            "float8_e4m3": "fp8 float8 e4m3",
-            "int8": "i8 8bit q8 w8a8",
-            "int4": "i4 4bit q4 w4a16",
-            # Metrics.
-            "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
-            "latency_p90_ms": "p90 latency_p90",
-            "latency_p95_ms": "p95 latency_p95",
-            "latency_p99_ms": "p99 latency_p99",
-            "throughput_samples_per_sec": "throughput samples_per_second qps",
-            "throughput_tokens_per_sec": "tokens_per_second tokens/s tokens_per_s tps tok/s tokens",
-            "memory_peak_rss_infer_mb": "memory memory_mb peak_memory rss memory_peak",
-            "time_to_first_token_ms": "ttft first_token",
-            "time_per_output_token_ms": "tpot itl inter_token_latency",
-        }.items()
-    }
-)
-"""A command, an action, a precision or a metric -> other words for it. Runtimes and devices have their own
-`other_words`."""
-
-COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
-    {
-        "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
-        "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
-        "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
-        "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
-        "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
-        "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
-        "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
-        "backup": "it is a flag: benchhouse setup --backup FILE",
-        "find-rate": "it is a flag: benchhouse load MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
-        "calibrate": "it is a flag: benchhouse run --calibrate-device",
-        "resume": "it is a flag: benchhouse run --resume, or batch --resume",
-        "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
-        "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
-    }
-)
-"""Words in place of a command -> what it may mean, where no command alone is it."""
-
-
-SELECTED_BY: Mapping[str, str] = MappingProxyType(
-    {
-        flag: field
-        for field, flags in {
-            "model": "--model --models --model-id --model-name",
-            "device": "--device --devices",
-            "device_type": "--device-type",
-            "runtime": "--runtime --runtimes",
-            "precision": "--precision --precisions --dtype",
-            "batch": "--batch --batch-size --batch-sizes",
-            "sequence": "--sequence-length --sequence-lengths --seq-length",
-            "new_tokens": "--new-tokens",
-            "concurrency": "--concurrency",
-            "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
-            "since": "--since --from --start-date --newer-than",
-            "until": "--until --to --end-date --older-than",
-            "run": "--run --run-id --run-ids --id --ids --uuid",
-            "session": "--session",
-            "commit": "--commit",
-            "family": "--family --architecture",
-            "host": "--host",
-        }.items()
-        for flag in flags.split()
-    }
-)
-"""A flag that selects results in other tools and commands -> the field of a selection for it."""
