@@ -322,7 +322,7 @@ def test_custom_metrics_are_columns_and_can_be_compared_and_followed(data, datab
     assert "pages (pages/s)" in [heading.text for heading in run.results.headings]
     compared = page_of(data, "compare", **eager)
     assert compared.metrics["pages_per_sec"] == "pages (pages/s)"
-    assert compared.compared.head[0].startswith("pages (pages/s); A: runtime=eager")
+    assert compared.compared.head[0].startswith("pages (pages/s), geometric mean of the launches; A: runtime=eager")
     trends = page_of(data, "trends", metric="pages_per_sec", selection="runtime=eager")
     assert (trends.count, trends.lines[0].newest.split()[1]) == (4, "pages/s")
     asked = ["--db-path", str(database), "--chart", "temporal_trend", "--format", "svg", "--output-dir", str(tmp_path)]
