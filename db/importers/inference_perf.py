@@ -114,7 +114,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     sent = _sent(file, stages, succeeded, failed)
     unknown = Doubt(kind="intended_start_not_stated", severity="info", evidence={"taken_for_it": "start_time"})
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
-    delay_s = load.section("schedule_delay").number("p95")
+    delay_s = load.section(_delay(load)).number("p95")
     lateness_p95_ms = None if delay_s is None else delay_s * MS_PER_S
     # The doubt about prompts served from the prefix cache although, by the configuration, they share
     # nothing.
@@ -176,6 +176,16 @@ def _their_place(stages: Sequence[Path]) -> str:
     return ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
 
 
+def _delay(load: Fields) -> str:
+    """The name of the schedule's delay, which was another one in the first versions."""
+    return "schedule_delay" if "schedule_delay" in load else "schedule_accuracy"
+
+
+def _statistic(values: Fields, name: str) -> float | None:
+    """A statistic; the first versions call the median p50."""
+    return values.number("p50" if name == "median" and name not in values else name)
+
+
 def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     """The statistics in the file, in ms and per second."""
     latency = successes.section("latency") if "latency" in successes else successes  # the server's own metrics
@@ -192,8 +202,8 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
         }
     for times, names in ((latency, (*TIMES, *FURTHER_TIMES)), (load, ("schedule_delay",))):
         for name in names:
-            values = times.section(name)
-            stated |= named_statistics(name, {one: values.number(one) for one in STATISTICS}, COLUMNS, MS_PER_S)
+            values = times.section(_delay(load) if name == "schedule_delay" else name)
+            stated |= named_statistics(name, {one: _statistic(values, one) for one in STATISTICS}, COLUMNS, MS_PER_S)
     return stated
 
 

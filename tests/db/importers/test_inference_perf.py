@@ -150,3 +150,17 @@ def test_files_repeating_a_stage_have_no_results(folder, name, reason):
     file = read_file(folder / name)
     with pytest.raises(NoResultsError, match=reason):
         list(importer_for(file).runs(file))
+
+
+def test_the_first_versions_call_the_median_p50(tmp_path):
+    times = {"mean": 0.15, "min": 0.07, "p50": 0.13, "p90": 0.23, "max": 0.4}
+    stage = {
+        "load_summary": {"count": 120, "schedule_accuracy": {"mean": 2e-4, "p50": 2e-4}, "requested_rate": 4.0},
+        "successes": {"count": 120, "latency": {"request_latency": times, "time_to_first_token": times}},
+        "failures": {"count": 0},
+    }
+    (tmp_path / "stage_1_lifecycle_metrics.json").write_text(json.dumps(stage))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "stage_1_lifecycle_metrics.json"))
+    metrics = run.results[0].metrics
+    assert metrics["service_time_p50_ms"] == metrics["time_to_first_token_ms"] == 130
+    assert metrics["schedule_delay_median_ms"] == 0.2
