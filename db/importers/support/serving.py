@@ -96,6 +96,7 @@ def load_result(
     between arrivals, 0 for constant gaps. `counts_from_schedule`: the tool counts latencies from the scheduled start.
     """
     point_axes = dict(axes or {})
+    request_rate = request_rate or None  # 0 is written for loads that are not sent at a rate
     if prompt_tokens is None and prompt_tokens_mean:
         point_axes["input_tokens_mean"] = round(prompt_tokens_mean)
     if request_rate is not None:

@@ -164,3 +164,13 @@ def test_the_first_versions_call_the_median_p50(tmp_path):
     metrics = run.results[0].metrics
     assert metrics["service_time_p50_ms"] == metrics["time_to_first_token_ms"] == 130
     assert metrics["schedule_delay_median_ms"] == 0.2
+
+
+def test_a_rate_of_0_is_none(tmp_path):
+    times = {"mean": 1.6, "median": 1.1}
+    load = {"requested_rate": 0.0, "achieved_rate": 1.0}
+    stage = {"load_summary": load, "successes": {"count": 79, "latency": {"request_latency": times}}, "failures": {}}
+    (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "stage_0_lifecycle_metrics.json"))
+    assert "request_rate" not in run.results[0].point.axes
+    assert run.results[0].metrics["latency_median_ms"] == 1100
