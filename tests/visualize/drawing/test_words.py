@@ -21,6 +21,13 @@ def test_points_in_words(columns, text):
     assert words.point(row(**columns)) == text
 
 
+def test_a_setup_names_only_what_the_file_of_another_tool_states():
+    unknown = dict.fromkeys(("device", "runtime", "precision"), "unknown") | {"device_name": None}
+    assert words.cell(row(**unknown)) == "setup not stated"
+    assert words.cell(row(**{**unknown, "device": "server", "runtime": "server"})) == "server"
+    assert words.cell(row()) == "CPU (cpu) · eager · float32"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [

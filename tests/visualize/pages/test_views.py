@@ -276,7 +276,7 @@ def test_speedups_are_over_the_chosen_baseline(data):
 @pytest.mark.parametrize(
     ("launches", "commands", "title"),
     [
-        (3, "aa", "Test CPU · eager · float32 is 2 times as fast as "),
+        (3, "aa", "eager · float32 · Test CPU is 2 times as fast as "),
         (1, "aa", "Median latency"),
         (3, "ab", "Median latency"),
     ],
@@ -502,11 +502,14 @@ def test_a_rate_that_does_not_follow_from_the_median_is_marked(data):
         "batch_size": 1,
         "concurrency": 1,
         "axes": "{}",
+        "origin_format": None,
     }
     cell = rate_of("throughput_samples_per_sec")(row)
     assert (cell.text, cell.hint) == ("118.7*", "the mean call took 8.425 ms, the median call 1.038 ms")
     assert rate_of("throughput_samples_per_sec")({**row, "throughput_samples_per_sec": 963.0}).text == "963"
     assert rate_of("throughput_samples_per_sec")({**row, "concurrency": 8}).text == "118.7", "requests overlap"
+    imported = rate_of("throughput_samples_per_sec")({**row, "origin_format": "google_benchmark"})
+    assert imported.text == "118.7", "other tools count items in their own ways"
 
 
 def test_every_chart_is_drawn_on_the_page_of_charts(data):

@@ -98,11 +98,15 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     points = tuple(dict.fromkeys(Point.from_columns(row).label for row in rows))
     point = _chosen(parameters.point, points, points[0] if points else None, "point")
     shown = [row for row in rows if Point.from_columns(row).label == point]
-    plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {words.precision(row)}" for row in shown]
+    # What differs comes first: a narrow column cuts off the end.
+    plain = [f"{row['runtime']} · {words.precision(row)} · {row['device_name'] or row['device']}" for row in shown]
     facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in shown]
     names = distinct_names(plain, facts, " · ")
     real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
     baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
+    stored = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in shown]}).dicts()
+    by_id = {row["result_id"]: row for row in stored}
+    results = [by_id[row["result_id"]] for row in shown]
     found = data.warehouse.query(MACHINES).dicts()
     choices = (
         Choice(
@@ -133,8 +137,8 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
         baselines=tuple(names),
         baseline=baseline,
         chart=_chart(data, shown, names, baseline),
-        grid=_grid(data, shown, names, baseline),
-        rate_note=RATE_NOTE if any(map(has_star, _results(data, shown))) else None,
+        grid=_grid(shown, results, names, baseline),
+        rate_note=RATE_NOTE if any(map(has_star, results)) else None,
         choices=choices,
     )
 
@@ -157,8 +161,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     shown = timed[:MOST_BARS]
     devices = {row["device_name"] or row["device"] for _, row in shown}
     shared = devices.pop() if len(devices) == 1 and len(shown) > 1 else ""
-    # A narrow screen cuts off the ends of names, which distinguish them.
-    shown = [(name.removeprefix(f"{shared} · ") if shared else name, row) for name, row in shown]
+    shown = [(name.replace(f" · {shared}", "", 1) if shared else name, row) for name, row in shown]
     elements: list[Element] = []
     for place, (name, row) in enumerate(shown):
         value = float(row["latency_median_ms"])
@@ -207,16 +210,10 @@ def _finding(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: st
     return f"{winner} is {speedup(real[baseline], best).value:.2g} times as fast as {baseline}"
 
 
-def _results(data: Data, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in rows]}).dicts()
-    return found
-
-
-def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
+def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
     if not rows:
         return None
-    by_id = {row["result_id"]: row for row in _results(data, rows)}
-    head, cells = result_table([by_id[row["result_id"]] for row in rows])
+    head, cells = result_table(results)
     base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
     lines = []
     for row, name, line in zip(rows, names, cells, strict=True):
