@@ -6,6 +6,7 @@ PyTorch's benchmark database has the same loads with one record for each metric.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ CLIENT_COLUMNS: Columns = {
     **latency_columns("e2el"),
     **latency_columns("e2e_latency"),
 }
+NO_RATE = ("inf", "trace", math.inf)
+"""What a client writes for requests that are all sent at once, or at the times of a trace."""
 ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
 NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
 TOKEN_TIMES = ("ttft", "tpot")
@@ -67,7 +70,7 @@ def client_result(
     """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
     to `CLIENT_NUMBERS`; `variation` is as in `load_result`."""
     completed, concurrency = load.integer("completed"), load.count("max_concurrency")
-    rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
+    rate = None if load.peek("request_rate") in NO_RATE else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
     metrics, missing = _client_metrics(load, {**CLIENT_NUMBERS, **numbers})
     samples, kept = _client_samples(load, has_failures=bool(failed))

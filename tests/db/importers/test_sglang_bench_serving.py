@@ -79,3 +79,14 @@ def test_a_native_file_has_goodput_and_failures():
         0.9,
     )
     assert [doubt.evidence for doubt in result.doubts if doubt.kind == "failed_requests"] == [{"failed_requests": 2}]
+
+
+def test_an_infinite_rate_is_none(tmp_path):
+    line = (FOLDER / "appended.jsonl").read_text().splitlines()[0]
+    load = {**json.loads(line), "request_rate": float("inf"), "max_concurrency": None}
+    (tmp_path / "out.jsonl").write_text(json.dumps(load) + "\n")
+    file = read_file(tmp_path / "out.jsonl")
+    (run,) = PLUGIN.runs(file)
+    assert "request_rate" not in run.results[0].point.axes
+    assert run.cell.runtime_mode["loop"] == "open"
+    assert file.left_out == {}
