@@ -337,14 +337,15 @@ def _printed_parts(text: str) -> list[tuple[int, list[str]]]:
     parts: list[tuple[int, list[str]]] = []
     if "Throughput:" not in text or " FPS" not in text:
         return parts
-    lines, begin, is_counted = text.splitlines(), 0, False
+    lines, begin, is_counted, has_command = text.splitlines(), 0, False, False
     for at, line in enumerate(lines):
-        if line.lstrip().startswith("[Step 1/11]") and not any(map(COMMAND.search, lines[begin:at])):
+        has_command |= bool(COMMAND.search(line))
+        if line.lstrip().startswith("[Step 1/11]") and not has_command:
             begin = at
         is_counted |= bool(PRINTED[RESULTS]["iterations_num"].search(line))
         if is_counted and PRINTED[RESULTS]["throughput"].search(line):
             parts.append((begin + 1, lines[begin : at + 1]))
-            begin, is_counted = at + 1, False
+            begin, is_counted, has_command = at + 1, False, False
     return parts
 
 

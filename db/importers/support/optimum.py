@@ -169,6 +169,7 @@ def _means(report: Any) -> dict[str, float]:
 
 
 PRINTED_ROUNDING_S = 1e-6
+"""Largest difference of a printed time from the exact one."""
 
 
 def _json_of(path: Path) -> Any:

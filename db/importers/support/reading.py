@@ -24,7 +24,7 @@ MAX_YAML_BYTES = 4 * 1024**2
 MAX_YAML_REPAIRS = 5
 """Maximum lines that are taken out of YAML."""
 YAML_LINE = re.compile(r":(\d{1,7}): not YAML")
-LONG_NUMBER = re.compile(r"(?<![^\s:\[,-])[-+]?\d[\d.eE+-]{38,}(?![^\s,\]])")
+LONG_NUMBER = re.compile(r"(?<![^\s:\[,])[-+]?\d[\d.eE+-]{38,}+(?![^\s,\]])")
 """A number that is refused for its length: as text it concerns its field alone."""
 MAX_LINES_OF_ROW = 200
 """Maximum lines that a quoted cell spans."""
