@@ -2,8 +2,8 @@
 
 A and B are commands such as benchhouse run or benchhouse batch, in quotes: with different flags, with VAR=value in
 front, with the interpreter of another environment (/venv/bin/benchhouse run ...), or in worktrees of two commits
-(--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process, in random order. No
-shell is involved.
+(--worktree-a, --worktree-b; without B, both sides run A there). Each round is one launch of each side, in a fresh
+process, in random order. No shell is involved.
 
 The difference is first tested after --rounds. Results are paired by round, so that drift of the machine cancels out.
 While the confidence interval of a point extends beyond 2 %, more rounds are measured, up to --max-rounds or --budget.
@@ -77,7 +77,7 @@ EXAMPLES = """\
 examples:
   benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2 --runtime compiled"
   benchhouse ab "benchhouse run gpt2" "OMP_NUM_THREADS=4 benchhouse run gpt2"
-  benchhouse ab "benchhouse run gpt2" "benchhouse run gpt2" --worktree-a ../main --fail-on slower
+  benchhouse ab "benchhouse run gpt2" --worktree-a ../main --fail-on slower
 """
 
 LETTERS: tuple[Letter, Letter] = ("a", "b")
@@ -109,7 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     check_measuring("measuring")
-    arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
+    if arguments.b is None and arguments.worktree_a == arguments.worktree_b:
+        raise UsageError("B is missing: only in different worktrees (--worktree-a, --worktree-b) is it the same as A")
+    second = arguments.a if arguments.b is None else arguments.b
+    arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", second, arguments.worktree_b))
     check_metric(arguments.metric, *arms)
     looks = looks_of(arguments)
     check_commands(arms)
@@ -348,13 +351,15 @@ def _print(
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage="%(prog)s A B [flags]",
+        usage="%(prog)s A [B] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
     )
     sides = parser.add_argument_group("sides")
     sides.add_argument("a", metavar="A", help="command line of the baseline, in quotes")
-    sides.add_argument("b", metavar="B", help="command line of the candidate, in quotes")
+    sides.add_argument(
+        "b", metavar="B", nargs="?", help="command line of the candidate, in quotes (default, in another worktree: A)"
+    )
     for letter in LETTERS:
         sides.add_argument(
             f"--worktree-{letter}",

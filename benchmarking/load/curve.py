@@ -37,6 +37,9 @@ FARTHEST = 1.5
 MOST_ABOVE = 1.05
 PRECISE = 0.032
 """Standard deviation of the answer's logarithm, including the model's error."""
+LEAST_CLUSTERS = 10.0
+"""Independent requests outside the limits that a search needs to end early: with fewer, a lucky look at a high rate
+makes the answer look certain."""
 CERTAIN = 0.99
 MOST_INVALID = 8
 NEAR_THE_TOP, TOP_LEVELS = 0.98, 2
@@ -238,7 +241,7 @@ class _Search:
             return True
         if self.holds_at_the_top():
             return True
-        if self.spent < LEAST_DURATIONS:
+        if self.spent < LEAST_DURATIONS or posterior.clusters < LEAST_CLUSTERS:
             return False
         middle, low, high = (posterior.quantile(share) for share in (0.5, 0.16, 0.84))
         return posterior.quantile(0.1) * MOST_ABOVE >= middle and math.log(high / low) / 2 < PRECISE

@@ -90,6 +90,8 @@ class Posterior:
 
     slope: float
     """By how much the logit of the share outside the limits changes when the rate doubles from the answer."""
+    clusters: float
+    """Independent requests outside the limits in the looks, each by its weight."""
 
     def __init__(self, looks: Sequence[Look], lowest: float, highest: float) -> None:
         import numpy as np
@@ -106,6 +108,7 @@ class Posterior:
             seen = weight * (outside <= MOST_OUTSIDE * n)
             clusters = (seen[:, None] * spread).sum(axis=0).max() + PRIOR * CLUSTER
             dispersion = max(1.0, float(clusters / ((seen * outside).sum() + PRIOR)))
+            self.clusters = float((seen * outside).sum()) / dispersion
             # Weights below 1 lose less information than a likelihood that is multiplied by them.
             kept = float((weight * outside).sum() + 1) / float((weight**2 * outside).sum() + 1)
             each = np.minimum(deviance * (weight * kept / dispersion), MOST_DEVIANCE)

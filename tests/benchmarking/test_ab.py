@@ -91,6 +91,11 @@ def test_invalid_sides_are_errors_before_anything_runs(typed, message):
         arm("a", typed)
 
 
+def test_the_second_side_may_be_left_out_only_in_another_worktree(capsys):
+    assert ab.main([command(FLAGS)]) == 2
+    assert "B is missing: only in different worktrees" in capsys.readouterr().err
+
+
 def test_missing_worktrees_are_errors(tmp_path):
     with pytest.raises(UsageError, match="is not a folder"):
         arm("a", FLAGS, tmp_path / "none")

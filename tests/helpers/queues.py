@@ -43,6 +43,14 @@ def lognormal(chance: np.random.Generator, starts: Floats) -> Floats:
     return in_turn(starts, chance.lognormal(np.log(SERVICE_S) - 0.5, 1.0, len(starts)))
 
 
+def hyperexponential(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Two kinds of exponential service times, of which one in nine is long: the squared coefficient of variation is 4,
+    and each kind makes half of the load."""
+    share = (1 - 0.6**0.5) / 2
+    kinds = np.where(chance.random(len(starts)) < share, 0.5 / share, 0.5 / (1 - share))
+    return in_turn(starts, SERVICE_S * kinds * chance.exponential(1, len(starts)))
+
+
 def two_level(chance: np.random.Generator, starts: Floats) -> Floats:
     """Every tenth request takes eleven times as long as the others."""
     return in_turn(starts, np.where(chance.random(len(starts)) < 0.1, 5.5, 0.5) * SERVICE_S)
@@ -111,6 +119,41 @@ def stalling(chance: np.random.Generator, starts: Floats) -> Floats:
     return back
 
 
+def collecting(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times, and pauses of 0.3 s at random, after 2.7 s of work on average: collected garbage."""
+    pause_s, work_s = 0.3, 2.7
+    until = 2 * max(float(starts[-1]), len(starts) * SERVICE_S) + 60
+    pauses = np.cumsum(chance.exponential(work_s, int(until / work_s)))  # in the time that was worked
+    begins = np.concatenate(([-math.inf], pauses + pause_s * np.arange(len(pauses))))
+    before = np.searchsorted(begins, starts) - 1
+    worked = np.maximum(starts - pause_s * before, begins[before] - pause_s * (before - 1))
+    ends = in_turn(worked, chance.exponential(0.9 * SERVICE_S, len(starts)))
+    back: Floats = ends + pause_s * np.searchsorted(pauses, ends)
+    return back
+
+
+def last_first(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; of those that wait, the newest is served first."""
+    services, at, ends = chance.exponential(SERVICE_S, len(starts)).tolist(), starts.tolist(), np.zeros(len(starts))
+    waiting, now, place = list[int](), 0.0, 0
+    while place < len(at) or waiting:
+        if not waiting:
+            now = max(now, at[place])
+        while place < len(at) and at[place] <= now:
+            waiting.append(place)
+            place += 1
+        one = waiting.pop()
+        now += services[one]
+        ends[one] = now
+    return ends
+
+
+def coarse(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; latencies are known in steps of 10 ms."""
+    ends: Floats = starts + np.ceil((exponential(chance, starts) - starts) * 100) / 100
+    return ends
+
+
 QUEUES: Mapping[str, Serve] = {
     "M/D/1": deterministic,
     "M/M/1": exponential,
@@ -121,7 +164,25 @@ QUEUES: Mapping[str, Serve] = {
     "correlated service": correlated,
     "two service times": two_level,
     "stalls": stalling,
+    "hyperexponential": hyperexponential,
+    "pauses of 0.3 s": collecting,
+    "last come, first served": last_first,
+    "times in steps of 10 ms": coarse,
+    "on/off arrivals, M/1": exponential,
 }
+
+
+def on_off(chance: np.random.Generator, rate: float, number: int) -> Floats:
+    """Twice the rate for a second on average, then nothing for a second on average."""
+    sources = np.cumsum(chance.exponential(1 / (2 * rate), number))  # in the time that was on
+    on, off = np.cumsum(chance.exponential(1, (2, int(sources[-1] * 1.5) + 50)), axis=1)
+    starts: Floats = sources + np.concatenate(([0.0], off))[np.searchsorted(on, sources)]
+    return starts
+
+
+def arrivals_at(name: str) -> Callable[[np.random.Generator, float, int], Floats]:
+    """The arrivals at a queue: random numbers, rate and number -> starts."""
+    return on_off if name.startswith("on/off") else poisson
 
 
 def poisson(chance: np.random.Generator, rate: float, number: int) -> Floats:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from benchmarking.core.axes import AXES
+from benchmarking.core.metrics import Direction
 from visualize.drawing import words
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
 from visualize.drawing.marks import Series, ends, legend, marks_of, spread
@@ -15,6 +17,7 @@ from visualize.drawing.rows import (
     CELL_DETAIL_COLUMNS,
     ChartPlugin,
     Row,
+    Selection,
     axis_values,
     details,
     grouped,
@@ -24,6 +27,10 @@ from visualize.drawing.rows import (
     varying,
 )
 from visualize.drawing.scales import size_axis, spans_decade, value_axis
+from visualize.drawing.verdicts import judged_pairs, with_launches
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
 
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
@@ -56,8 +63,11 @@ class BatchChart(ChartPlugin):
     condition: str = "TRUE"
     quantity: str | None = None
     """Name of the quantity in titles: "peak memory"."""
-    has_interval: bool = True
-    """Whether the quantity has an interval; if not, titles state plain ratios of readings."""
+    judged: str | None = None
+    """The metric whose launches the judge compares for a ratio in a title; None: titles state plain ratios of
+    readings."""
+    better: Direction = "lower"
+    """With "higher", the launches are latencies, to which the values are inversely proportional."""
     also_by_sequence: bool = False
     """Whether a second panel shows the results against sequence length."""
     prepare: Callable[[Sequence[Row]], Sequence[Row]] | None = None
@@ -68,6 +78,10 @@ class BatchChart(ChartPlugin):
     @property
     def sql(self) -> str:  # type: ignore[override]
         return SQL.format(columns=self.columns, condition=self.condition)
+
+    def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
+        rows = super().rows(warehouse, selection)
+        return rows if self.judged is None else with_launches(warehouse, rows, self.judged)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         if self.prepare is not None:
@@ -140,11 +154,13 @@ def _figure(
     left_out = words.left_out(len(every) - len(series), len(every), "lines")
     # The title is the ratio of the quantity at the largest and smallest batch size (a range over several lines), if
     # valid results of one command support it.
-    pairs = [_ends(rows, sizes, has_interval=chart.has_interval) for _, rows in _by_axes(drawn, names)]
-    if chart.quantity is None or len(sizes) < 2 or None in pairs or measured_apart(drawn) or key["simulated"]:
+    pairs = [_ends(rows, sizes) for _, rows in _by_axes(drawn, names)]
+    known = [pair for pair in pairs if pair is not None]
+    is_told = chart.quantity is not None and len(sizes) > 1 and len(known) == len(pairs)
+    if not is_told or measured_apart(drawn) or key["simulated"] or not _is_judged(known, chart):
         title = f"{chart.title}: {key['model_id']}"
     else:
-        ratios = [last["value"] / first["value"] for first, last in filter(None, pairs)]
+        ratios = [last["value"] / first["value"] for first, last in known]
         least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
         times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
         same = "the same as" if times == "about" else "that"
@@ -183,14 +199,17 @@ def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
     return Panel(x=x, y=y, elements=(*lines, *named), height_in=PANEL_HEIGHT_IN)
 
 
-def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> tuple[Row, Row] | None:
-    """The results at the smallest and largest batch size, if both are valid and their intervals do not overlap."""
+def _ends(rows: Sequence[Row], sizes: Sequence[int]) -> tuple[Row, Row] | None:
+    """The results at the smallest and largest batch size, if both are valid."""
     at = {row["batch_size"]: row for row in rows}
     first, last = at.get(sizes[0]), at.get(sizes[-1])
     if first is None or last is None or not first["value"] or {trust(first), trust(last)} != {"valid"}:
         return None
-    if not has_interval:
-        return first, last
-    if None in (first["low"], first["high"], last["low"], last["high"]):
-        return None
-    return (first, last) if first["high"] < last["low"] or last["high"] < first["low"] else None
+    return first, last
+
+
+def _is_judged(pairs: Sequence[tuple[Row, Row]], chart: BatchChart) -> bool:
+    """Whether the judge has a verdict on each pair, if it is asked for one."""
+    if chart.judged is None:
+        return True
+    return all(one.verdict != "not judged" for one in judged_pairs(pairs, chart.better))

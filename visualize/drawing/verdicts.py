@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 LAUNCHES = "launch_medians_ms"
-"""Key of a row: number of a launch -> its median latency in ms."""
+"""Key of a row: number of a launch -> its median latency in ms, or what else a chart is about."""
 JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughput_samples_per_sec"}
 """Better direction of the rows' values -> the metric whose words are used."""
 
 
-def with_launches(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with the medians of its launches."""
+def with_launches(warehouse: Warehouse, rows: Sequence[Row], metric: str = DEFAULT_METRIC) -> list[Row]:
+    """The rows, each with the metric of its launches."""
     from db.analysis.compare.stored_results import launch_values
 
-    found = launch_values(warehouse, sorted({row["result_id"] for row in rows}), METRICS[DEFAULT_METRIC])
+    found = launch_values(warehouse, sorted({row["result_id"] for row in rows}), METRICS[metric])
     return [{**row, LAUNCHES: found.get(row["result_id"], {})} for row in rows]
 
 
@@ -37,7 +37,12 @@ def judgements(rival: Row, others: Sequence[Row], better: Direction = "lower") -
 
     `value` of the rows is their median latency, or with "higher" a throughput, which is inversely proportional to it.
     """
-    return judge([Pair(rounds=_rounds(other, rival, better)) for other in others], METRICS[JUDGED[better]])
+    return judged_pairs([(other, rival) for other in others], better)
+
+
+def judged_pairs(pairs: Sequence[tuple[Row, Row]], better: Direction = "lower") -> tuple[Judgement, ...]:
+    """The judgement of each second row against the first, as one comparison."""
+    return judge([Pair(rounds=_rounds(*pair, better)) for pair in pairs], METRICS[JUDGED[better]])
 
 
 def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:

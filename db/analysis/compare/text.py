@@ -22,6 +22,8 @@ MOST_DETECTABLE = 10.0
 """Above it, results are too noisy for the figure to mean anything."""
 MAX_NAMES = 8
 """Maximum points listed in a note; the rest are counted."""
+MOST_SUBJECTS = 4
+"""Maximum lines about what only one side has."""
 SCOPES: Mapping[Scope, str] = {
     "in turns": "A and B were measured in turns and are compared by rounds: machine drift affects both",
     "between sessions": (
@@ -215,13 +217,19 @@ def _two_definitions(comparison: Comparison) -> list[str]:
 
 
 def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
-    """Points that only one side has, by subject."""
+    """Points that only one side has, by subject: an import may have dozens."""
     points_by_subject: dict[str, list[str]] = {}
     for one in singles:
         named = {name: value for name, value in one.subject.items() if value is not None}
         subject = ", ".join(f"{heading(name)} {value}" if value.isdigit() else value for name, value in named.items())
         points_by_subject.setdefault(subject, []).append(one.point)
-    return [f"only in {name}: {subject}: {listed(points, MAX_NAMES)}" for subject, points in points_by_subject.items()]
+    found = list(points_by_subject.items())
+    shown = found if len(found) <= MOST_SUBJECTS else found[: MOST_SUBJECTS - 1]
+    lines = [f"only in {name}: {subject}: {listed(points, MAX_NAMES)}" for subject, points in shown]
+    if others := found[len(shown) :]:
+        points = sum(len(points) for _, points in others)
+        lines.append(f"only in {name}: {points} points of {len(others)} other setups (--json lists them)")
+    return lines
 
 
 def _label(finding: Finding) -> str:

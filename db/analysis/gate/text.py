@@ -195,7 +195,7 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     side = next((one.repeat_command for one in findings if one.verdict == "not enough data" and one.repeat_command), "")
     if not side or side.startswith(NOT_POSSIBLE):
         return again
-    words = ("benchhouse", "ab", side, side, "--worktree-a", "FOLDER", "--fail-on", "slower")
+    words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", "--fail-on", "slower")
     return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]
 
 

@@ -47,6 +47,7 @@ UNITS: Mapping[Quantity, str] = {
 }
 UNSEEN_LAUNCHES = 0.10
 """Least relative half-width of an interval that does not cover the variation between launches."""
+WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 CLOSE = 0.02
 """Relative difference up to which values without an interval are equal, since runs vary as much."""
 KEYS = ("currency", "per_hour")
@@ -229,7 +230,7 @@ def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     if values[0] is None or values[1] is None or min(values[0], values[1]) <= 0:
         return values[0] == values[1]
     apart = abs(math.log(values[0] / values[1]))
-    if aim in ("memory", "energy"):
+    if aim in WITHOUT_INTERVAL:
         return apart <= math.log1p(CLOSE)
     return apart <= sum(_half_width(one, aim) for one in (best, other))
 

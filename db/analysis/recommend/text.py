@@ -17,12 +17,14 @@ from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import (
     UNITS,
     UNSEEN_LAUNCHES,
+    WITHOUT_INTERVAL,
     Aim,
     Miss,
     Option,
     Quantity,
     Rated,
     Recommendation,
+    axis_value,
 )
 from db.analysis.recommend.serving import Demand, Limit, Server, Traffic
 from db.analysis.settings import differing_names
@@ -127,10 +129,27 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     among = "of those that meet the limits" if limits else "of all"
     figures = _figure(first.option, recommendation.aim, unit, currency)
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
+    one_of = "among those with " if recommendation.equal else ""
+    aim = f"{one_of}{AIMS[recommendation.aim]} {among}"
+    return f"recommended: {name}: {aim}, {figures}{doubts}{_certainty(recommendation)}"
+
+
+def _certainty(recommendation: Recommendation) -> str:
+    """How clear the choice is: what is equal, or how far the next option is behind."""
     equals = [_name(one, recommendation) for one in recommendation.equal]
-    also = f"; equal within their intervals: {listed(equals, MOST_EQUAL, '; ')}" if equals else ""
-    one_of = "among those with " if equals else ""
-    return f"recommended: {name}: {one_of}{AIMS[recommendation.aim]} {among}, {figures}{doubts}{also}"
+    if equals:
+        return f"; equal within their intervals: {listed(equals, MOST_EQUAL, '; ')}"
+    first, *others = recommendation.rated
+    if not others:
+        return ""
+    if not others[0].fits:
+        return "; no other option meets them"
+    best, following = (axis_value(one.option, recommendation.aim) for one in (first, others[0]))
+    if not best or not following:
+        return ""
+    factor = max(best, following) / min(best, following)
+    how = "as measured" if recommendation.aim in WITHOUT_INTERVAL else "beyond both intervals"
+    return f"; the next best, {_name(others[0], recommendation)}, is worse by a factor of {number(factor)}, {how}"
 
 
 def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:

@@ -267,6 +267,35 @@ def test_the_title_states_growth_only_for_valid_results_of_one_command(make_run,
     assert title(alter.results(make_run(), alter.noisy)) == plain
     assert title(make_run(launches=1)) == plain
     assert title(make_run(batch_sizes=(1,))) == plain
+    assert title(make_run(batch_sizes=(4, 5))) == plain  # three rounds prove no difference below 50 %
+
+
+def test_the_titles_of_token_charts_follow_the_judge(make_run, figures, see, alter):
+    def with_token_samples(one):
+        of_tokens = [
+            replace(
+                launch,
+                metric=name,
+                values=tuple(
+                    value * one.metrics[f"{name}_ms"] / one.metrics["latency_median_ms"] for value in launch.values
+                ),
+            )
+            for launch in one.samples
+            for name in charts
+        ]
+        return replace(one, samples=(*one.samples, *of_tokens))
+
+    charts = {
+        "time_to_first_token": ("Time to first token", "the time to the first token"),
+        "time_per_output_token": ("Time per output token", "the time per token"),
+    }
+    for sizes, ratio in (((1, 4), 4), ((4, 5), None)):
+        run = make_run(model_id="gpt2", family="decoder-only", batch_sizes=sizes)
+        run = alter.varied(alter.results(run, with_token_samples))
+        for name, (plain, what) in charts.items():
+            (figure,) = figures(name, run)
+            title = f"{plain}: gpt2" if ratio is None else f"gpt2: {what} at batch 4 is 4 times that at batch 1"
+            assert see.texts(figure)[0] == title
 
 
 def test_forty_lengths_are_thinned_to_ten_lines_and_the_caption_counts_the_rest(make_run, figures, see, alter):

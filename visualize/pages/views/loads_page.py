@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.highest_rate import HIGHEST_RATE
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
 from benchmarking.core.text import number, visible
 from visualize.drawing import loads, words
@@ -66,8 +67,6 @@ WHERE model_id = $model AND run_id <> $run AND curve_id IN (SELECT curve_id FROM
 GROUP BY run_id ORDER BY started_at DESC, run_id LIMIT $most
 """
 MOST_ALIKE = 6
-SEARCHED = "highest_request_rate_per_sec"
-"""Metric of a search for the highest rate."""
 NUMBERS: Mapping[str, str] = {
     "requests": "requests_sent",
     "failed": "requests_failed",
@@ -299,7 +298,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
     )
-    highest = [row[OTHERS][SEARCHED] for row in rows if SEARCHED in row[OTHERS]]
+    highest = [row[OTHERS][HIGHEST_RATE] for row in rows if HIGHEST_RATE in row[OTHERS]]
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)

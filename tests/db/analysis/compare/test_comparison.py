@@ -247,6 +247,15 @@ def test_points_of_one_side_only_are_listed(store, sides):
     assert "only in B: bert-base-uncased, cpu, eager, float32: b4 s32" in comparison_text(found)
 
 
+def test_many_setups_that_only_one_side_has_are_counted(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    for number in range(6):
+        store("b", batch_sizes=(1, 2), sequence_lengths=(32,), model_id=f"m{number}")
+    lines = [line for line in comparison_text(sides()).splitlines() if line.startswith("only in B")]
+    assert len(lines) == 4
+    assert lines[-1] == "only in B: 6 points of 3 other setups (--json lists them)"
+
+
 def test_unrelated_lists_of_models_are_not_paired(store, sides):
     for model in ("m1", "m2"):
         store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id=model)

@@ -38,8 +38,7 @@ PEAKS = {"float32": 1e11, "bfloat16": 3e11, "copy_bytes_per_sec": 1e10}
 
 
 def small_model(torch, *, slow):
-    """Embedding, a stem, four layers of attention and a feed-forward network, and a head; the second's network may be
-    slow. The stem is a layer of its own name: it pays for cold caches and the profiler's start, as each call begins."""
+    """Embedding, four layers of attention and a feed-forward network, and a head; the second's network may be slow."""
     nn = torch.nn
     torch.manual_seed(0)
 
@@ -76,12 +75,11 @@ def small_model(torch, *, slow):
         def __init__(self):
             super().__init__()
             self.words = nn.Embedding(100, WIDTH)
-            self.stem = Layer(1)
             self.layers = nn.ModuleList(Layer(30 if slow and n == SLOW else 1) for n in range(LAYERS))
             self.head = nn.Linear(WIDTH, 10)
 
         def forward(self, ids):
-            hidden = self.stem(self.words(ids))
+            hidden = self.words(ids)
             for layer in self.layers:
                 hidden = layer(hidden)
             return self.head(hidden)
@@ -169,7 +167,7 @@ def test_operators_belong_to_the_modules_that_call_them(profiles):
     places = {(one.module, one.operator) for one in breakdown.operators}
     assert {("words", "aten::embedding"), ("layers.1.network.act", "aten::gelu"), ("head", "aten::addmm")} <= places
     assert {module for module, name in places if "scaled_dot_product" in name} == {
-        f"{layer}.attention" for layer in ("stem", *(f"layers.{n}" for n in range(LAYERS)))
+        f"layers.{n}.attention" for n in range(LAYERS)
     }
     by_path = {one.module: one for one in breakdown.modules}
     layer, parts = by_path["layers.1"], [one for one in breakdown.modules if one.layer == "layers.1"]
