@@ -127,7 +127,10 @@ def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
         row.refuse("pl", "expected a batch of prompts or new tokens")
     total_s, first_s, others_s = (row.number(name, low=0) for name in ("t", "t_pp", "t_tg"))
     depth = row.sure(row.integer, "n_kv") if is_sweep else None
-    total_s = None if is_sweep else total_s if total_s is not None else (first_s or 0.0) + (others_s or 0.0) or None
+    parts = [took for count, took in ((prompt, first_s), (new, others_s)) if count]
+    if total_s is None and None not in parts:
+        total_s = sum(filter(None, parts)) or None
+    total_s = None if is_sweep else total_s
     mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
     setup = {
         "model_id": model_name(row.text("model")) or UNNAMED,

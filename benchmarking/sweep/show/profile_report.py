@@ -273,10 +273,10 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
     yield f"{listed(shares, 4)} of a call."
     graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
     if graphs is not None:
-        breaks = breaks or 0
+        between = "" if breaks is None else f", with {breaks:.0f} break{'' if breaks == 1 else 's'} between them"
         yield (
-            f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model, with {breaks:.0f} "
-            f"break{'' if breaks == 1 else 's'} between them; inside a graph there are no modules, only operators."
+            f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model{between}; inside a graph "
+            "there are no modules, only operators."
         )
     if isinstance(took_s := breakdown.details.get(COMPILE_S), float):
         yield f"Compilation took {number(took_s, 2)} s beforehand and is not part of the profile."
