@@ -340,7 +340,9 @@ def _text(
             parts.append(f"deploy it: a few lines do not run this task in {best.candidate.plan.cell.runtime}")
         else:
             indented = "\n".join(f"  {line}".rstrip() for line in lines.splitlines())
-            parts.append(f"deploy it:\n{indented}")
+            random = best.candidate.plan.cell.workload.weights == "random"
+            warning = " (the weights are random here: search again with the pretrained ones first)" if random else ""
+            parts.append(f"deploy it{warning}:\n{indented}")
     return "\n\n".join(parts)
 
 
@@ -351,7 +353,7 @@ def _reasons(search: Search) -> list[str]:
         "behind": "behind the best",
         "misses": "cannot meet a limit",
         "unknown": "unknown in the objective or a limit, which is not met",
-        "no room": "had no room in the budget: nothing is proven about them",
+        "no room": "had no room in the budget: nothing is proven about them, a longer --budget measures them",
         "failed": "failed",
     }
     counts = {out: sum(one.out == out for one in left) for out in words}

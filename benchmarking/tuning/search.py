@@ -37,6 +37,9 @@ from benchmarking.tuning.space import Candidate, Space
 TAG = "tune"
 SHORT_S, LONG_S = 0.5, 2.0
 """Timed calls of a point in the screening and in later rounds."""
+DEFAULTS_SHARE = 0.7
+"""Share of the budget that the screening may take for cells with default settings, of which most need a build: without
+them, more rounds of the others say little."""
 POINT_S = 1.5
 """Other time of a point: first call, warm-up, memory."""
 LEAST_LAUNCH_S = 8.0
@@ -240,17 +243,18 @@ class Search:
     def _screen(self) -> None:
         """One short launch of each cell, while the screening's share of the budget lasts."""
         ends_s = self.spent_s + SHARES[0] * self.left_s
+        defaults_end_s = self.spent_s + DEFAULTS_SHARE * self.left_s
         untried = [name for name in self.candidates if name not in self._tried]
         first = [name for name in untried if not self.candidates[name].departures]
         waiting = list(random_order(self.session_id, 0, first))
         waiting.sort(key=lambda name: self.tracks[name].plan.settings.point_per_process)  # they take the longest
         rest = [name for name in untried if name not in first]
         budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(waiting)))
-        while (waiting or rest) and self.spent_s < ends_s and self.left_s > 0:
-            if not waiting:
-                rest.sort(key=self._promise)
-                waiting.append(rest.pop(0))
-            name = waiting.pop(0)
+        while self.left_s > 0 and self.spent_s < (defaults_end_s if waiting else ends_s):
+            if not waiting and not rest:
+                return
+            rest.sort(key=self._promise)
+            name = (waiting or rest).pop(0)
             self._say(self._progress(f"screening, {len(self._tried) + 1} of {len(self.candidates)}", name))
             self._measure(name, budget_s=budget_s)
 

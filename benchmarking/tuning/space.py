@@ -80,7 +80,7 @@ class Candidate:
     base: str
     """The name of the same runtime and precision with default settings."""
     departures: int
-    """Settings that are not the default."""
+    """Settings that are not the default, without those whose values the user named."""
     request: Request
     plan: CellPlan
 
@@ -279,8 +279,10 @@ def _of_runtime(
         combinations = itertools.product(*values.values())
         for placement, combination in itertools.product(_placements(choices, first.cell.device), combinations):
             options: dict[str, Scalar] = {n: v for n, v in zip(values, combination, strict=True) if v is not None}
-            departures = sum(value is not None for value in placement) + len(options)
-            if departures - len(choices.options.keys() & options) > MOST_DEPARTURES:
+            departures = len(options.keys() - choices.options.keys())
+            if not (choices.num_threads or choices.cpu_list):
+                departures += sum(value is not None for value in placement)
+            if departures > MOST_DEPARTURES:
                 continue
             name = ", ".join([base_name, *_words(placement, options)])
             if _is_excluded(choices, runtime.name, precision, placement, options):

@@ -127,7 +127,7 @@ def test_an_interrupted_search_prints_its_answer_and_goes_on_with_resume(capsys,
 
 
 def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monkeypatch):
-    clock = iter(range(0, 10_000, 4))
+    clock = iter(range(0, 10_000, 2))
     monkeypatch.setattr(search.time, "monotonic", lambda: float(next(clock)))
     found = answer(capsys, "--budget", "60", "--no-save")
     assert found["budget_s"] == 60
