@@ -204,7 +204,7 @@ class Warehouse:
             data = f"{DATA_PATH}{place.data_path}" if place.data_path else ""
             source = LakePlace.parse(f"{LAKE}{catalog_copy}{data}")
         with errors_naming(place.name, source.name):
-            opened = cls._of_lake(source, 0.0)
+            opened = cls._of_lake(source, RESTART_S)
             opened.path = place.name
             if not for_questions:
                 return opened

@@ -7,7 +7,6 @@ With --request-rate, requests start on a schedule (open loop) and latency counts
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import os
@@ -31,6 +30,7 @@ from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
 from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
+from benchmarking.core.signals import run_tasks
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
@@ -377,7 +377,7 @@ def _capacity(arguments: argparse.Namespace, others: Sequence[int], say: Callabl
 
     if arguments.capacity_seconds <= 0:
         return None
-    found = asyncio.run(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
+    found = run_tasks(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
     say(f"the generator can send {found:,.0f} requests/s")
     return found
 

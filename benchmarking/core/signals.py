@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, TypeVar
 
 from benchmarking.core.errors import Interrupted
 
+T = TypeVar("T")
 ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 """Signals that end a command like Ctrl-C: sent by `kill`, a service manager, or a closing terminal."""
 REPEAT_S = 2.0
@@ -75,6 +77,41 @@ def signals_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for number, frame in received[:1]:
             handled[number](number, frame)
+
+
+def run_tasks(work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, but no signal raises an error within a task, which asyncio would print with a traceback: the
+    signal cancels the work, as Ctrl-C does, and its handler is called after that."""
+    import asyncio
+
+    numbers = [getattr(signal, one, None) for one in ENDING_SIGNALS if _is_main()]
+    before = {number: signal.getsignal(number) for number in numbers if number is not None}
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    received: list[int] = []
+
+    async def watched() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def end(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        for number in handled:
+            loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        return asyncio.run(watched())
+    except asyncio.CancelledError:
+        if not received:
+            raise
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+    raise AssertionError("unreachable: the handler raises an error")
 
 
 def _is_main() -> bool:

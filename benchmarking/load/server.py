@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import socket
@@ -35,6 +34,7 @@ from benchmarking.core.records import (
     from_json,
     to_json,
 )
+from benchmarking.core.signals import run_tasks
 from benchmarking.core.untrusted.redaction import pseudonym
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
 from benchmarking.devices.support.host import host_facts
@@ -161,7 +161,7 @@ class ServerLoad:
                 begin_ns[0] = time.monotonic_ns()
 
             done.append(
-                asyncio.run(
+                run_tasks(
                     run_level(
                         self.target,
                         traffic,

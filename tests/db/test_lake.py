@@ -385,6 +385,23 @@ def test_a_writer_waits_for_a_server_that_restarts(place, monkeypatch):
 
 
 @needs_extension
+def test_a_copy_waits_for_a_server_that_restarts(place, monkeypatch):
+    Warehouse.open(place).close()
+    connect, tries = lake.connect, []
+
+    def connected(*given, **named):
+        tries.append(given)
+        if len(tries) == 1:
+            raise connections.storage_error("FATAL: the database system is starting up", place)
+        return connect(*given, **named)
+
+    monkeypatch.setattr(lake, "connect", connected)
+    with Warehouse.open_copy(place) as warehouse:
+        assert counts(warehouse)["benchmark_runs"] == 0
+    assert len(tries) == 2
+
+
+@needs_extension
 def test_reading_does_not_create_a_missing_lake(tmp_path):
     with pytest.raises(StorageError, match=r"no lake at .*: create it with benchhouse setup"):
         Warehouse.open(f"ducklake:{tmp_path / 'none.ducklake'}", read_only=True)
