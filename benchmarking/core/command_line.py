@@ -68,6 +68,7 @@ PART_OF_LIST = "is_part_of_list"
 """The attribute of a flag that takes a list: whether a word after its values, separated by a space, is one more."""
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
+STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
 
@@ -171,6 +172,8 @@ class Parser(argparse.ArgumentParser):
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
         if any(isinstance(action, _OneModel) for action in self._actions):
             return f"unexpected argument {word!r}: this command takes one model; benchhouse batch takes several"
+        if STATEMENT.match(word):
+            return "a statement is run by benchhouse query 'STATEMENT', or by benchhouse sql from stdin"
         takes_words = any(not action.option_strings for action in self._actions)
         return f"unexpected argument {word!r}{'' if takes_words else ': this command takes flags only'}"
 

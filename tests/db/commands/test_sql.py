@@ -297,3 +297,9 @@ def test_times_are_utc(sql, monkeypatch):
     monkeypatch.setenv("TZ", "America/New_York")
     code, out, _ = sql("SELECT current_setting('TimeZone') AS zone;", "--format", "csv")
     assert (code, out) == (0, "zone\nUTC\n")
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1", "from hardware_comparison", "WITH a AS (FROM b) FROM a"])
+def test_a_statement_as_an_argument_is_answered_with_the_command_that_runs_it(statement, capsys):
+    assert sql_command.main([statement]) == 2
+    assert "a statement is run by benchhouse query" in capsys.readouterr().err
