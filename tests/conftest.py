@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import types
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +33,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (getattr(si
 # and tests of small models take five times as long. To be set before torch is imported, here and in every child.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+
+STARTED = subprocess.Popen
 
 with suppress(ImportError):
     from tqdm import tqdm
@@ -68,6 +69,16 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_models(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the user's cache of models, nor the hub; those of the hub's own code bring a server along."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT"):
+        os.environ.pop(name, None)
+    os.environ["HF_HOME"] = str(tmp_path_factory.mktemp("hf_home"))
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    Popen.server_environment = child_process.environment()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def own_live_statuses(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Sweeps of the tests are not among those that somebody watches on this machine."""
     os.environ["BENCHHOUSE_LIVE_DIR"] = str(tmp_path_factory.mktemp("live"))
@@ -99,17 +110,10 @@ def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Where a test has the mark `forked_children`, workers start by a fork (tests/helpers/child_server.py). Before all
+    """Where a test has the mark `forked_children`, ours start by a fork (tests/helpers/child_server.py). Before all
     fixtures, so that those of modules have it too."""
     is_marked = sys.platform == "linux" and item.get_closest_marker("forked_children") is not None
-    served = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
-    child_process.subprocess = served if is_marked else subprocess  # type: ignore[attr-defined, assignment]
-
-
-@pytest.fixture(autouse=True)
-def without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test asks the hub, wherever the tests run; those of the hub's own code bring a server along."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    subprocess.Popen = Popen if is_marked else STARTED  # type: ignore[misc]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from benchmarking.core.records import dumps
 from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, arm, order, run_files, without_turn_flag
 from db import setup_benchmark_db
 
+pytestmark = pytest.mark.forked_children
+
 ROOT = Path(ab.__file__).parents[1]
 FLAGS = "--model-id tiny-bert --device null --runtime null --iterations 20 --batch-sizes 1 --sequence-lengths 32"
 

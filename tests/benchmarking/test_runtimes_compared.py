@@ -10,6 +10,8 @@ import pytest
 from benchmarking import cli, compare_onnx
 from benchmarking.run_hardware_benchmark import main
 
+pytestmark = pytest.mark.forked_children
+
 SMALL = ["--batch-sizes", "1,2", "--sequence-lengths", "32", "--iterations", "3", "--warmup-iterations", "0"]
 NULL = ["--device", "null", "--quiet", "--launches", "3", *SMALL]
 RUN = ["--model-id", "tiny-bert", *NULL]

@@ -29,7 +29,7 @@ with Warehouse.open(sys.argv[1]):
 """
 
 
-pytestmark = pytest.mark.usefixtures("empty_working_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from benchmarking.core.records import Run, to_json
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.helpers.records import RunMaker
+from tests.helpers.served_commands import commands_in
 
 DAYS = 14
 CHANGED_ON = 8
@@ -67,13 +68,25 @@ def furnished(tmp_path_factory: pytest.TempPathFactory, make_run: RunMaker) -> P
     return folder
 
 
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the commands of this environment; on Linux they are forked."""
+    if sys.platform == "linux":
+        with commands_in(tmp_path_factory.mktemp("commands")) as folder:
+            yield folder
+    else:
+        yield Path(sys.executable).parent
+
+
 @pytest.fixture
-def scratch(furnished: Path, build_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch(
+    furnished: Path, commands: Path, build_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """The current folder: a copy, in which the commands of this environment are found and no network is."""
     shutil.copytree(furnished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{Path(sys.executable).parent}", prepend=os.pathsep)
     monkeypatch.setenv("COLUMNS", "120")
     return tmp_path

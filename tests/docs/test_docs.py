@@ -22,6 +22,8 @@ from tests.helpers.doc_pages import INSTALL, INSTALLATIONS, PAGES, Block, blocks
 from tests.helpers.paths import ROOT
 from tests.helpers.terminal import on_a_terminal
 
+pytestmark = pytest.mark.forked_children
+
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 MAY_BE_WIDE = re.compile(r"\||<!--|\d+\. ")

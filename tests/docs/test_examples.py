@@ -17,6 +17,8 @@ from benchmarking import __version__
 from tests.helpers.doc_pages import blocks
 from tests.helpers.paths import ROOT
 
+pytestmark = pytest.mark.forked_children
+
 EXAMPLES = ROOT / "examples"
 TESTED = {
     "benches/attention.py",

@@ -1,15 +1,14 @@
 """Children of the product that start in milliseconds: forked from a server that has imported what they import.
 
 A worker that starts as users' do imports torch, transformers and our packages for two to six seconds of a processor. In
-tests with the mark `forked_children` (tests/conftest.py), `Popen` stands in for `subprocess.Popen` in
-`benchmarking.core.child_process`: it starts the modules named in SERVED by a fork, and everything else, or where the
-environment differs in what libraries read at their import, as before. A forked child is a child of this process (its
-id, exit status, streams and signals are real), starts in the same folder, with the same arguments and variables, and
-runs the module from its first line.
+tests with the mark `forked_children` (tests/conftest.py), `Popen` stands in for `subprocess.Popen`: it starts our
+modules (`python -m ...`) by a fork, and everything else, or where the environment differs in what libraries read at
+their import, as before. A forked child is a child of this process (its id, exit status, streams and signals are real),
+starts in the folder, session and environment that it is given, with the same arguments, and runs the module from its
+first line. A command forks a server of its own, which forks its workers.
 
-What it cannot show is what a start costs (times and memory of the load), imports that a module forgot, and what goes by
-the modules that are imported, as the work of a benchmark of one's own does. What tests start themselves is never
-served.
+What it cannot show is what a start costs (times and memory of the load), imports that a module forgot, the command line
+that the system lists, and what goes by the modules that are imported, as the work of a benchmark of one's own does.
 """
 
 from __future__ import annotations
@@ -30,24 +29,27 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from benchmarking.core.child_process import environment
 from db import warehouse
 from tests.helpers.databases import copying
 from tests.helpers.paths import ROOT
 
 PR_SET_CHILD_SUBREAPER = 36
-SERVED = (
+LEAVES = (
     "benchmarking.sweep.run.worker",
     "benchmarking.sweep.run.preparation",
     "benchmarking.benches.discovery",
     "benchmarking.scripts.analysis",
     "db.service",
+    "db.query.questions",
 )
+"""Start no module of ours, or few; everything else is a command."""
+COMMANDS = ("benchmarking.cli", "benchmarking.commands.run", "benchmarking.commands.batch", "db.commands.sql")
+OURS = ("benchmarking", "db", "visualize")
 PACKAGES = ("measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
 LIBRARIES = (
     *("numpy", "numpy.fft", "psutil", "pandas", "pyarrow", "pyarrow.dataset", "torch", "torch.utils.flop_counter"),
@@ -56,58 +58,103 @@ LIBRARIES = (
 """Not duckdb, whose import starts threads: they would be missing in a child, which waits for them at its end."""
 FREE = (
     *("BENCHHOUSE_", "BENCHMARK_", "MY_", "PYTEST_", "COLUMNS", "LINES", "PATH", "PWD", "OLDPWD", "TMPDIR"),
-    *("KERAS_", "KMP_", "TF_", "TORCHINDUCTOR_CACHE_DIR"),
+    *("KERAS_", "KMP_", "TF_", "TORCHINDUCTOR_CACHE_DIR", "GITHUB_", "NO_COLOR", "SHLVL", "_"),
 )
 """Beginnings of variables that may differ from the server's: they are read when they are used, or are what libraries
 set at their import in the process of the tests, which would otherwise start all later children as before."""
 
 
-ENVIRONMENT = environment({"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")})
-"""Of the server: that of this process before any test, with what tests/conftest.py sets."""
-
-
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
     """`subprocess.Popen`, which leaves the start of some children to the server."""
 
-    empty_database: Path | None = None
+    server_environment: ClassVar[Mapping[str, str]] = {}
+    """Of the server: that of this process before any test."""
+    empty_database: ClassVar[Path | None] = None
     """What a new warehouse of a child is a copy of; None to make it."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
         # As subprocess hands them over: executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo,
-        # creationflags, shell, then the two ends of each pipe.
-        cwd, env, ends = others[4], others[5], others[9:15]
-        words = list(args)
-        is_module = words[:3] == [sys.executable, "-P", "-m"] and words[3] in SERVED
-        if not is_module or cwd is not None or not _is_servers(env):
+        # creationflags, shell, the two ends of each pipe, restore_signals, gid, gids, uid, umask, start_new_session,
+        # process_group.
+        cwd, env, ends, is_new_session = others[4], others[5], others[9:15], others[20]
+        variables = os.environ if env is None else env
+        module = served_module(args)
+        is_plain = others[:2] == (None, None) and not (others[3] or others[8]) and others[16:20] == (None,) * 3 + (-1,)
+        if module is None or not is_plain or not is_like_the_server(variables):
             super()._execute_child(args, *others)  # type: ignore[misc]
             return
-        child_ends = ends[0], ends[3], ends[5]
-        request = {
-            "module": words[3],
-            "arguments": words[4:],
-            "variables": dict(env),
-            "folder": os.getcwd(),
-            "processors": sorted(os.sched_getaffinity(0)),
-            "empty_database": None if self.empty_database is None else str(self.empty_database),
-        }
+        words = list(map(str, args))
+        at = words.index("-m")
+        streams = [own if end == -1 else end for own, end in enumerate((ends[0], ends[3], ends[5]))]
+        folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
         try:
-            self.pid = _server().start(request, [own if end == -1 else end for own, end in enumerate(child_ends)])
+            self.pid = start(
+                module, words[at + 2 :], variables, folder, streams,
+                is_safe_path="-P" in words[:at], is_new_session=is_new_session,
+            )  # fmt: skip
             self._child_created = True
         finally:
             self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
 
 
+def start(
+    module: str,
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    folder: str,
+    streams: Sequence[int],
+    *,
+    is_safe_path: bool = True,
+    is_new_session: bool = False,
+) -> int:
+    """The id of a new child of this process that runs a module, with these standard streams."""
+    request = {
+        "module": module,
+        "arguments": list(arguments),
+        "is_safe_path": is_safe_path,
+        "variables": dict(variables),
+        "folder": folder,
+        "is_new_session": is_new_session,
+        "processors": sorted(os.sched_getaffinity(0)),
+        "empty_database": None if Popen.empty_database is None else str(Popen.empty_database),
+    }
+    return _server().start(request, list(streams))
+
+
+def is_like_the_server(variables: Mapping[str, str]) -> bool:
+    """Whether the libraries of a child would read the same variables at their import as those of the server."""
+    return _fixed(variables) == _fixed(Popen.server_environment)
+
+
+def served_module(words: Any) -> str | None:
+    """The module of ours that a command line runs with this Python, or None."""
+    if isinstance(words, str | bytes | os.PathLike) or list(words[:1]) != [sys.executable]:
+        return None
+    rest = list(words[2:] if list(words[1:2]) == ["-P"] else words[1:])
+    if len(rest) < 2 or rest[0] != "-m" or rest[1].split(".")[0] not in OURS:
+        return None
+    return str(rest[1])
+
+
 class Server:
     """The process that has imported everything, and forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._socket, self._process, self._lock = connection, process, threading.Lock()
+
+    @classmethod
+    def started(cls) -> Server:
+        """A new one, which ends with this process."""
         own, its = socket.socketpair()
-        self._socket, self._lock = own, threading.Lock()
         command = [sys.executable, "-P", "-m", "tests.helpers.child_server", str(its.fileno())]
         # Libraries warn at their import, which would be among what a test captures.
-        self._process = subprocess.Popen(command, env=ENVIRONMENT, pass_fds=[its.fileno()], stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=Popen.server_environment, pass_fds=[its.fileno()], stderr=subprocess.DEVNULL
+        )
         its.close()
-        atexit.register(self.close)
+        server = cls(own, process)
+        atexit.register(server.close)
+        return server
 
     def start(self, request: Mapping[str, Any], streams: list[int]) -> int:
         """The id of a new child of this process with these streams."""
@@ -123,7 +170,8 @@ class Server:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
 
 
 def become_reaper(is_one: bool) -> None:
@@ -142,22 +190,20 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 _servers: dict[int, Server] = {}
+_starting = threading.Lock()
 
 
 def _server() -> Server:
     """That of this process, started for its first child."""
-    if os.getpid() not in _servers:
-        _servers[os.getpid()] = Server()
-    return _servers[os.getpid()]
-
-
-def _is_servers(env: Mapping[str, str]) -> bool:
-    """Whether the libraries of a child would read the same variables at their import as those of the server."""
-    return _fixed(env) == _fixed(ENVIRONMENT)
+    with _starting:
+        if os.getpid() not in _servers:
+            _servers[os.getpid()] = Server.started()
+        return _servers[os.getpid()]
 
 
 def _fixed(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if not name.startswith(FREE)}
+    python_path = Popen.server_environment.get("PYTHONPATH", "")
+    return {name: value for name, value in {"PYTHONPATH": python_path, **env}.items() if not name.startswith(FREE)}
 
 
 def serve(connection: socket.socket) -> dict[str, Any] | None:
@@ -191,14 +237,19 @@ def begin(request: Mapping[str, Any]) -> None:
     os.environ.update(request["variables"])
     os.sched_setaffinity(0, request["processors"])
     os.chdir(request["folder"])
+    if not request["is_safe_path"]:
+        sys.path.insert(0, request["folder"])
+    if request["is_new_session"]:
+        os.setsid()
     tempfile.tempdir = None  # as this environment says, not the one of the server
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.argv = ["-m", *request["arguments"]]
     package, _, name = request["module"].rpartition(".")
-    del sys.modules[request["module"]]  # it runs from its first line
-    delattr(sys.modules[package], name)
+    if package and sys.modules.pop(request["module"], None) is not None:  # it runs from its first line
+        delattr(sys.modules[package], name)
     if request["empty_database"] is not None:
+        Popen.empty_database = Path(request["empty_database"])
         setattr(warehouse, "_create", copying(Path(request["empty_database"])))  # noqa: B010 - a name of its own
     gc.get_freeze_count = lambda: 1  # counting what the server froze takes a tenth of a second, several times a launch
     gc.enable()
@@ -215,16 +266,33 @@ def main() -> None:
     """Import everything, and serve; in a child, run its module and end."""
     for number in (signal.SIGINT, signal.SIGTERM):  # it ends when the tests' process does
         signal.signal(number, signal.SIG_IGN)
+    Popen.server_environment = dict(os.environ)
     gc.disable()
-    for name in (*SERVED, *LIBRARIES, *_modules()):
+    for name in (*LEAVES, *COMMANDS, *LIBRARIES, *_modules()):
         with suppress(ImportError):  # of an extra that is not installed
             importlib.import_module(name)
+    if (compiler := sys.modules.get("torch._dynamo.utils")) is not None:
+        atexit.unregister(compiler.dump_compile_times)  # for a log, in each child
     gc.freeze()
     connection = socket.socket(fileno=int(sys.argv[1]))
-    request = serve(connection)
-    if request is None:
-        os._exit(0)
-    connection.detach()
+    while True:
+        request = serve(connection)
+        if request is None:
+            os._exit(0)
+        connection.detach()
+        if request["module"] in LEAVES:
+            break
+        own, connection = socket.socketpair()
+        if os.fork() != 0:  # the command; its child goes on as a server
+            connection.close()
+            _servers[os.getpid()] = Server(own)
+            subprocess.Popen = Popen  # type: ignore[misc]
+            break
+        own.close()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
+        os.close(nothing)
     begin(request)
     code: Any = 0
     try:
@@ -237,9 +305,9 @@ def main() -> None:
     # Taking down what the server imported would copy each of its pages, a fifth of a second of a processor.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for output in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
-            stream.flush()
+            output.flush()
     os._exit(code)
 
 

@@ -31,13 +31,6 @@ class Exported:
     facts: dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests see neither the user's cache of models nor the real hub."""
-    monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 @pytest.fixture(scope="session")
 def exported(build_cache: Path) -> Callable[..., Exported]:
     """A function that exports a tiny model or finds its earlier export."""

@@ -22,13 +22,6 @@ CPU = Device(
 )
 
 
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests see neither the user's cache nor the real hub."""
-    monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 @pytest.fixture
 def stages() -> list[str]:
     """The stages of the loads so far, in order."""

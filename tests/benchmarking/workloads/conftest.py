@@ -14,15 +14,6 @@ import pytest
 SHA = "c0ffee" + "0" * 34
 
 
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests see neither the user's cache nor the real hub."""
-    monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 @pytest.fixture
 def save_tiny() -> Callable[..., Path]:
     """A function that saves the catalog's tiny model, as transformers makes it, into a folder."""

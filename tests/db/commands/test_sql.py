@@ -18,6 +18,8 @@ from db.commands.sql import EXAMPLE_QUERIES
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
 
+pytestmark = pytest.mark.forked_children
+
 COMMAND = (sys.executable, "-m", "db.commands.sql")
 LIMIT_S = 30.0
 

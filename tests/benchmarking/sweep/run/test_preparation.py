@@ -19,7 +19,7 @@ from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.workloads.support import footprint
 from db.warehouse import Warehouse
 
-pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("in_an_empty_folder")]
 REFERENCE = {"logits": [[3.0, 4.0]]}
 OFF_BY_A_TENTH = {"float32": REFERENCE, "int8": {"logits": [[3.0, 4.5]]}}
 """||(0, 0.5)|| / ||(3, 4)|| = 0.1, within int8's tolerance."""
