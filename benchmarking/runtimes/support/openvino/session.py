@@ -203,7 +203,8 @@ class ConcurrentRunner(RequestRunner):
                 break
             start(share_inputs=True, userdata=submitted_ns)
         self._queue.wait_all()
-        return self._done
+        # A thread may be interrupted between reading the clock and adding its request.
+        return sorted(self._done, key=lambda done: done.completed_ns)
 
     def _completed(self, request: Any, submitted_ns: int) -> None:
         self._done.append(

@@ -188,10 +188,10 @@ def test_the_queue_is_kept_full_and_completions_are_those_of_requests(core, forw
     loaded, graphs = compiled(core, converted(forward, tmp_path)[0], runtime_mode=mode)
     assert graphs["model"].facts["performance_hint"] == "THROUGHPUT"
     runner = ConcurrentRunner(graphs["model"].model, loaded.bundle.graphs["model"], 3, dict)
-    ids = VALUES.integers(0, VOCABULARY, (2, 5))
-    inner = ForwardCall(loaded.bundle, runner, Point(batch_size=2, sequence_length=5), {"input_ids": ids})
+    ids = VALUES.integers(0, VOCABULARY, (16, 500))  # a call takes longer than submitting the next one
+    inner = ForwardCall(loaded.bundle, runner, Point(batch_size=16, sequence_length=500), {"input_ids": ids})
     operation = OpenVinoOperation(inner, runner, 0.5, is_one_run=True)
-    assert (operation.items_per_call, operation.tokens_per_call) == (2, 2 * 5)
+    assert (operation.items_per_call, operation.tokens_per_call) == (16, 16 * 500)
     assert operation.requests_in_flight == 3
     output = operation.run(lambda name: None)
     np.testing.assert_allclose(operation.arrays(output)["logits"], EMBEDDING[ids] @ MIDDLE @ HEAD, rtol=1e-4, atol=1e-4)
