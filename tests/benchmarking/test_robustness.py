@@ -20,7 +20,7 @@ from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
 from tests.helpers.sweeps import wait_for
 
-pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(os.name != "posix", reason="POSIX signals")]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
 COMMAND = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet"]
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2,4", "--sequence-lengths", "32"]
