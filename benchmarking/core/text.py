@@ -16,15 +16,17 @@ TINY, HUGE = 1e-9, 1e15
 SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Characters at the start of text that spreadsheets execute, possibly after dropping a tab or line end."""
-MARKUP = re.compile(r"([\\`*_\[\]|~])")
+MARKUP = re.compile(r"([\\`*_\[\]|~$])")
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-~=+*#"
 MIN_RANGE = 0.1
 """Variation, relative to the median, below which a sparkline is drawn nearly flat."""
 DELETE = "\x7f"
 """The last control character of ASCII."""
-AUTOLINKS = re.compile(r"@|#(?=\d)|(?<=[a-zA-Z]):(?=//)|(?<=[wW]{3})\.|(?<=GH)-(?=\d)", re.IGNORECASE)
-"""Where GitHub makes a link or mention of plain text."""
+AUTOLINKS = re.compile(
+    r"@|#(?=\d)|(?<=[a-z]):(?=//)|(?<=www)\.|(?<=GH)-(?=\d)|:(?=(?:[a-z]|[+-]1)[\w+-]*:)", re.IGNORECASE
+)
+"""Where GitHub makes a link, a mention or a picture of plain text."""
 ZERO_WIDTH_SPACE = "&#8203;"
 """In Markdown."""
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

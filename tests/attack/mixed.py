@@ -49,7 +49,7 @@ MIXTURES = {
 }
 ENTRY = "import sys; from benchmarking.console_scripts import benchhouse; sys.exit(benchhouse())"
 DAYS = 11
-EXPECTED = ("exists", "no alias", "already an alias")
+EXPECTED = ("exists", "is not an alias", "already an alias")
 
 
 def trial(

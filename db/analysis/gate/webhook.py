@@ -35,7 +35,7 @@ FIRST_WAIT_S = 0.5
 """Wait before the second attempt; doubled for each further one."""
 TOO_MANY = 429
 MAX_NAME = 200
-MENTIONS = re.compile(r"[@<`]|(?<=\])(?=\()|:(?=//)|(?<=www)\.")
+MENTIONS = re.compile(r"[@<`]|(?<=\])(?=\()|:(?=//|(?:[a-z]|[+-]1)[\w+-]*:)|(?<=www)\.", re.IGNORECASE)
 ZERO_WIDTH_SPACE = "\u200b"
 
 

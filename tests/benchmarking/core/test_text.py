@@ -65,8 +65,9 @@ def test_numbers_and_other_text_are_unchanged_in_spreadsheets(text):
 
 
 def test_nothing_in_markdown_becomes_a_mention_or_a_link():
-    escaped = text.markdown_escaped("@team org#12 https://evil.example www.evil.example GH-3 <b> [a](b)")
+    escaped = text.markdown_escaped("@team org#12 https://evil.example www.evil.example GH-3 <b> [a](b) $x$ :+1:")
     gap = "&#8203;"
     assert escaped == (
-        f"@{gap}team org#{gap}12 https:{gap}//evil.example www.{gap}evil.example GH-{gap}3 &lt;b&gt; \\[a\\](b)"
+        f"@{gap}team org#{gap}12 https:{gap}//evil.example www.{gap}evil.example GH-{gap}3 &lt;b&gt; \\[a\\](b) "
+        f"\\$x\\$ :{gap}+1:"
     )

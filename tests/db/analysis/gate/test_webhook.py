@@ -82,9 +82,9 @@ def test_alerts_are_posted_as_json_with_a_line_of_text(serving, capsys):
 
 
 def test_a_name_cannot_mention_link_or_control_in_a_chat():
-    name = "<!channel> @all [a](https://evil.example) www.evil.example \x1b[31m\u202e"
+    name = "<!channel> @all [a](https://evil.example) www.evil.example WWW.evil.example :tada: \x1b[31m\u202e"
     text = webhook.document([{**ROW, "model_id": name}])["text"]
-    assert not any(one in text for one in ("<!", "@all", "](", "://", "www.e", "\x1b", "\u202e"))
+    assert not any(one in text for one in ("<!", "@all", "](", "://", "www.e", "WWW.e", ":tada:", "\x1b", "\u202e"))
     assert r"\x1b[31m\u202e" in text
     assert len(webhook.document([{**ROW, "model_id": "x" * 5000}])["text"]) < 300
 
