@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from benchmarking.core.text import relative_error
 from visualize.drawing import words
 from visualize.drawing.configurations import Finding, above, cut_note, finding, reach, speedup
 from visualize.drawing.figure import Block, Element, Figure, Line, NotDrawn, Note, Panel, Rule, State
@@ -247,22 +248,14 @@ def _elements(rows: Sequence[Row], bars: Bars, edge: float) -> Iterator[Element]
 
 def _remark(row: Row) -> str:
     """Speedup and error of a ranked row, or why it is not ranked."""
-    error = "" if row["output_error"] is None else f"error {_error(row['output_error'])}"
+    error = "" if row["output_error"] is None else f"error {relative_error(row['output_error'])}"
     if row["simulated"]:
         return ", ".join(filter(None, ("simulated", error)))
     if not row["is_ranked"]:
         return ", ".join(filter(None, ("invalid", error)))
-    factor = "baseline" if row["is_baseline"] else f"{_times(row['speedup'])}\N{MULTIPLICATION SIGN}"
+    times = f"{row['speedup']:.3g}" if row["speedup"] < 1000 else number(row["speedup"])
+    factor = "baseline" if row["is_baseline"] else f"{times}\N{MULTIPLICATION SIGN}"
     return ", ".join(filter(None, (factor, error)))
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.3g}" if ratio < 1000 else number(ratio)
-
-
-def _error(value: float) -> str:
-    """A relative error with one or two digits: "0.0054", "3e-07"."""
-    return f"{value:.2g}" if value == 0 or value >= 1e-3 else f"{value:.0e}"
 
 
 def _notes(

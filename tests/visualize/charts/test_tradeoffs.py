@@ -129,7 +129,7 @@ def test_runtime_precision_cells_have_latency_and_error_and_invalid_cells_are_cr
     cells = {text.get_label(): text.get_text() for text in first.texts}
     assert cells == {
         "_cell 0 1": "32",
-        "_cell 1 1": "16 \N{BLACK STAR}\nerror 3e-03",
+        "_cell 1 1": "16 \N{BLACK STAR}\nerror 0.003",
         "_cell 2 0": "3.2\ninvalid",
     }
     assert [line.get_label() for line in first.lines] == ["_crossed cell 2 0"]
