@@ -168,9 +168,8 @@ def _panel(
             label="", role="offered", colour="grey", shape=None, dashes=1, width=1.0, marks=ends, in_table=False
         )
         elements.insert(0, ideal)
-        apart = [
-            row for row in series[0].rows if row["goodput"] is not None and row["goodput"] < NEAR * row["throughput"]
-        ]
+        sound = (row for row in series[0].rows if row["goodput"] is not None and trust(row) != "invalid")
+        apart = [row for row in sound if row["goodput"] < NEAR * row["throughput"]]
         if len(series) == 1 and apart:
             elements.append(Note(x=at(apart[0]), y=apart[0]["goodput"], text="goodput", dx=5, dy=6))
     return Panel(x=x, y=y, elements=tuple(elements), height_in=PANEL_IN)
