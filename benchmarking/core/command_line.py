@@ -135,7 +135,7 @@ class Parser(argparse.ArgumentParser):
             action = self._option_string_actions.get(named[1])
             typed = {word.partition("=")[0] for word in self._words}
             spellings = [flag for flag in typed if self._option_string_actions.get(flag) is action]
-            if len(spellings) == 1 and action is not None:
+            if len(spellings) == 1 and action is not None and spellings[0].startswith("--"):
                 message = message.replace(named[1], spellings[0], 1)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(visible(one_line(message)))} (see {self.prog} --help)\n")
 
@@ -460,6 +460,8 @@ def file_to_write(text: str) -> Path:
 def folder_to_write(text: str) -> str:
     """A folder, which may not exist yet, but is not a file."""
     path = Path(text).expanduser()
+    if text.isdecimal() and not path.exists():  # meant for another flag, such as the depth that is -d in llama-bench
+        raise argparse.ArgumentTypeError(f"takes a folder: got the number {text}; a folder of that name is ./{text}")
     for place in (path, *path.parents):
         if place.is_dir():
             break

@@ -259,6 +259,7 @@ def test_commands_with_the_names_of_scripts_save_when_asked_and_say_so(command):
         (["run", "tiny-bert", "--device", "null", "--db-path", "a_folder"], "takes a file: a_folder is a folder"),
         (["run", "tiny-bert", "--device", "null", "--cache-dir", "a_file"], "takes a folder: a_file is a file"),
         (["batch", "tiny-bert", "--output-dir", "a_file"], "takes a folder"),
+        (["run", "model.gguf", "-d", "512"], "--cache-dir: takes a folder: got the number 512"),
         (["load", "tiny-gpt2", "--output-dir", "a_file"], "takes a folder"),
         (["check", "--junit", "a_folder"], "takes a file"),
         (["check", "--markdown", "nowhere/summary.md"], "nowhere is not a folder: create it first"),
