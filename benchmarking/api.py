@@ -37,7 +37,7 @@ from benchmarking.core.settings import takes_settings
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Selection, analyse_all
-from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, measured_by
+from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
@@ -60,7 +60,7 @@ OF_REQUESTS = (
 
 @takes_settings(
     MEASURING,
-    *(*OF_REQUESTS, *AXES, *CALLS),
+    *(*OF_REQUESTS, *AXES, *CALLS, *QUALITY),
     *("tag", "description", "cache_dir", "lean_cache"),
     lists=(*AXES, "tag"),
     defaults=dict.fromkeys((*OF_REQUESTS, *AXES)),
@@ -121,6 +121,8 @@ def benchmark_model(
     if not is_named and chosen["launches"] is not None:
         raise UsageError("launches applies to a model id only: a module is measured in this process, in one launch")
     measuring = measured_by(chosen if is_named else {**chosen, "launches": 1})
+    if not is_named and measuring.quality is not None:
+        raise UsageError("quality applies to a model id only: the quality of a module is not measured")
     with _cache(chosen["cache_dir"], is_lean=chosen["lean_cache"]):
         if isinstance(model, str):
             return _measure_model_id(model, measuring, {**request, **metadata}, remote, build_only=build_only)

@@ -45,6 +45,7 @@ CONTENTS = {
     "benchmark_results": Content(key=("result_id",), filled=("model_size_mb",)),
     "raw_benchmark_data": Content(key=("result_id", "launch", "phase", "metric"), ignored=("compacted_at",)),
     "requests": Content(key=("result_id", "launch", "phase", "ordinal")),
+    "quality_results": Content(key=("run_id", "metric")),
     "change_points": Content(key=("change_point_id",), only=("series_id", "metric", "result_id")),
     "alerts": Content(key=("alert_id",), only=("series_id", "metric")),
     "annotations": Content(key=("annotation_id",)),
@@ -80,6 +81,7 @@ PARTS_OF = (
     ("benchmark_runs", "run_id", "benchmark_results"),
     ("benchmark_results", "result_id", "raw_benchmark_data"),
     ("benchmark_results", "result_id", "requests"),
+    ("benchmark_runs", "run_id", "quality_results"),
 )
 """Table, its key, and the table with its parts."""
 
@@ -96,6 +98,7 @@ ROW_WORDS = {
     "benchmark_results": "result",
     "raw_benchmark_data": "raw samples",
     "requests": "request",
+    "quality_results": "quality",
     "change_points": "change point",
     "alerts": "alert",
     "annotations": "annotation",

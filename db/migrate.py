@@ -36,8 +36,8 @@ RECREATED_TABLE = re.compile(r"^DROP TABLE old_(\w+);$", re.MULTILINE)
 COMMENT = re.compile(r"^COMMENT ON ((?:TABLE|COLUMN) (\w+)(?:\.\w+)?) IS '((?:[^']|'')*)';\n", re.MULTILINE)
 """A comment: its target, the table of that, and its text."""
 
-COMMENT_SOURCES = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data")
-"""Tables whose column comments the views inherit; the first table that has the column wins."""
+COMMENT_SOURCES = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data", "all_quality")
+"""Tables and a view whose column comments the views inherit; the first that has the column wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ STATEMENTS = (
     f"DELETE FROM change_points WHERE change_point_id IN {CHANGES}",
     f"DELETE FROM raw_benchmark_data WHERE result_id IN {RESULTS}",
     f"DELETE FROM requests WHERE result_id IN {RESULTS}",
+    f"DELETE FROM quality_results WHERE run_id IN {RUNS}",
     f"DELETE FROM benchmark_results WHERE run_id IN {RUNS}",
     "UPDATE hardware_info SET peak_flops = NULL, peak_copy_bytes_per_sec = NULL, calibrated_at = NULL, "
     f"calibration_run_id = NULL WHERE calibration_run_id IN {RUNS}",

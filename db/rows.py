@@ -21,6 +21,7 @@ from typing import Any
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
 from benchmarking.core.large_samples import LargeSamples
+from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import (
     INT32_MOST,
     Json,
@@ -70,6 +71,7 @@ RESULT_COLUMNS: Columns = {
     **_same("ci_scope"),
 }
 SAMPLES_COLUMNS: Columns = _same("launch", "phase", "metric", "unit", "inner_loops")
+QUALITY_COLUMNS: Columns = _same("value", "low", "high")
 REQUEST_COLUMNS = (
     *("intended_ms", "sent_ms", "first_token_ms", "token_ms", "end_ms", "tokens_in", "tokens_out", "cached_tokens"),
     *("error", "detail", "meets_limits", "conversation", "turn", "last_token_ms", "closed_ms", "tokens_counted_by"),
@@ -97,6 +99,7 @@ def run_rows(
             (_raw_row(result, samples, ingested_at) for result in run.results for samples in result.samples),
             key=lambda row: (row["metric"], row.get("median") or 0.0),
         ),
+        "quality_results": [] if run.quality is None else _quality_rows(run.run_id, run.quality),
         "requests": [
             row for result in run.results for requests in result.requests for row in _request_rows(result, requests)
         ],
@@ -283,6 +286,29 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
         {**shared, "ordinal": i, **dict(zip(REQUEST_COLUMNS, values, strict=True))}
         for i, values in enumerate(zip(*columns, strict=True))
     ]
+
+
+def _quality_rows(run_id: str, quality: Quality) -> list[Row]:
+    windows = quality.how.get("windows")
+    shared = {
+        "run_id": run_id,
+        "windows": windows if isinstance(windows, int) and windows > 0 else None,
+        "inputs": quality.inputs,
+        "how": json_text(quality.how),
+    }
+    rows = []
+    for metric, found in quality.values.items():
+        value = {**record_columns(found, QUALITY_COLUMNS), "by_window": list(found.by_window)}
+        rows.append({**shared, "metric": metric, "unit": _unit(metric), **value})
+    for metric, why in quality.missing.items():
+        if metric not in quality.values:
+            rows.append({**shared, "metric": metric, "unit": _unit(metric), "by_window": [], "missing": why})
+    return rows
+
+
+def _unit(metric: str) -> str:
+    """The unit of a measure of quality; empty for one of a later version."""
+    return QUALITY_METRICS[metric].unit if metric in QUALITY_METRICS else ""
 
 
 def _checked(value: float, result: Result, metric: str) -> float:

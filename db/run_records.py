@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER, POINT_COLUMNS
 from benchmarking.core.provenance import MeasuredRun
+from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -39,6 +40,7 @@ from db.rows import (
     CELL_COLUMNS,
     HARDWARE_COLUMNS,
     PROVENANCE_COLUMNS,
+    QUALITY_COLUMNS,
     REQUEST_COLUMNS,
     RESULT_COLUMNS,
     RUN_COLUMNS,
@@ -70,6 +72,7 @@ REQUESTS = """
 SELECT requests.* FROM requests JOIN benchmark_results USING (result_id)
 WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id, launch, phase DESC, ordinal
 """
+QUALITY = "SELECT * FROM quality_results WHERE run_id IN (SELECT unnest($runs)) ORDER BY run_id, metric"
 METRICS = """
 SELECT column_name AS name FROM duckdb_columns()
 WHERE NOT internal AND table_name = 'benchmark_results' AND data_type = 'DOUBLE' ORDER BY column_index
@@ -129,6 +132,7 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
 def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
     raw, requests = (_grouped(warehouse, sql, run_ids, "result_id") for sql in (RAW, REQUESTS))
     results = _grouped(warehouse, RESULTS, run_ids, "run_id")
+    quality = _grouped(warehouse, QUALITY, run_ids, "run_id")
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
         of_run = results.get(row["run_id"], [])
         compacted, records = 0, []
@@ -137,7 +141,8 @@ def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]
             samples = raw.get(result_id, [])
             compacted += sum(map(_is_compacted, samples))
             records.append(_result(result, samples, requests.get(result_id, []), metrics))
-        yield StoredRun(run=_run(row, tuple(records)), compacted=compacted)
+        run = replace(_run(row, tuple(records)), quality=_quality(quality.get(row["run_id"], [])))
+        yield StoredRun(run=run, compacted=compacted)
 
 
 def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> dict[str, list[dict[str, Any]]]:
@@ -183,6 +188,18 @@ def _run(row: Row, results: tuple[Result, ...]) -> Run:
         results=results,
         origin=None if row["origin"] is None else _record(Origin, row, "origin"),
     )
+
+
+def _quality(rows: Sequence[Row]) -> Quality | None:
+    if not rows:
+        return None
+    values = {
+        row["metric"]: QualityValue(**_fields(row, QUALITY_COLUMNS), by_window=tuple(row["by_window"]))
+        for row in rows
+        if row["value"] is not None
+    }
+    missing = {row["metric"]: row["missing"] for row in rows if row["value"] is None}
+    return Quality(inputs=rows[0]["inputs"], values=values, missing=missing, how=json.loads(rows[0]["how"]))
 
 
 def _fields(row: Row, columns: Columns) -> dict[str, Any]:

@@ -62,7 +62,7 @@ retries."""
 
 SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 """Tables with rows that several runs share -> their keys."""
-RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests")
+RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests", "quality_results")
 """Tables in which each row belongs to one run."""
 
 COPY_FOLDER = "benchhouse-copy"

@@ -28,10 +28,8 @@ from benchmarking.cluster.messages import (
 from benchmarking.core.errors import BenchhouseError, LockedError, UnsupportedError, UsageError
 from benchmarking.core.records import (
     Device,
-    LaunchLoad,
     Measurement,
     Point,
-    Preparation,
     WeightsChoice,
     Workload,
     dumps,
@@ -41,7 +39,7 @@ from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.spool import PartialRun, Record
 from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
 from benchmarking.workloads.support.graph_inputs import choices_of
 from benchmarking.workloads.support.resolve import resolve
@@ -236,7 +234,7 @@ class Reports:
         self._attempt = order.attempt
         self._send = send
 
-    def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
+    def keep(self, record: Record) -> None:
         """Send a record that is saved here."""
         self._send(dumps(Report(attempt=self._attempt, kept=record)))
         self.records += 1
@@ -281,12 +279,15 @@ class WorkerTrack(Track):
         self._file = file
         for load in progress.loads:
             self.reports.keep(load)
+        self.quality = progress.quality
+        if progress.quality is not None:
+            self.reports.keep(progress.quality)
         for measured in progress.measurements:
             if (measured.point.label, measured.launch) not in known:
                 self.measurements.append(measured)
                 self.reports.keep(measured)
 
-    def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
+    def keep(self, record: Record) -> None:
         super().keep(record)
         self.reports.keep(record)
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from benchmarking import __version__
 from benchmarking.core.errors import FormatError, UnsupportedError
+from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Device,
     Hardware,
@@ -105,7 +106,7 @@ class Report:
     redacted when it is written."""
 
     attempt: str
-    kept: Preparation | LaunchLoad | Measurement | None = None
+    kept: Preparation | LaunchLoad | Measurement | Quality | None = None
     progress: ProgressMessage | None = None
 
 

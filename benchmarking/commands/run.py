@@ -1,4 +1,4 @@
-"""Measures the latency, throughput and memory of one model on one device, at every point of a grid."""
+"""Measures the speed, memory and quality of one model at every point of a grid."""
 
 from __future__ import annotations
 

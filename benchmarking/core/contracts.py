@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 
@@ -102,6 +102,16 @@ class FamilyOperation(ABC):
         """Custom metrics with unit and direction: one value each per launch, read once after the timed calls and
         outside any timed region."""
         return ()
+
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        """Logits of the tokens of a text, for its quality; called outside the timed region, at a batch size of 1.
+
+        `text` holds as many ids (int64) as the point has in its sequence and new tokens. Its beginning is processed as
+        the prompt, and then its own tokens instead of the most likely ones. The result (new tokens x vocabulary,
+        float32) has the logits by which each new token would be chosen. Raises UnsupportedError with the reason if the
+        call returns tokens only.
+        """
+        raise UnsupportedError("the runtime returns tokens, not the probabilities of all of them")
 
     @abstractmethod
     def arrays(self, output: Any) -> Mapping[str, np.ndarray]:
@@ -315,6 +325,9 @@ class Runtime(ABC):
     """Whether each point needs a fresh process, because one point changes what is compiled for the next."""
     serves: bool = True
     """Whether a model can be served with it on this machine; False for browsers, where users' machines run it."""
+    opens_for_points: bool = False
+    """Whether a model is loaded for the points that it will run (with memory for the longest), so that other points
+    need a session of their own."""
     builds_only: bool = False
     """Whether it makes builds that it cannot run, so that it is refused unless only builds are requested."""
     prepares: bool = False

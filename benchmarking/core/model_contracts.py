@@ -131,6 +131,9 @@ class GraphRunner(ABC):
 
 Modality = Literal["text", "image", "audio"]
 """A kind of input that a tokenizer or processor makes."""
+QualityKind = Literal["text", "embeddings", "labels", "tokens", "latents"]
+"""What the quality of a task is measured on: the probabilities of the tokens of a text; or what a call returns, as in
+`measure.quality`."""
 
 
 class WorkloadFamily(ABC):
@@ -162,6 +165,8 @@ class WorkloadFamily(ABC):
     """Whether the rows of a batch are independent, so that it can be split over several devices."""
     unit: str = "samples"
     """The unit of `items_per_call`."""
+    quality: Mapping[str, QualityKind] = {}
+    """Task -> what its quality is measured on."""
 
     @abstractmethod
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
@@ -238,6 +243,10 @@ class WorkloadFamily(ABC):
     def recipe(self, workload: Workload) -> Recipe | str:
         """How a model of the family is exported to graphs, or why it cannot be."""
         return f"family {self.name} has no export to graphs"
+
+    def quality_kind(self, workload: Workload) -> QualityKind | None:
+        """What the workload's quality is measured on; None if it is not measured."""
+        return self.quality.get(workload.task)
 
     counts_image_tokens: bool = False
     """Whether the sequence length includes the positions of images."""

@@ -28,6 +28,7 @@ from benchmarking.core.codec import dumps as dumps
 from benchmarking.core.codec import from_json as from_json
 from benchmarking.core.codec import to_json as to_json
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.quality import Quality
 
 FORMAT = "benchhouse-run"
 FORMAT_VERSION = 1
@@ -383,6 +384,9 @@ class Preparation:
     """Point label -> why there is no reference output."""
     stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
     """Point label -> the smaller point that its reference is of, where it is not the point itself."""
+    quality_reference: str | None = None
+    """Digest of the stored reference of the quality."""
+    why_no_quality_reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -548,6 +552,8 @@ class Run:
     """None for a cell that needs no preparation: the reference itself, or a cell without comparable output."""
     loads: tuple[LaunchLoad, ...] = ()
     results: tuple[Result, ...] = ()
+    quality: Quality | None = None
+    """None if it was not requested."""
     origin: Origin | None = None
     """For results of another tool; None for our own."""
 

@@ -252,6 +252,19 @@ class DecoderGeneration(Generation):
         mark(self._bundle.encode_phase)
         return _by_source(ENCODER, outputs)
 
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        if self._encoder is not None:
+            raise UnsupportedError("the model does not continue a text alone")
+        first = self._decode if self._prefill is None else self._prefill
+        prompt = np.ascontiguousarray(text[None, : -self._steps], dtype=first.input(_tokens_input(first)).dtype)
+        self._prompt, self._prompt_length = self._runner.place(prompt), prompt.shape[1]
+        rows = [as_float32(self._last_position(self.prefill({}))).copy()]  # a copy, since runners reuse their buffers
+        dtype = self._decode.input(self._tokens_input).dtype
+        for token in text[-self._steps : -1]:
+            logits = self._step(self._runner.place(np.full((1, 1), token, dtype=dtype)), 1)
+            rows.append(as_float32(self._last_position(logits)).copy())
+        return np.concatenate(rows)
+
     def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
         if self._prefill is None:
             self._begin({})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.quality import QualitySettings
 
 MIN_CALLS = 3
 """With fewer calls there is neither a median nor a spread."""
@@ -67,6 +68,8 @@ class Settings:
     cold_cache: bool = False
     """Whether the last-level cache is emptied before each timed call."""
     seed: int = 0
+    quality: QualitySettings | None = None
+    """What the quality of the model is measured on, once per run; None for no measure of quality."""
 
     @property
     def is_over(self) -> bool:

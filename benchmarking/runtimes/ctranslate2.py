@@ -260,6 +260,7 @@ class Ct2Request(EngineRequest):
         if model.settings.has_prefix_cache and len(prompts) > 1:
             raise UnsupportedError("--prefix-cache: CTranslate2 shares one prefix among all rows: use batch size 1")
         self._generator = model.generator
+        self._texts = model.texts
         self._tokens = [[model.texts[token] for token in row] for row in prompts.tolist()]
         self._reused = 0
         prefix = None if context is None else [model.texts[token] for token in context[0].tolist()]
@@ -289,6 +290,17 @@ class Ct2Request(EngineRequest):
             return False
 
         self._generator.generate_batch(self._tokens, callback=on_step, **self._parameters)
+
+    def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
+        """In one pass over the text, with the weights and the arithmetic of the calls."""
+        import ctranslate2
+        import numpy as np
+
+        tokens = [self._texts[token] for token in text[:-1].tolist()]
+        logits: Any = self._generator.forward_batch([tokens])
+        on_host = logits.to_device(ctranslate2.Device.cpu).to(ctranslate2.DataType.float32)
+        rows: np.ndarray = np.array(on_host)[0, -scored:]
+        return rows
 
     def report(self) -> EngineReport:
         """CTranslate2 reports no times of its own."""

@@ -77,6 +77,8 @@ ERRORS_ONLY = 1
 ALL_ON_GPU = "all"
 """A value of --gpu-layers; so is any number below 0, as in llama.cpp."""
 MOST_LAYERS = 10_000
+MOST_PROBABILITIES = 1_000_000
+"""More tokens than a vocabulary has."""
 DRAFT_LAYERS = 999
 """More layers than a draft model has: all of them are on the GPU where the model is."""
 
@@ -448,6 +450,31 @@ class ServerRequest(EngineRequest):
             if not self.has_token_ids:  # the last tokens of a row that end inside a character arrive with its end
                 arrived(row, (UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
         self._last = ends
+
+    def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
+        """Logarithms of the probabilities, which the server gives for all tokens of the vocabulary before sampling: a
+        request for each token of the text, whose prompt is in the cache but for its last token."""
+        import numpy as np
+
+        rows: list[np.ndarray] = []
+
+        def on_answer(chunk: Any) -> bool:
+            if "choices" not in chunk:
+                raise BenchhouseError(f"llama.cpp refused the request: {dict(chunk.get('error', chunk))}")
+            found = chunk["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            row = np.full(1 + max(entry["id"] for entry in found), -np.inf, dtype=np.float32)
+            row[[entry["id"] for entry in found]] = [entry["logprob"] for entry in found]
+            rows.append(row)
+            return False
+
+        ids = text.tolist()
+        for end in range(len(ids) - scored, len(ids)):
+            request = self._request_parameters([ids[:end]], 1, reuses_cache=True)
+            del request["samplers"], request["top_k"]
+            self._server.handle_completions({**request, "stream": False, "n_probs": MOST_PROBABILITIES}, on_answer)
+        if len(rows) != scored or len({len(row) for row in rows}) != 1:
+            raise BenchhouseError("llama.cpp did not return the probabilities of all tokens")
+        return np.stack(rows)
 
     def report(self) -> EngineReport:
         """Times from the slots; with several rows, those of the slowest."""

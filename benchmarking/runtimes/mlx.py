@@ -279,6 +279,20 @@ class MlxRequest(EngineRequest):
             yield last.tolist()
             last = upcoming
 
+    def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
+        import mlx.core
+        import numpy as np
+
+        if self._cache_bits:
+            raise UnsupportedError("mlx-lm quantizes the cache only where it generates")
+        self.reset()
+        ids = mlx.core.array(text[None].astype(np.int32))
+        logits = [self._engine.model(ids[:, :-scored], cache=self._cache)[0, -1:]]
+        for index in range(len(text) - scored, len(text) - 1):
+            logits.append(self._engine.model(ids[:, index : index + 1], cache=self._cache)[0, -1:])
+        rows: np.ndarray = np.array(mlx.core.concatenate(logits).astype(mlx.core.float32))
+        return rows
+
     def report(self) -> EngineReport:
         """mlx-lm reports no times of its own."""
         return EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)

@@ -389,6 +389,18 @@ class GenaiRequest(EngineRequest):
             for row, token in enumerate(generator.get_next_tokens().tolist()):
                 arrived(row, (token,))
 
+    def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
+        import numpy as np
+
+        generator, ids = self._generator, text.astype("int32")
+        generator.rewind_to(0)
+        generator.append_tokens(ids[None, :-scored])
+        rows = [np.array(generator.get_logits(), dtype=np.float32)[0, -1]]
+        for token in ids[-scored:-1]:
+            generator.append_tokens(np.full((1, 1), token, dtype=np.int32))
+            rows.append(np.array(generator.get_logits(), dtype=np.float32)[0, -1])
+        return np.stack(rows)
+
     def report(self) -> EngineReport:
         """onnxruntime-genai reports no times per call. Its speculation counters start with the generator."""
         before, after = self._before, self._counts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Recipe
+from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Point, Scalar, Workload
 from benchmarking.workloads.support.generation import CACHES, DecoderGeneration, ForwardPass
 from benchmarking.workloads.support.transformers_models import TextFamily
@@ -44,6 +44,7 @@ class DecoderOnly(TextFamily):
     }
     tasks: tuple[str, ...] = ("text-generation", "feature-extraction")
     generative_tasks = frozenset({"text-generation"})
+    quality: Mapping[str, QualityKind] = {"text-generation": "text", "feature-extraction": "embeddings"}
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="decoder" if workload.task in self.generative_tasks else "forward")

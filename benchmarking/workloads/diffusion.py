@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
+from benchmarking.core.model_contracts import TORCH_EXPORTER, QualityKind, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import denoising
 from benchmarking.workloads.support.configuration import integer
@@ -56,6 +56,8 @@ class Diffusion(WorkloadFamily):
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
     """The hub has no task for class-conditional images, which DiT makes; it counts them as unconditional (no
     prompt)."""
+
+    quality: Mapping[str, QualityKind] = {"text-to-image": "latents", "unconditional-image-generation": "latents"}
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return (self.tasks[1 if _is_dit(config) else 0],)

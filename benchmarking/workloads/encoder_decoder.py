@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Recipe
+from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import CACHES, EncoderDecoderGeneration
@@ -32,6 +32,7 @@ class EncoderDecoder(TextFamily):
     )
     tasks: tuple[str, ...] = ("text2text-generation",)
     generative_tasks = frozenset({"text2text-generation"})
+    quality: Mapping[str, QualityKind] = {"text2text-generation": "tokens"}
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         return None if config.get("model_type") in RELATIVE_POSITIONS else positions(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Recipe
+from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import ForwardPass
@@ -32,6 +32,11 @@ class EncoderOnly(TextFamily):
         | {"albert", "bert", "distilbert", "electra", "ernie", "mobilebert", "modernbert"}
     )
     tasks: tuple[str, ...] = ("feature-extraction", "fill-mask", "text-classification")
+    quality: Mapping[str, QualityKind] = {
+        "feature-extraction": "embeddings",
+        "fill-mask": "labels",
+        "text-classification": "labels",
+    }
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         limit = positions(config)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Recipe
+from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import DecoderGeneration, EncoderDecoderGeneration
@@ -56,6 +56,7 @@ class MixtureOfExperts(TextFamily):
     )
     tasks: tuple[str, ...] = ("text-generation", "text2text-generation")
     generative_tasks = frozenset({"text-generation", "text2text-generation"})
+    quality: Mapping[str, QualityKind] = {"text-generation": "text", "text2text-generation": "tokens"}
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return ("text2text-generation",) if config.get("model_type") in ENCODER_DECODERS else ("text-generation",)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark
-from benchmarking.core.model_contracts import Modality, Recipe
+from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import part
 from benchmarking.workloads.support.families import positions, too_long, wrong_axes
@@ -53,6 +53,7 @@ class Multimodal(TransformersFamily):
     without_sdpa = frozenset({"flava"})
     tasks: tuple[str, ...] = (GENERATION, FEATURES)
     generative_tasks = frozenset({GENERATION})
+    quality: Mapping[str, QualityKind] = {GENERATION: "tokens", FEATURES: "embeddings"}
     caches: tuple[str, ...] = CACHES
     counts_image_tokens = True
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark
 from benchmarking.core.errors import UnsupportedError
-from benchmarking.core.model_contracts import Recipe
+from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import part
@@ -53,6 +53,7 @@ class Rag(TextFamily):
     model_types = frozenset({"rag"})
     tasks: tuple[str, ...] = ("text2text-generation",)
     generative_tasks = frozenset({"text2text-generation"})
+    quality: Mapping[str, QualityKind] = {"text2text-generation": "tokens"}
     caches: tuple[str, ...] = ("dynamic",)
     can_split_batch = False
     """All questions of a batch search the same corpus."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Modality, Recipe
+from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer, integers
@@ -54,6 +54,12 @@ class Speech(TransformersFamily):
     tasks: tuple[str, ...] = (RECOGNITION, FEATURES, CLASSIFICATION)
     generative_tasks = frozenset({RECOGNITION})
     caches: tuple[str, ...] = CACHES
+    quality: Mapping[str, QualityKind] = {RECOGNITION: "tokens", FEATURES: "embeddings", CLASSIFICATION: "labels"}
+
+    def quality_kind(self, workload: Workload) -> QualityKind | None:
+        """A waveform encoder transcribes by a label for each frame."""
+        kind = super().quality_kind(workload)
+        return "labels" if kind == "tokens" and not _transcribes(workload.config) else kind
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         """For a waveform encoder, features come first, unless it was published with another head."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Recipe
+from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.generation import GreedyGeneration, last_logits_only, takes
@@ -110,6 +110,7 @@ class StateSpace(TextFamily):
     model_types = without_attention
     tasks: tuple[str, ...] = ("text-generation",)
     generative_tasks = frozenset({"text-generation"})
+    quality: Mapping[str, QualityKind] = {"text-generation": "text"}
     caches: tuple[str, ...] = CACHES
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.model_contracts import Modality, Recipe
+from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer
@@ -42,6 +42,7 @@ class Vision(TransformersFamily):
     sdpa_since = {"swin": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
     model_types = CONVOLUTIONAL | WINDOWED | {"beit", "deit", "dinov2", "dinov2_with_registers", "vit"}
     tasks: tuple[str, ...] = ("image-classification", "feature-extraction")
+    quality: Mapping[str, QualityKind] = {"image-classification": "labels", "feature-extraction": "embeddings"}
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         """For a model published without a classifier, features come first."""

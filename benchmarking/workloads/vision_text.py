@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark
 from benchmarking.core.errors import UnsupportedError
-from benchmarking.core.model_contracts import Modality, Recipe
+from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer, part
@@ -76,6 +76,7 @@ class VisionText(TransformersFamily):
     model_types = frozenset(DEFAULTS)
     tasks: tuple[str, ...] = (COMPARISON, CAPTIONING)
     generative_tasks = frozenset({CAPTIONING})
+    quality: Mapping[str, QualityKind] = {COMPARISON: "labels", CAPTIONING: "tokens"}
     can_split_batch = False
     """No: two towers score every image against every text of the batch."""
     caches: tuple[str, ...] = ("dynamic",)

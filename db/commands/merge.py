@@ -39,6 +39,7 @@ ROW_WORDS = (
     ("benchmark_results", "result", "results"),
     ("raw_benchmark_data", "raw sample", "raw samples"),
     ("requests", "request under load", "requests under load"),
+    ("quality_results", "measure of quality", "measures of quality"),
     ("hardware_info", "machine", "machines"),
     ("series", "series", "series"),
     ("series_alias", "alias", "aliases"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OF_RUNS = {
     "benchmark_runs": "run_id IN (SELECT run_id FROM chosen) ORDER BY started_at, run_id",
     "benchmark_results": "result_id IN (SELECT result_id FROM chosen) ORDER BY run_id, result_id",
+    "quality_results": "run_id IN (SELECT run_id FROM chosen) ORDER BY run_id, metric",
     "raw_benchmark_data": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, metric",
     "requests": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, ordinal",
 }

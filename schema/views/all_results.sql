@@ -27,6 +27,7 @@ SELECT
     run.cpu_list,
     r.* EXCLUDE (series_id, run_id, result_id),
     run.load_time_s,
+    quality.* EXCLUDE (run_id),
     run.git_commit,
     run.git_branch,
     run.git_dirty,
@@ -49,6 +50,7 @@ FROM (
 JOIN benchmark_results r ON r.series_id = member.own_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
+LEFT JOIN all_quality quality USING (run_id)
 WHERE run.task <> 'device-calibration';
 
 COMMENT ON VIEW all_results IS 'Every result, with any status, with its run and hardware; selections are conditions on this view.';

@@ -51,6 +51,16 @@ SELECT
     r.expert_load_imbalance,
     r.output_error,
     r.output_equal_token_share,
+    quality.perplexity,
+    quality.perplexity_increase,
+    quality.kl_divergence,
+    quality.kl_divergence_p99,
+    quality.top1_agreement,
+    quality.embedding_cosine,
+    quality.embedding_rank_correlation,
+    quality.confidence_error,
+    quality.token_error_rate,
+    quality.latent_error,
     r.model_size_mb,
     r.compile_s,
     r.first_call_ms,
@@ -80,6 +90,7 @@ SELECT
 FROM accepted_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
+LEFT JOIN all_quality quality USING (run_id)
 ORDER BY r.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents,
     r.top_k, run.is_simulated, r.latency_median_ms, r.result_id;
 

@@ -20,7 +20,7 @@ from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
 from benchmarking.core.text import visible
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, measured_by
+from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request
@@ -97,7 +97,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add_settings(
         parser.add_argument_group("measurement"),
         MEASURING,
-        *(*CALLS, "timeout", "skip_unsupported"),
+        *(*CALLS, *QUALITY, "timeout", "skip_unsupported"),
     )
 
 

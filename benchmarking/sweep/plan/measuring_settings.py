@@ -11,6 +11,7 @@ from typing import Any
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, Axis
+from benchmarking.core.quality import TEXT_WINDOWS
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
 from benchmarking.core.settings import (
     COUNT,
@@ -215,6 +216,33 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             in_series=True,
         ),
         Setting(
+            name="quality",
+            kind=SWITCH,
+            default=False,
+            help="also measure quality against eager float32",
+            is_key=True,
+            applies=MODELS,
+        ),
+        Setting(
+            name="quality_text",
+            is_rare=True,
+            kind=TEXT,
+            metavar="FILE",
+            help="text file by which to measure the quality of text generation; implies --quality",
+            default_words="public-domain prose in the package",
+            is_key=True,
+            applies=MODELS,
+        ),
+        Setting(
+            name="quality_windows",
+            is_rare=True,
+            kind=WHOLE,
+            help="windows of that text, each of 64 tokens with a context of 64; implies --quality",
+            default_words=str(TEXT_WINDOWS),
+            is_key=True,
+            applies=MODELS,
+        ),
+        Setting(
             name="timeout",
             is_rare=True,
             kind=SECONDS,
@@ -263,6 +291,17 @@ CALLS = tuple(name for name in MEASURING if name in inspect.signature(settings).
 """How often and how long is measured: the settings that are parameters of `benchmarking.measure.settings.settings`."""
 
 
+QUALITY = ("quality", "quality_text", "quality_windows")
+"""The settings of the quality."""
+
+
 def measured_by(values: Mapping[str, Any]) -> Settings:
-    """How often and how long is measured, by the names of `CALLS`; what is missing has its default."""
-    return settings(**{name: values.get(name, MEASURING[name].default) for name in CALLS})
+    """How often and how long is measured, and whether the quality is, by the names of `CALLS` and `QUALITY`; what is
+    missing has its default. Raises UsageError for a text that cannot be read."""
+    chosen = settings(**{name: values.get(name, MEASURING[name].default) for name in CALLS})
+    quality, text, windows = map(values.get, QUALITY)
+    if not quality and text is None and windows is None:
+        return chosen
+    from benchmarking.workloads.support.quality_inputs import quality_settings
+
+    return replace(chosen, quality=quality_settings(text, windows))

@@ -10,7 +10,8 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
-from benchmarking.core.records import Point, Scalar
+from benchmarking.core.quality import QualitySettings
+from benchmarking.core.records import INT32_MOST, Point, Scalar
 from benchmarking.measure.settings import COLD_CACHE, settings
 from benchmarking.sweep.plan.foreign_code import RUNTIMES, foreign_code
 from benchmarking.sweep.plan.options import runtime_options
@@ -55,6 +56,7 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
         ),
         tags=run.tags if tags is None else tags,
     )
+    request = replace(request, settings=replace(request.settings, quality=_quality(chosen.get("quality"))))
     return replace(request, command=command_line(request))
 
 
@@ -79,7 +81,17 @@ def command_line(request: Request) -> tuple[str, ...]:
         *_flag("--iterations", chosen.fixed_iterations),
         *_flag("--warmup-iterations", chosen.fixed_warmup_iterations),
         *(("--cold-cache",) if chosen.cold_cache else ()),
+        *(() if chosen.quality is None else ("--quality-windows", str(chosen.quality.windows))),
     )
+
+
+def _quality(stored: object) -> QualitySettings | None:
+    """The stored settings of the quality; None if it was not measured, or on a user's text: a stored run may come from
+    anyone, and must not name files to read."""
+    if not isinstance(stored, dict) or stored.get("text") is not None:
+        return None
+    windows = stored.get("windows")
+    return QualitySettings(windows=windows) if isinstance(windows, int) and 0 < windows <= INT32_MOST else None
 
 
 def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:

@@ -12,12 +12,14 @@ import dataclasses
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.core.records import FAILED, Cell, Json, Preparation
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.quality import QualitySettings
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Cell, Json, Preparation
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.process import (
     Built,
@@ -26,19 +28,26 @@ from benchmarking.sweep.run.process import (
     PreparationJob,
     Prepared,
     Preparing,
+    QualityReferenced,
     Referenced,
     WorkerLostError,
     WorkerProcess,
     decode,
     encode,
 )
-from benchmarking.sweep.run.reference import ReferenceMaker, needs_reference
+from benchmarking.sweep.run.quality_pass import quality_point, why_not_quality
+from benchmarking.sweep.run.reference import ReferenceMaker, has_reference, needs_reference
 from benchmarking.sweep.run.worker import Send, claim_stdout, end_with_supervisor, error_text, error_traceback
 
 
-def needs_preparation(cell: Cell) -> bool:
-    """Whether something must be built before the first launch."""
-    return has_build(cell) or needs_reference(cell)
+def needs_preparation(cell: Cell, quality: QualitySettings | None = None) -> bool:
+    """Whether something must be built before the first launch, with this measure of quality."""
+    return has_build(cell) or needs_reference(cell) or quality_of(cell, quality) is not None
+
+
+def quality_of(cell: Cell, quality: QualitySettings | None) -> QualitySettings | None:
+    """What the quality of a cell is measured on; None if it is not requested, or has none."""
+    return quality if quality is None or why_not_quality(cell.workload) is None else None
 
 
 def has_build(cell: Cell) -> bool:
@@ -62,6 +71,7 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
             build=None if result is None else result.build,
             with_references=with_references,
             timeout_s=plan.timeout_s,
+            quality=quality_of(plan.cell, plan.settings.quality) if with_references else None,
         )
         try:
             with WorkerProcess(job) as process:
@@ -74,6 +84,8 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
                         result = _with_reference(result, message)
                         if message.ends_process:
                             break  # a fresh process makes the rest
+                    elif isinstance(message, QualityReferenced) and result is not None:
+                        result = _with_quality(result, message)
                     elif isinstance(message, Prepared) and result is not None:
                         return result
                     elif isinstance(message, LoadFailed) and result is None:
@@ -87,7 +99,8 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
                 return LoadFailed(error=f"preparation failed: {lost}")
             made = {*result.references, *result.missing}
             why = {p.label: f"{FAILED}: preparing the reference: {lost}" for p in remaining if p.label not in made}
-            return dataclasses.replace(result, missing={**result.missing, **why})
+            result = dataclasses.replace(result, missing={**result.missing, **why})
+            return _with_quality(result, QualityReferenced(why_not=f"{FAILED}: preparing the reference: {lost}"))
         if result is not None:
             made = {*result.references, *result.missing}
             remaining = tuple(point for point in remaining if point.label not in made)
@@ -126,6 +139,10 @@ def _with_reference(result: Preparation, message: Referenced) -> Preparation:
     return dataclasses.replace(result, missing={**result.missing, message.label: message.why_not or FAILED})
 
 
+def _with_quality(result: Preparation, message: QualityReferenced) -> Preparation:
+    return dataclasses.replace(result, quality_reference=message.digest, why_no_quality_reference=message.why_not)
+
+
 def main() -> int:
     """The process: does the job that is read from stdin."""
     gc.set_threshold(100_000, 50, 100)  # collecting imported and traced objects takes a tenth of an export's time
@@ -155,10 +172,10 @@ def make_all(job: PreparationJob, send: Send) -> bool:
     store = BuildStore()
     if job.build is None:
         send(Built(build=_build(job, store, send)))
-    if not (job.with_references and needs_reference(job.cell)):
+    if not (job.with_references and (needs_reference(job.cell) or job.quality is not None)):
         return True
     maker = ReferenceMaker(job.cell, store, job.rebuild, job.timeout_s)
-    for point in job.points:
+    for point in job.points if needs_reference(job.cell) else ():
         send(Preparing(what=f"the reference output at {point.label}"))
         try:
             stand_in = maker.stand_in(point)
@@ -171,8 +188,24 @@ def make_all(job: PreparationJob, send: Send) -> bool:
         send(result)
         if result.ends_process:
             return False
+    if job.quality is not None:
+        send(_quality_reference(job, job.quality, maker, send))
     maker.close()
     return True
+
+
+def _quality_reference(
+    job: PreparationJob, quality: QualitySettings, maker: ReferenceMaker, send: Send
+) -> QualityReferenced:
+    if not has_reference(job.cell):
+        return QualityReferenced(why_not=f"{NOT_SUPPORTED}: a model in a file has no torch weights to compare with")
+    send(Preparing(what="the reference of the quality"))
+    try:
+        return QualityReferenced(digest=maker.quality_digest(quality))
+    except UnsupportedError as error:
+        return QualityReferenced(why_not=f"{NOT_SUPPORTED}: {error}")
+    except Exception as error:  # noqa: BLE001 - without a reference, fewer measures of quality are left
+        return QualityReferenced(why_not=f"{FAILED}: {error_text(error)}")
 
 
 def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, Json]:
@@ -180,8 +213,12 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
         return {}
     send(Preparing(what=f"the {job.cell.runtime} build"))
     runtime: Runtime = plugins.load("benchmarking.runtimes", job.cell.runtime)
+    points = job.points
+    if job.quality is not None:
+        with suppress(UnsupportedError):  # the quality then has this reason
+            points = (*points, quality_point(job.cell.workload, job.quality))
     try:
-        return runtime.prepare(job.cell, job.points, store, job.rebuild)
+        return runtime.prepare(job.cell, points, store, job.rebuild)
     except BenchhouseError:
         raise
     except Exception as error:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.profiles import CallProfile, ProfileSettings
+from benchmarking.core.quality import Quality, QualitySettings
 from benchmarking.core.records import (
     Cell,
     Json,
@@ -210,6 +211,8 @@ class Job:
     spawned_at_ns: int = 0
     """`time.monotonic_ns()` just before the process was started; all processes share that clock."""
     preparation: Preparation | None = None
+    with_quality: bool = False
+    """Whether to measure the quality after the points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +249,8 @@ class PreparationJob:
     """Whether to make reference outputs too."""
     timeout_s: float | None = None
     """Time limit of each reference."""
+    quality: QualitySettings | None = None
+    """What to make the reference of the quality for; None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +283,14 @@ class Referenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QualityReferenced:
+    """The reference of the quality is complete, or cannot be made: exactly one of the two is None."""
+
+    digest: str | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The preparing process is done."""
 
@@ -287,6 +300,11 @@ class PointStarted:
     """The worker starts a point."""
 
     label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityStarted:
+    """The worker has measured its points and begins with the quality."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,16 +346,18 @@ class Tested:
 
 Answer = TypeVar("Answer", Profiled, Tested)
 """What a worker that does not measure answers."""
-OfPreparation = Preparing | Built | Referenced | Prepared
+OfPreparation = Preparing | Built | Referenced | QualityReferenced | Prepared
 
-Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled | Tested
+OfMeasuring = PointStarted | Live | LaunchLoad | Measurement | QualityStarted | Quality
+Message = OfPreparation | OfMeasuring | LoadFailed | Profiled | Tested
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(Job, ProfileJob, ScenarioJob, LoopJob, PreparationJob),
-        *(Preparing, Built, Referenced, Prepared),
-        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled, Tested),
+        *(Preparing, Built, Referenced, QualityReferenced, Prepared),
+        *(PointStarted, Live, LaunchLoad, Measurement, QualityStarted, Quality),
+        *(LoadFailed, Profiled, Tested),
     )
 }
 

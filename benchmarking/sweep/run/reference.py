@@ -20,14 +20,17 @@ from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.plugins import version_of
+from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild, StandIn
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has, processor
 from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.sweep.run.quality_pass import kind_of, logits_key, quality_point, write_logits
 from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.footprint import Fit, parameter_count
 from benchmarking.workloads.support.given_modules import inputs_digest
+from benchmarking.workloads.support.quality_inputs import text_windows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -202,6 +205,20 @@ class ReferenceMaker:
         build, _ = self._store.get(key, lambda folder: self._make(point, folder), self._rebuild)
         return build.digest
 
+    def quality_digest(self, quality: QualitySettings) -> str:
+        """The digest of the reference of the quality, which is made if missing. Raises what the model raises, and
+        UnsupportedError if it has none."""
+        if kind_of(self._cell.workload) != "text":
+            return self.digest(quality_point(self._cell.workload, quality))
+        windows = text_windows(self._cell.workload, quality)
+        point = Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored)
+        build, _ = self._store.get(
+            logits_key(self._cell, windows),
+            lambda folder: write_logits(self._opened(point), windows, folder),
+            self._rebuild,
+        )
+        return build.digest
+
     def has_lost_device(self, error: Exception) -> bool:
         """Whether, after this error, every further call of the process on the device would fail too."""
         return is_device_lost(error) or (self._handle is not None and not self._handle.answers())
@@ -211,9 +228,9 @@ class ReferenceMaker:
         if self._session is not None:
             self._session.close()
 
-    def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
-        import numpy as np
-
+    def _opened(self, point: Point) -> Session:
+        """The session, opened for the first point. Raises UnsupportedError if the model or the point does not fit into
+        memory."""
         if (why_not := self._fit_here.why_not(point)) is not None:
             raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit into memory: {why_not}")
         if self._session is None:
@@ -222,7 +239,12 @@ class ReferenceMaker:
             runtime.import_libraries()
             self._handle = device.open(self._cell.device)
             self._session = runtime.open(self._cell, self._handle, lambda name: nullcontext(), (point,))
-        operation = self._session.operation(point)
+        return self._session
+
+    def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
+        import numpy as np
+
+        operation = self._opened(point).operation(point)
         assert self._handle is not None
         operation.reset()
         begin_ns = self._handle.now_ns()

@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Cell,
     LaunchLoad,
@@ -36,6 +37,8 @@ from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 
+Record = Preparation | LaunchLoad | Measurement | Quality
+"""What a run in progress consists of."""
 PARTIAL_SUFFIX = ".partial.jsonl"
 PARTIAL_FORMAT = "benchhouse-partial"
 PARTIAL_VERSION = 1
@@ -57,6 +60,7 @@ class Progress:
     """The latest one; None if there is none yet, or none is needed."""
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
+    quality: Quality | None
     lines: int
     """The lines of the file that it was read from; the next one is damaged or contradicts them."""
 
@@ -100,7 +104,7 @@ class PartialRun:
             self._held.release()
             self._held = None
 
-    def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
+    def append(self, record: Record) -> None:
         """Append a record, synced to disk. Raises StorageError."""
         with self._storage_errors():
             journal.append(self.path, type(record).__name__, dumps(redacted(to_json(record))))
@@ -180,6 +184,7 @@ class PartialRun:
             preparation=content.preparation,
             loads=tuple(content.loads),
             measurements=tuple(content.measurements.values()),
+            quality=content.quality,
             lines=lines,
         )
 
@@ -209,6 +214,7 @@ class _Content:
         self.preparation: Preparation | None = None
         self.loads: list[LaunchLoad] = []
         self.measurements: dict[tuple[str, int], Measurement] = {}
+        self.quality: Quality | None = None
         self._labels = {point.label for point in plan.points}
 
     def add(self, record: journal.Record, where: str) -> bool:
@@ -217,6 +223,8 @@ class _Content:
             self._begin(from_json(CellPlan, expanded(record[PLAN]), where))
         elif "Preparation" in record:
             self.preparation = from_json(Preparation, record["Preparation"], where)
+        elif "Quality" in record:
+            self.quality = from_json(Quality, record["Quality"], where)
         elif "LaunchLoad" in record:
             load = from_json(LaunchLoad, record["LaunchLoad"], where)
             if not self._is_planned(load.launch):

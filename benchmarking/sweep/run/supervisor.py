@@ -18,8 +18,10 @@ from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.quality import Quality, without_quality
 from benchmarking.core.records import (
     FAILED,
+    NOT_RUN,
     Doubt,
     LaunchLoad,
     Measurement,
@@ -37,16 +39,18 @@ from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, work
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
-from benchmarking.sweep.run.preparation import needs_preparation, prepare
+from benchmarking.sweep.run.preparation import needs_preparation, prepare, quality_of
 from benchmarking.sweep.run.process import (
     Job,
     LoadFailed,
     PointStarted,
+    QualityStarted,
     WorkerLostError,
     WorkerProcess,
     ends_worker,
 )
-from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.quality_pass import why_not_quality
+from benchmarking.sweep.run.spool import PartialRun, Record
 
 
 class Observer:
@@ -147,7 +151,7 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
     """
     cell = track.plan.cell
     locks, limit_s = lock_names(cell.device), WAIT_S if device_wait_s is None else device_wait_s
-    if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
+    if track.next_points(launch) and not track.is_prepared and needs_preparation(cell, track.plan.settings.quality):
         with device_locks(locks, observer.waiting, limit_s):
             preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
         if isinstance(preparation, Preparation):
@@ -164,6 +168,7 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             points=points,
             settings=track.settings_of(points, launch),
             preparation=track.preparation if track.is_prepared else None,  # never one from a file
+            with_quality=track.needs_quality,
         )
         with device_locks(locks, observer.waiting, limit_s) as doubts:
             observer.launch(track, launch)
@@ -191,7 +196,7 @@ class WorkerSession:
         launch = self.job.launch
         try:
             with WorkerProcess(self.job) as worker:
-                for message in worker.messages(self.track.plan.timeout_s, renewed_by=PointStarted):
+                for message in worker.messages(self.track.plan.timeout_s, renewed_by=(PointStarted, QualityStarted)):
                     if isinstance(message, LoadFailed):
                         for point in self.job.points:
                             self._settle(without_samples(point, launch, "failed", message.error, message.traceback))
@@ -208,9 +213,15 @@ class WorkerSession:
                         self._settle(message)
                         if ends_worker(message):
                             return
-                        if self.settled == len(self.job.points):
+                        if self.settled == len(self.job.points) and not self.job.with_quality:
                             worker.exit_status()
                             return
+                    elif isinstance(message, QualityStarted):
+                        self.observer.preparing(self.track, "the quality")
+                    elif isinstance(message, Quality):
+                        self.track.keep(message)
+                        worker.exit_status()
+                        return
         except WorkerLostError as lost:
             self._lost(lost)
 
@@ -234,6 +245,9 @@ class WorkerSession:
     def _lost(self, lost: WorkerLostError) -> None:
         """Record the current point as lost, or all points if the model was still loading, unless they get a retry."""
         if lost.was_killed and self.current is not None and self._may_try_alone(self.current):
+            return
+        if self.settled == len(self.job.points):  # everything but the quality was measured
+            self.track.keep(without_quality(f"{FAILED}: {lost}"))
             return
         if lost.was_killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
             return
@@ -268,6 +282,7 @@ class Track:
         loads: Iterable[LaunchLoad] = (),
         measurements: Iterable[Measurement] = (),
         preparation: Preparation | None = None,
+        quality: Quality | None = None,
     ) -> None:
         self.plan = plan
         self.folder = folder
@@ -276,6 +291,8 @@ class Track:
         self.measurements = list(measurements)
         self.preparation = preparation
         """None before it is made, and for a cell that needs none."""
+        self.quality = quality
+        """None before it is measured, and if it is not requested."""
         self.is_prepared = False
         """Whether this process prepared the cell. Builds of an earlier process may have been deleted from the cache."""
         self.spent_s: dict[int, float] = {}
@@ -301,7 +318,15 @@ class Track:
         check_loaded_plan(progress.plan, arguments or {}, str(file.path))
         check_location(progress.plan, str(file.path), on_cluster=on_cluster)
         file.take_over(progress)
-        return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements, progress.preparation)
+        return cls(
+            progress.plan,
+            file.path.parent,
+            file,
+            progress.loads,
+            progress.measurements,
+            progress.preparation,
+            progress.quality,
+        )
 
     def begin(self) -> None:
         """Start the run, and create its file if there is none. Raises StorageError."""
@@ -322,13 +347,14 @@ class Track:
         assert self._file is not None
         return self._file
 
-    def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
-        """Keep a preparation, load or measurement in memory, then on disk, so that it is in memory if the write is
-        interrupted."""
+    def keep(self, record: Record) -> None:
+        """Keep a record in memory, then on disk, so that it is in memory if the write is interrupted."""
         if isinstance(record, Preparation):
             self.preparation, self.is_prepared = record, True
         elif isinstance(record, LaunchLoad):
             self.loads.append(record)
+        elif isinstance(record, Quality):
+            self.quality = record
         else:
             self.measurements.append(record)
             self._open = None
@@ -342,6 +368,11 @@ class Track:
         """End the lock on its file, so that another command can continue it."""
         if self._file is not None:
             self._file.release()
+
+    @property
+    def needs_quality(self) -> bool:
+        """Whether the quality is still to be measured."""
+        return self.quality is None and quality_of(self.plan.cell, self.plan.settings.quality) is not None
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
         """The points for the next worker of a launch; empty if the launch is done."""
@@ -407,7 +438,7 @@ class Track:
 
     def run(self, finished_at: str) -> Run:
         """The run's record, from the results so far."""
-        return finished_run(self.plan, self.loads, self.measurements, finished_at, self.preparation)
+        return finished_run(self.plan, self.loads, self.measurements, finished_at, self.preparation, self.quality)
 
     def _open_items(self) -> tuple[tuple[int, Point], ...]:
         """(launch, point) for everything that is left. A point that failed and never succeeded is not tried in later
@@ -443,8 +474,11 @@ def finished_run(
     measurements: Sequence[Measurement],
     finished_at: str,
     preparation: Preparation | None = None,
+    quality: Quality | None = None,
 ) -> Run:
     """The record of a run, with the results of its launches and without secrets."""
+    if plan.settings.quality is not None and quality is None:
+        quality = without_quality(why_not_quality(plan.cell.workload) or f"{NOT_RUN}: no process got that far")
     ended = plan.started_at, finished_at
     results = with_peak(
         plan.cell.workload, tuple(_result(plan, point, loads, measurements, ended) for point in plan.points)
@@ -472,6 +506,7 @@ def finished_run(
         preparation=preparation,
         loads=tuple(loads),
         results=results,
+        quality=quality,
     )
     return redacted_record(run, anonymous=plan.is_anonymous)
 

@@ -26,6 +26,7 @@ from benchmarking.core.contracts import Operation, Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
 from benchmarking.core.provenance import utc_now
+from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import (
     FAILED,
     NOT_RUN,
@@ -47,6 +48,7 @@ from benchmarking.sweep.run.process import (
     PointStarted,
     Profiled,
     ProfileJob,
+    QualityStarted,
     ScenarioJob,
     Tested,
     decode,
@@ -112,8 +114,23 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
             return  # leftovers in memory or on the device would affect the next points, which get a fresh process
         gc.collect()
         handle.empty_cache()
+    if job.with_quality and job.settings.quality is not None:
+        send(QualityStarted())
+        session = quality(job, job.settings.quality, session, handle, send)
     session.close()
     handle.close()
+
+
+def quality(job: Job, settings: QualitySettings, session: Session, handle: DeviceHandle, send: Send) -> Session:
+    """Send the quality of the loaded model. Returns the session, which may be a new one."""
+    from benchmarking.sweep.run.quality_pass import measured_quality, reopened
+
+    preparation = job.preparation
+    reference = None if preparation is None else preparation.quality_reference
+    why_not = f"{NOT_RUN}: no reference was made" if preparation is None else preparation.why_no_quality_reference
+    session = reopened(session, job.cell, handle, settings)
+    send(measured_quality(session, job.cell.workload, settings, reference, why_not))
+    return session
 
 
 def skipped(job: Job, point: Point, why: str) -> Measurement:

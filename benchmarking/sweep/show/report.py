@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -39,6 +40,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
     column = METRICS["latency_p90_ms"]
     if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
         below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
+    below += [] if run.quality is None else quality_lines(run.quality)
     below += [*_numbers(run, table), *_remarks(run), *left_out(table), *_profile(run)]
     above, *notes = (wrapped(text, page.text_width) for text in (title, *below))
     return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])

@@ -12,11 +12,14 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CACHES = ("dynamic", "static")
 """Kinds of key-value cache, the default first. Each kind is a separate cell."""
@@ -47,6 +50,8 @@ class GreedyGeneration(FamilyOperation):
         self.tokens_per_call: int | None = point.batch_size * point.new_tokens
         self.prompt_tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
         self._cache: Any = None
+        self._prompt: Any = None
+        """The text that a decoder-only model continues, batch x length; None for other models."""
 
     def encode(self, mark: Mark) -> None:
         """Phases before the prefill, each marked at its end; most models have none."""
@@ -95,6 +100,21 @@ class GreedyGeneration(FamilyOperation):
         tokens = _rows(torch.cat(steps, dim=1).tolist())
         mark("token")
         return Generated(tokens=tokens, prefill_logits=prefill_logits, last_logits=logits)
+
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        import numpy as np
+        import torch
+
+        prompt = self._prompt
+        if prompt is None:
+            raise UnsupportedError("the model does not continue a text")
+        self.reset()
+        prompt.copy_(torch.from_numpy(text[None, : -self._steps]))  # in place, where compiled code expects it
+        rows = [host_array(self.prefill())]
+        for token in text[-self._steps : -1]:
+            rows.append(host_array(self.decode(torch.full((1, 1), int(token), device=prompt.device))))
+        logits: np.ndarray = np.concatenate(rows)
+        return logits
 
     def problem(self, output: Generated) -> str | None:
         lengths = {len(row) for row in output.tokens}

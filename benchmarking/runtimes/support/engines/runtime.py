@@ -82,6 +82,7 @@ class GenerativeEngine(Runtime):
 
     prepares = True
     needs_no_torch = True
+    opens_for_points = True
     modules: tuple[str, ...]
     """Required modules; the extra named after the runtime installs them."""
     reads: tuple[str, ...] = ()

@@ -89,6 +89,10 @@ class EngineRequest(ABC):
     def report(self) -> EngineReport:
         """The engine's report of the last call. Called outside the timed region."""
 
+    def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
+        """As `Operation.next_token_logits`, of the text's last `scored` tokens."""
+        raise UnsupportedError("the engine returns tokens, not the probabilities of all of them")
+
     def verified(self) -> Mapping[str, Json]:
         """Facts read back from the engine after the calls."""
         return {}
@@ -164,6 +168,9 @@ class EngineOperation(Operation):
     def readings(self, output: Any) -> Readings:
         readings: Readings = self._prepared.readings()
         return readings
+
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        return self._request.next_token_logits(text, self._new_tokens)
 
     def count(self) -> Readings:
         why = f"{NOT_SUPPORTED}: operators are counted in torch models only"

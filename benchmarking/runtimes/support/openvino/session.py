@@ -308,6 +308,9 @@ class OpenVinoOperation(Operation):
     def readings(self, output: Any) -> Readings:
         return self._inner.readings(output) | Readings(values={"compile_s": self._compile_s})
 
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        return self._inner.next_token_logits(text)
+
     def count(self) -> Readings:
         return self._inner.count()
 

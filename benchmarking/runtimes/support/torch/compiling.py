@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.child_process import environment_variable
@@ -26,6 +26,9 @@ from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOper
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KIND = "inductor"
 
@@ -71,6 +74,11 @@ class CompilingOperation(TorchOperation):
         if self._begin_step is not None:
             self._begin_step()
         return super().run(mark)
+
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        if self._begin_step is not None:
+            self._begin_step()
+        return super().next_token_logits(text)
 
     def readings(self, output: Any) -> Readings:
         """Readings from an uncompiled call, since some use hooks, which compiled code does not call. Raises

@@ -48,6 +48,8 @@ from benchmarking.workloads.support.generation import host_array, main_tensor, n
 from benchmarking.workloads.support.processing import Prepared, Processing
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from benchmarking.core.profiles import CallProfiler
 
 
@@ -126,6 +128,10 @@ class TorchOperation(Operation):
     def metrics(self) -> Sequence[CustomMetric]:
         with self._inference_mode():
             return self.inner.metrics()
+
+    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+        with self._inference_mode():
+            return self.inner.next_token_logits(text)
 
     def count(self) -> Readings:
         from benchmarking.runtimes.support.torch.counting import cached_count

@@ -1,0 +1,239 @@
+"""Quality of a model in a runtime: how far its outputs are from those of the eager float32 model, and how well it
+predicts text.
+
+Quality belongs to a loaded model, not to a point of the grid, so a run has one `Quality`. Every value has an interval
+from windows, the units in which quality varies: parts of a text, or inputs. `benchmarking/measure/quality.py` computes
+the values, `benchmarking/core/verdicts/quality.py` compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from benchmarking.core.codec import Range
+from benchmarking.core.errors import UsageError
+from benchmarking.core.suggestions import SIMILAR, nearest
+from benchmarking.core.text import number
+
+Value = Annotated[float, Range(-1e300, 1e300)]
+
+TEXT_WINDOWS = 16
+"""Windows of a text by default: enough for an interval, and 1 024 tokens of output."""
+CONTEXT_TOKENS, SCORED_TOKENS = 64, 64
+"""Tokens of a window: its beginning is only context, its end is predicted. A window starts where the scored tokens of
+the one before it start, so that every token is scored once."""
+MIN_WINDOWS = 5
+"""Fewest windows for an interval."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualitySettings:
+    """What quality is measured on."""
+
+    text: str | None = None
+    """Path of a text file; None for the one in the package."""
+    windows: int = TEXT_WINDOWS
+    """Windows of the text; fewer if it is too short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityMetric:
+    """A measure of quality."""
+
+    name: str
+    """The metric in quality_results, and a column of the views."""
+    unit: str
+    """Empty for shares, cosines and ratios."""
+    better: Literal["lower", "higher"]
+    margin: float
+    """Difference, in the metric's unit, below which two values are the same for use; relative if `is_relative`."""
+    is_relative: bool = False
+    """Whether differences are relative to the value before."""
+    is_difference: bool = False
+    """Whether it is a difference from the reference, shown with a sign."""
+    heading: str
+    title: str
+    """Title of a chart's axis."""
+    aliases: tuple[str, ...] = ()
+    needs_reference: bool = True
+    """Whether it compares with the eager float32 model."""
+
+    @property
+    def margin_in_words(self) -> str:
+        """The margin with its unit: "1 %", "0.01 nats", "0.5 points"."""
+        if self.is_relative:
+            return f"{self.margin * 100:g} %"
+        return " ".join(filter(None, (f"{self.margin:g}", self.unit)))
+
+
+def _table(*metrics: QualityMetric) -> Mapping[str, QualityMetric]:
+    return MappingProxyType({metric.name: metric for metric in metrics})
+
+
+QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
+    QualityMetric(
+        name="perplexity",
+        unit="",
+        better="lower",
+        margin=0.01,
+        is_relative=True,
+        heading="perplexity",
+        title="Perplexity",
+        aliases=("ppl",),
+        needs_reference=False,
+    ),
+    QualityMetric(
+        name="perplexity_increase",
+        unit="%",
+        better="lower",
+        margin=1.0,
+        is_difference=True,
+        heading="perplexity change",
+        title="Increase of the perplexity over eager float32 (%)",
+        aliases=("ppl_increase",),
+    ),
+    QualityMetric(
+        name="kl_divergence",
+        unit="nats",
+        better="lower",
+        margin=0.01,
+        heading="KL",
+        title="Mean KL divergence from eager float32 (nats)",
+        aliases=("kl", "kld", "kl_mean"),
+    ),
+    QualityMetric(
+        name="kl_divergence_p99",
+        unit="nats",
+        better="lower",
+        margin=0.1,
+        heading="KL p99",
+        title="99th percentile of the KL divergence from eager float32 (nats)",
+        aliases=("kl_p99", "kld_p99"),
+    ),
+    QualityMetric(
+        name="top1_agreement",
+        unit="",
+        better="higher",
+        margin=0.01,
+        heading="top-1",
+        title="Share of equal first choices with eager float32",
+        aliases=("agreement", "top1", "accuracy_agreement"),
+    ),
+    QualityMetric(
+        name="embedding_cosine",
+        unit="",
+        better="higher",
+        margin=0.001,
+        heading="cosine",
+        title="Mean cosine similarity of embeddings with eager float32",
+        aliases=("cosine",),
+    ),
+    QualityMetric(
+        name="embedding_rank_correlation",
+        unit="",
+        better="higher",
+        margin=0.01,
+        heading="rank corr",
+        title="Rank correlation of the similarities of pairs with eager float32",
+        aliases=("rank_correlation", "spearman"),
+    ),
+    QualityMetric(
+        name="confidence_error",
+        unit="",
+        better="lower",
+        margin=0.01,
+        heading="confidence",
+        title="Mean difference of the first choice's probability from eager float32",
+        aliases=("calibration", "calibration_error"),
+    ),
+    QualityMetric(
+        name="token_error_rate",
+        unit="",
+        better="lower",
+        margin=0.01,
+        heading="TER",
+        title="Token error rate against the output of eager float32",
+        aliases=("ter",),
+    ),
+    QualityMetric(
+        name="latent_error",
+        unit="",
+        better="lower",
+        margin=0.01,
+        heading="latents",
+        title="Relative error of the latents against eager float32",
+    ),
+)
+"""By name. The order is that of tables."""
+
+
+def quality_metric(word: str) -> QualityMetric:
+    """The metric by its name or an alias. Raises UsageError."""
+    asked = word.strip().lower().replace("-", "_")
+    for metric in QUALITY_METRICS.values():
+        if asked in (metric.name, *metric.aliases):
+            return metric
+    near = nearest(asked, QUALITY_METRICS, number=1, similar=SIMILAR)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(f"unknown measure of quality {word!r}{hint} (known: {', '.join(QUALITY_METRICS)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityValue:
+    """A measure of quality of a model in a runtime."""
+
+    value: Value
+    low: Value | None = None
+    """95 % interval over windows; None below `MIN_WINDOWS` windows."""
+    high: Value | None = None
+    by_window: tuple[Value, ...] = ()
+    """The value of each window, in order; empty for a metric without one. Those of two runs on the same windows are
+    compared window by window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """The quality of a run's model, on the windows that `inputs` identifies."""
+
+    inputs: str
+    """Digest of what was scored: equal for runs whose windows can be compared one by one; empty if nothing was."""
+    values: Mapping[str, QualityValue] = field(default_factory=dict)
+    """By metric."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> why it has no value."""
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured: source of the inputs, windows, tokens, stride, reference, seconds."""
+
+
+def without_quality(why: str, metrics: tuple[str, ...] = tuple(QUALITY_METRICS)) -> Quality:
+    """A pass that has no values, for one reason."""
+    return Quality(inputs="", missing=dict.fromkeys(metrics, why))
+
+
+def quality_lines(quality: Quality) -> list[str]:
+    """The quality in words: a line with the values and their intervals, and one for each reason of missing ones."""
+    how, lines = quality.how, list[str]()
+    shown = [quality_text(name, one) for name, one in quality.values.items()]
+    if shown:
+        where = f"{how.get('windows', '?')} windows of {how['text']}" if "text" in how else f"at {how.get('point')}"
+        lines.append(f"quality: {', '.join(shown)} ({where})")
+    by_reason: dict[str, list[str]] = {}
+    for name, why in quality.missing.items():
+        by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        of_some = f"no {', '.join(names)}: " if quality.values else "not measured: "
+        lines.append(f"quality: {of_some}{why}")
+    return lines
+
+
+def quality_text(name: str, found: QualityValue) -> str:
+    """A value with its interval: "KL 0.0021 (0.0018 .. 0.0024) nats"."""
+    metric = QUALITY_METRICS.get(name)
+    heading, unit = (name, "") if metric is None else (metric.heading, metric.unit)
+    sign = "+" if metric is not None and metric.is_difference and found.value > 0 else ""
+    interval = "" if found.low is None or found.high is None else f" ({number(found.low)} .. {number(found.high)})"
+    return f"{heading} {sign}{number(found.value)}{interval}{f' {unit}' if unit else ''}"

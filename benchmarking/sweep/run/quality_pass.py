@@ -1,0 +1,277 @@
+"""The quality of a loaded model, measured in the worker of a run's first launch after its last point, outside every
+timed region; and the reference that it is compared with, made in the preparing process.
+
+A text is scored as it would be generated: the context is the prompt, then each token of the text is one decode step, in
+the runtime's own cache. Other tasks compare what one call returns for a batch of inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.core import plugins
+from benchmarking.core.contracts import Runtime, Session
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, always_after
+from benchmarking.core.model_contracts import QualityKind
+from benchmarking.core.plugins import version_of
+from benchmarking.core.quality import (
+    MIN_WINDOWS,
+    QUALITY_METRICS,
+    Quality,
+    QualitySettings,
+    QualityValue,
+    without_quality,
+)
+from benchmarking.core.records import (
+    FAILED,
+    NOT_APPLICABLE,
+    NOT_SUPPORTED,
+    TOO_FEW_SAMPLES,
+    Cell,
+    Json,
+    Point,
+    Workload,
+    canonical_hash,
+)
+from benchmarking.measure.quality import OUTPUT_VALUES, WindowScores, text_values, window_scores
+from benchmarking.workloads.support.families import family_named, plugin_of
+from benchmarking.workloads.support.quality_inputs import TextWindows, text_windows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FILE = "logits.npy"
+KIND = "reference"
+OUTPUTS, LATENT_OUTPUTS, OUTPUT_TOKENS, OUTPUT_LENGTH = 16, 4, 32, 64
+"""Inputs of tasks other than text generation (fewer for diffusion, whose calls are slow), and the tokens that each
+generates or holds."""
+MAX_S = 300.0
+"""Time for a text, after which its other windows are left out: some runtimes return probabilities slowly."""
+METRICS_OF: Mapping[QualityKind, tuple[str, ...]] = {
+    "text": ("perplexity", "perplexity_increase", "kl_divergence", "kl_divergence_p99", "top1_agreement"),
+    "embeddings": ("embedding_cosine", "embedding_rank_correlation"),
+    "labels": ("kl_divergence", "top1_agreement", "confidence_error"),
+    "tokens": ("token_error_rate",),
+    "latents": ("latent_error",),
+}
+
+
+def why_not_quality(workload: Workload) -> str | None:
+    """None, or why the quality of a workload is not measured."""
+    family = family_named(workload.family)
+    if workload.weights == "random":
+        return f"{NOT_APPLICABLE}: random weights have no quality"
+    if workload.source in ("module", "bench"):
+        return f"{NOT_SUPPORTED}: only of models with a name or folder"
+    if family is None or family.quality_kind(workload) is None:
+        return f"{NOT_SUPPORTED}: task {workload.task} has no measure of quality"
+    return None
+
+
+def kind_of(workload: Workload) -> QualityKind:
+    """What a workload's quality is measured on, for one that has a quality."""
+    kind = plugin_of(workload).quality_kind(workload)
+    assert kind is not None
+    return kind
+
+
+def quality_point(workload: Workload, settings: QualitySettings) -> Point:
+    """The point of the calls by which quality is measured. Raises UnsupportedError if the model has no such point, or a
+    text cannot be tokenized."""
+    kind, family = kind_of(workload), plugin_of(workload)
+    if kind == "text":
+        windows = text_windows(workload, settings)
+        return Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored)
+    axes = {name: values[0] for name, values in family.axes(workload).items()}
+    if (length := axes.get("sequence_length")) is not None and family.modalities == ("text",):
+        axes["sequence_length"] = min(length, OUTPUT_LENGTH)
+    if "new_tokens" in axes:
+        axes["new_tokens"] = OUTPUT_TOKENS
+    rows = family.only_batch_size(workload) or (LATENT_OUTPUTS if kind == "latents" else OUTPUTS)
+    fields = {name: int(axes.pop(name)) for name in ("sequence_length", "new_tokens") if name in axes}
+    point = Point(batch_size=rows, **fields, axes=axes)
+    if (problem := family.check(workload, point)) is not None:
+        raise UnsupportedError(problem)
+    return point
+
+
+def logits_key(cell: Cell, windows: TextWindows) -> BuildKey:
+    """Everything that the reference's logits of a text depend on. `cell` is the reference's own."""
+    parts: dict[str, Json] = {
+        **model_parts(cell.workload),
+        "device": cell.device.selector,
+        "mode": dict(cell.runtime_mode),
+        "windows": windows.digest,
+        "versions": {name: version_of(name) for name in ("torch", "transformers")},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def write_logits(session: Session, windows: TextWindows, folder: Path) -> Mapping[str, Json]:
+    """Write the reference's logits of all scored tokens (windows x scored x vocabulary, float32) to a build's folder.
+    A file that is mapped into memory, since it may be larger than it."""
+    import numpy as np
+
+    operation = session.operation(Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored))
+    begin_s, file = time.perf_counter(), None
+    with always_after(operation.close):
+        for index, window in enumerate(windows.tokens):
+            logits = operation.next_token_logits(window)
+            if file is None:
+                shape = (len(windows.tokens), *logits.shape)
+                file = np.lib.format.open_memmap(folder / FILE, mode="w+", dtype=np.float32, shape=shape)
+            file[index] = logits
+    assert file is not None
+    file.flush()
+    return {"call_s": time.perf_counter() - begin_s, "shapes": {"logits": list(file.shape)}}
+
+
+def measured_quality(
+    session: Session,
+    workload: Workload,
+    settings: QualitySettings,
+    reference: str | None,
+    why_no_reference: str | None,
+) -> Quality:
+    """The quality of a loaded model. `reference` is the digest of the reference, None without one. Whatever goes wrong
+    becomes the reason of missing values."""
+    kind = kind_of(workload)
+    try:
+        if kind == "text":
+            return _text_quality(session, workload, settings, reference, why_no_reference)
+        return _output_quality(session, workload, settings, kind, reference, why_no_reference)
+    except UnsupportedError as error:
+        return without_quality(f"{NOT_SUPPORTED}: {error}", METRICS_OF[kind])
+    except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
+        text = " ".join(str(error).split())
+        name = "" if isinstance(error, BenchhouseError) else f"{type(error).__name__}: "
+        return without_quality(f"{FAILED}: {name}{text[:300]}", METRICS_OF[kind])
+
+
+def _text_quality(
+    session: Session,
+    workload: Workload,
+    settings: QualitySettings,
+    reference: str | None,
+    why_no_reference: str | None,
+) -> Quality:
+    import numpy as np
+
+    windows = text_windows(workload, settings)
+    expected: np.ndarray | None = None
+    if reference is not None:
+        expected = np.load(BuildStore().root / KIND / reference / FILE, mmap_mode="r", allow_pickle=False)
+    operation = session.operation(Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored))
+    begin_s, scores = time.perf_counter(), list[WindowScores]()
+    with always_after(operation.close):
+        for index, window in enumerate(windows.tokens):
+            spent_s = time.perf_counter() - begin_s
+            if index >= MIN_WINDOWS and spent_s * (index + 1) / index > MAX_S:
+                break
+            logits = operation.next_token_logits(window)
+            tokens = window[-windows.scored :]
+            scores.append(window_scores(logits, tokens, None if expected is None else expected[index]))
+    how: dict[str, Json] = {
+        "kind": "text",
+        **windows.how,
+        "windows": len(scores),
+        "seconds": time.perf_counter() - begin_s,
+    }
+    return _quality("text", text_values(scores), windows.digest, how, why_no_reference)
+
+
+def _output_quality(
+    session: Session,
+    workload: Workload,
+    settings: QualitySettings,
+    kind: QualityKind,
+    reference: str | None,
+    why_no_reference: str | None,
+) -> Quality:
+    from benchmarking.sweep.run.reference import load_reference
+
+    if reference is None:
+        return without_quality(why_no_reference or FAILED, METRICS_OF[kind])
+    point = quality_point(workload, settings)
+    operation = session.operation(point)
+    begin_s = time.perf_counter()
+    with always_after(operation.close):
+        operation.reset()
+        output = operation.run(lambda name: None)
+        if (problem := operation.problem(output)) is not None:
+            raise BenchhouseError(f"the output is invalid: {problem}")
+        arrays = operation.arrays(output)
+    expected = load_reference(BuildStore(), reference)
+    name = "tokens" if kind == "tokens" else next((name for name in expected if name != "tokens"), "")
+    if name not in arrays or name not in expected:
+        raise UnsupportedError("the call returns nothing that can be compared")
+    got, wanted = arrays[name], expected[name]
+    if got.shape != wanted.shape:
+        raise BenchhouseError(f"{name} has shape {got.shape}, the reference's {wanted.shape}")
+    if kind == "embeddings":
+        got, wanted = _pooled(got), _pooled(wanted)
+    how: dict[str, Json] = {
+        "kind": kind,
+        "windows": len(got),
+        "point": point.label,
+        "seconds": time.perf_counter() - begin_s,
+    }
+    inputs = canonical_hash({**model_parts(workload), "point": point.label})
+    return _quality(kind, OUTPUT_VALUES[kind](got, wanted), inputs, how, None)
+
+
+def _pooled(states: np.ndarray) -> np.ndarray:
+    """The mean over an input's positions of hidden states, inputs x positions x width; pooled ones stay."""
+    pooled: np.ndarray = states.reshape(len(states), -1, states.shape[-1]).mean(axis=1)
+    return pooled
+
+
+def _quality(
+    kind: QualityKind,
+    found: Mapping[str, QualityValue],
+    inputs: str,
+    how: Mapping[str, Json],
+    why_no_reference: str | None,
+) -> Quality:
+    """The record of what was found; infinite values are missing."""
+    values = {name: one for name, one in found.items() if math.isfinite(one.value)}
+    missing: dict[str, str] = {}
+    for name in METRICS_OF[kind]:
+        if name in values:
+            continue
+        if name in found and math.isnan(found[name].value):
+            missing[name] = f"{NOT_APPLICABLE}: all similarities are equal"
+        elif name in found:
+            missing[name] = f"{NOT_SUPPORTED}: infinite, since an expected token has a probability of 0"
+        elif QUALITY_METRICS[name].needs_reference and why_no_reference is not None:
+            missing[name] = why_no_reference
+        else:
+            missing[name] = TOO_FEW_SAMPLES
+    return Quality(
+        inputs=inputs,
+        values={name: dataclasses.replace(one, by_window=_finite(one.by_window)) for name, one in values.items()},
+        missing=missing,
+        how=how,
+    )
+
+
+def _finite(values: tuple[float, ...]) -> tuple[float, ...]:
+    return values if all(map(math.isfinite, values)) else ()
+
+
+def reopened(session: Session, cell: Cell, handle: DeviceHandle, settings: QualitySettings) -> Session:
+    """The session, opened again for the point of the quality if its runtime loads a model for its points."""
+    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
+    if not runtime.opens_for_points:
+        return session
+    point = quality_point(cell.workload, settings)
+    session.close()
+    return runtime.open(cell, handle, lambda name: nullcontext(), (point,))

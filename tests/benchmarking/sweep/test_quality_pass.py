@@ -1,0 +1,168 @@
+"""The quality of a small decoder with trained weights, through runtimes and the main command."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core import plugins
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.quality import Quality, QualitySettings
+from benchmarking.core.records import Cell, run_from_json
+from benchmarking.run_hardware_benchmark import main
+from benchmarking.runtimes.support.lookup import open_device
+from benchmarking.sweep.plan.measuring_settings import measured_by
+from benchmarking.sweep.run.quality_pass import measured_quality, quality_point, why_not_quality
+from benchmarking.sweep.run.reference import ReferenceMaker
+from benchmarking.workloads.support.quality_inputs import text_windows
+from benchmarking.workloads.support.resolve import resolve
+from db.run_records import stored_runs
+from db.warehouse import Warehouse
+from tests.helpers.trained_decoder import train
+
+SETTINGS = QualitySettings(windows=6)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("decoder"))
+
+
+@pytest.fixture(autouse=True)
+def shared_builds(build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
+
+
+def quality_in(runtime_name: str, precision: Any, folder: Path) -> Quality:
+    """The quality of the model in a runtime on the CPU, as a worker measures it."""
+    runtime, cpu = plugins.load("benchmarking.runtimes", runtime_name), plugins.load("benchmarking.devices", "cpu")
+    workload, (device,) = resolve(str(folder)), cpu.probe()
+    mode = runtime.mode_at(precision, runtime.mode(device, workload, {}))
+    cell = Cell(
+        workload=workload,
+        device=device,
+        requested_device="cpu",
+        runtime=runtime_name,
+        runtime_mode=mode,
+        precision=precision,
+    )
+    points = (quality_point(workload, SETTINGS),)
+    runtime.import_libraries()
+    if runtime.has_build(cell):
+        runtime.prepare(cell, points, BuildStore(), "if_needed")
+    maker = ReferenceMaker(cell, BuildStore())
+    reference = maker.quality_digest(SETTINGS)
+    maker.close()
+    session = runtime.open(cell, open_device(runtime, cpu, device), lambda name: nullcontext(), points)
+    found = measured_quality(session, workload, SETTINGS, reference, None)
+    session.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "most"),
+    [("llamacpp", "float32", 1e-6), ("ctranslate2", "float32", 1e-10)],
+)
+def test_another_runtime_at_float32_has_the_quality_of_the_reference(
+    runtime: str, precision: str, most: float, decoder: Path
+) -> None:
+    found = quality_in(runtime, precision, decoder)
+    assert found.missing == {}
+    assert 0 <= found.values["kl_divergence"].value < most
+    assert found.values["top1_agreement"].value == 1.0
+    assert abs(found.values["perplexity_increase"].value) < 0.01
+
+
+def test_fewer_bits_lose_more_and_the_intervals_tell_them_apart(decoder: Path) -> None:
+    eight, four = (quality_in("onnxruntime", precision, decoder).values for precision in ("int8", "int4"))
+    assert 0 < eight["kl_divergence"].value < four["kl_divergence"].value
+    assert eight["kl_divergence"].high < four["kl_divergence"].low
+    assert four["top1_agreement"].high < 1
+    assert len(four["kl_divergence"].by_window) == SETTINGS.windows
+
+
+def test_the_perplexity_is_that_of_the_models_own_loss(decoder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    workload = resolve(str(decoder))
+    windows = text_windows(workload, SETTINGS)
+    model = AutoModelForCausalLM.from_pretrained(decoder)
+    labels = torch.from_numpy(windows.tokens.copy())
+    labels[:, : windows.context] = -100  # only the scored tokens count
+    with torch.inference_mode():
+        loss = model(input_ids=torch.from_numpy(windows.tokens), labels=labels).loss
+    assert quality_in("eager", "float32", decoder).values["perplexity"].value == pytest.approx(
+        float(loss.exp()), rel=1e-5
+    )
+
+
+def test_windows_score_each_token_once_with_a_context(decoder: Path) -> None:
+    windows = text_windows(resolve(str(decoder)), QualitySettings(windows=3))
+    assert windows.tokens.shape == (3, windows.context + windows.scored)
+    assert (windows.tokens[0, windows.scored :] == windows.tokens[1, : windows.context]).all()
+    again = text_windows(resolve(str(decoder)), QualitySettings(windows=3))
+    assert again.digest == windows.digest != text_windows(resolve(str(decoder)), QualitySettings(windows=2)).digest
+
+
+def test_a_text_is_checked_before_anything_runs(tmp_path: Path, decoder: Path) -> None:
+    assert measured_by({}).quality is None
+    assert measured_by({"quality": True}).quality == QualitySettings()
+    empty = tmp_path / "empty.txt"
+    empty.write_text(" \n")
+    with pytest.raises(UsageError, match="has no text"):
+        measured_by({"quality_text": str(empty)})
+    short = tmp_path / "short.txt"
+    short.write_text("Too short.")
+    settings = measured_by({"quality_text": str(short)}).quality
+    assert settings is not None
+    with pytest.raises(UnsupportedError, match="and a window takes"):
+        text_windows(resolve(str(decoder)), settings)
+
+
+@pytest.mark.forked_children
+@pytest.mark.usefixtures("empty_working_folder")
+def test_the_command_stores_the_quality_with_the_run(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--batch-sizes", "1", "--sequence-lengths", "16", "--new-tokens", "2", "--iterations", "2", "--quiet")
+    code = main(
+        [str(decoder), "--device", "cpu", "--precision", "bfloat16", *flags, "--quality-windows", "5", "--save"]
+    )
+    assert code == 0
+    (file,) = Path("benchmark_results").glob("*.json")
+    saved = json.loads(file.read_text())
+    run = run_from_json(saved, "run")
+    assert run.quality is not None
+    assert "quality: perplexity" in capsys.readouterr().out
+    with Warehouse.open("benchmark_db.duckdb", read_only=True) as warehouse:
+        (row,) = warehouse.query("SELECT * FROM hardware_comparison").dicts()
+        assert row["kl_divergence"] == run.quality.values["kl_divergence"].value > 0
+        assert row["embedding_cosine"] is None
+        (back,) = stored_runs(warehouse, [run.run_id])
+        assert back.run.quality == run.quality
+    old = {name: value for name, value in saved.items() if name != "quality"}
+    assert run_from_json(old, "an older file").quality is None
+
+
+def test_random_weights_have_no_quality() -> None:
+    assert "random weights" in str(why_not_quality(resolve("tiny-gpt2")))
+
+
+def test_impossible_logits_cost_the_quality_and_not_the_run(decoder: Path) -> None:
+    class Broken:
+        def operation(self, point: object) -> Any:
+            return self
+
+        def next_token_logits(self, text: np.ndarray) -> np.ndarray:
+            return np.full((64, 512), np.nan, dtype=np.float32)
+
+        def close(self) -> None: ...
+
+    found = measured_quality(Broken(), resolve(str(decoder)), SETTINGS, None, "not_run: none")  # type: ignore[arg-type]
+    assert not found.values
+    assert set(found.missing.values()) == {"failed: the logits contain NaN or Inf"}
