@@ -100,7 +100,8 @@ def test_the_preparation_is_stored_in_columns_and_as_json(make_run):
     columns = ("build_kind", "build_digest", "build_s", "build_is_new", "exporter")
     assert [row[name] for name in columns] == ["onnx", "ab", 12.0, False, "torch.onnx"]
     missing = {"b1 s32": "failed: x"}
-    assert json.loads(row["preparation"]) == {"build": build, "references": {}, "missing": missing, "stand_ins": {}}
+    stored = {name: value for name, value in json.loads(row["preparation"]).items() if value is not None}
+    assert stored == {"build": build, "references": {}, "missing": missing, "stand_ins": {}}
 
 
 def test_a_build_with_invalid_values_is_stored_as_json_only(make_run):

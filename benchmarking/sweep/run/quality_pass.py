@@ -69,7 +69,7 @@ def why_not_quality(workload: Workload) -> str | None:
     family = family_named(workload.family)
     if workload.weights == "random":
         return f"{NOT_APPLICABLE}: random weights have no quality"
-    if workload.source in ("module", "bench"):
+    if workload.source == "module":
         return f"{NOT_SUPPORTED}: only of models with a name or folder"
     if family is None or family.quality_kind(workload) is None:
         return f"{NOT_SUPPORTED}: task {workload.task} has no measure of quality"
