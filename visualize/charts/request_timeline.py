@@ -78,6 +78,7 @@ def _figure(key: Row, launches: Sequence[Row]) -> Figure:
         label="", role="in flight", marks=marks, colour="ink", shape=None, step="after", width=1.0, in_table=False
     )
     y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
+    y = replace(y, ticks=tuple((value, f"{value:,.0f}") for value, _ in y.ticks if value == int(value)))
     whole = tuple(tick for tick in y.ticks if tick[0].is_integer())
     return Figure(
         title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",
