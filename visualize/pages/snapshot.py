@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import BenchhouseError
 from db.connection import database_files
-from db.warehouse import Warehouse
+from db.warehouse import RESTART_S, Warehouse
 
 if TYPE_CHECKING:
     from benchmarking.core.live_status import LiveSnapshot
@@ -77,12 +77,12 @@ class Data:
 class _Copy:
     """A copy with a reader count, deleted once it is replaced and has no readers."""
 
-    def __init__(self, path: str) -> None:
-        """Raises StorageError."""
+    def __init__(self, path: str, wait_s: float = 0.0) -> None:
+        """Waits for a lake's server that starts. Raises StorageError."""
         self.readers = 1  # held by Snapshots
         self.taken_at = datetime.now(UTC)
         self.kept: dict[str, Any] = {}
-        self.signature = _signature(path)  # taken before the copy, so a change during copying is noticed
+        self.signature = _signature(path, wait_s)  # taken before the copy, so a change during copying is noticed
         self.warehouse = Warehouse.open_copy(path)
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Snapshots:
         self._renewing = threading.Lock()
         self._changing = threading.Lock()
         self._trouble: str | None = None
-        self._copy = _Copy(self._path)
+        self._copy = _Copy(self._path, RESTART_S)  # later ones do not wait, since there is a copy to go on with
         self._checked_s = time.monotonic()
 
     @contextmanager
@@ -172,12 +172,12 @@ class Snapshots:
         self._leave(old)
 
 
-def _signature(name: str) -> Signature | None:
+def _signature(name: str, wait_s: float = 0.0) -> Signature | None:
     """A value that changes with the database; None if the file may still change unnoticed. Raises StorageError."""
     if is_lake(name):
         place = LakePlace.parse(name)
         if place.is_postgres:
-            with Warehouse.open(name, read_only=True, lock_timeout_s=0.0) as lake:
+            with Warehouse.open(name, read_only=True, lock_timeout_s=wait_s) as lake:
                 return ((lake.lake_snapshot(), 0, 0),)
         name = place.catalog
     states = tuple(_state(Path(file)) for file in database_files(name).values())

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from benchmarking.core.errors import StorageError
-from db.warehouse import Warehouse
+from db.warehouse import RESTART_S, Warehouse
 from tests.helpers.databases import file_of_version, holding
 from tests.helpers.records import make_run
 from tests.visualize.pages.conftest import STORE
@@ -95,6 +95,17 @@ def test_copies_are_deleted(path, tmp_path, monkeypatch):
     assert len(list((tmp_path / "temporary").iterdir())) == 1
     made.close()
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_only_the_first_copy_waits_for_a_server_that_starts(path, monkeypatch):
+    waits = []
+    monkeypatch.setattr(snapshot, "_signature", lambda name, wait_s=0.0: waits.append(wait_s))
+    monkeypatch.setattr(snapshot, "CHECKED_S", 0.0)
+    snapshots = Snapshots(path)
+    with snapshots.reading():
+        pass
+    snapshots.close()
+    assert waits == [RESTART_S, 0.0, 0.0]  # later, there is a copy to go on with
 
 
 def test_the_copy_is_read_only_and_confined(snapshots, tmp_path):
