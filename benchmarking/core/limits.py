@@ -9,7 +9,7 @@ from types import MappingProxyType
 from benchmarking.core.errors import UsageError
 from benchmarking.core.suggestions import unknown_name
 
-PART = re.compile(r"([a-z0-9_]+)\s*:\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)")
+PART = re.compile(r"([a-z0-9_]+)\s*:\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)")
 TIMES: Mapping[str, float] = MappingProxyType({"us": 0.001, "ms": 1.0, "s": 1000.0, "min": 60_000.0})
 """Units of times, in ms."""
 SIZES: Mapping[str, float] = MappingProxyType({"MB": 1.0, "GB": 1000.0, "TB": 1_000_000.0})
@@ -20,6 +20,9 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "memory": SIZES,
         "energy": {"J": 1.0, "kJ": 1000.0},
         "throughput": {"/s": 1.0, "": 1.0},
+        "kl": {"nats": 1.0, "": 1.0},
+        "agreement": {"%": 0.01, "": 1.0},
+        "perplexity_increase": {"%": 1.0, "": 1.0},
     }
 )
 """What can be limited -> its units, in the one that values are returned in."""
@@ -30,7 +33,8 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType({"itl": "tpot", "tbt": "tpot",
 
 
 def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
-    """The limits by name, in ms, MB, J or per second. `names` are those that the command knows. Raises UsageError."""
+    """The limits by name, in ms, MB, J or per second; of quality in nats, as a share, and in %. `names` are those that
+    the command knows. Raises UsageError."""
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = PART.fullmatch(part)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ def _run(argv: Sequence[str]) -> int:
 
     with open_to_read(arguments) as warehouse:
         from db.analysis.compare.comparison import compare, compare_within
+        from db.analysis.compare.quality import compared_quality
 
         if arguments.by is None:
             before, after = selections
@@ -96,6 +98,7 @@ def _run(argv: Sequence[str]) -> int:
             comparison = compare_within(
                 warehouse, selection, FIELDS[arguments.by], metric, baseline=arguments.baseline, across=across
             )
+        comparison = replace(comparison, quality=compared_quality(warehouse, comparison.findings))
         is_stored = bool(warehouse.query("SELECT 1 FROM all_results LIMIT 1").dicts())
     if not is_stored and not arguments.json:
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")

@@ -70,6 +70,7 @@ usage; 3 the model has no comparable results, or it is unknown whether any rate 
 """
 LIMITS: tuple[Quantity, ...] = (
     *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
+    *("kl", "agreement", "perplexity_increase"),
 )
 """What a limit of a single caller can be on."""
 REQUEST_LIMITS: Mapping[str, Limit] = {"ttft": "ttft", "tpot": "tpot", "e2e": "latency", "latency": "latency"}
@@ -84,6 +85,12 @@ OLD_LIMITS = {
     "throughput": "throughput",
 }
 """Earlier flags, each for one limit -> its name in --limit."""
+QUALITY_LIMITS = {
+    "max_kl": ("kl", "largest mean KL divergence from eager float32, in nats"),
+    "min_agreement": ("agreement", "least share of tokens on which its first choice is that of eager float32"),
+    "max_perplexity_increase": ("perplexity_increase", "largest increase of the perplexity over eager float32, in %%"),
+}
+"""Flags of limits on quality -> the name in --limit, help."""
 CALL_FLAGS = ("--prefer", "--batch")
 """Flags that do not apply to load tests."""
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
@@ -145,7 +152,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, float]:
     """The limits of --limit and of its earlier flags. Raises UsageError for one that is not known here."""
     given: dict[Any, float] = parse_limits(arguments.limit, known) if arguments.limit else {}
-    for flag, name in OLD_LIMITS.items():
+    for flag, name in {**OLD_LIMITS, **{flag: name for flag, (name, _) in QUALITY_LIMITS.items()}}.items():
         value = getattr(arguments, flag)
         if value is None:
             continue
@@ -169,6 +176,13 @@ def _parser() -> Parser:
     )
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
+    for flag, (_, text) in QUALITY_LIMITS.items():
+        limits.add_argument(
+            f"--{flag.replace('_', '-')}",
+            type=non_negative_number,
+            metavar="X",
+            help=f"{text}; unknown is not met (default: none)",
+        )
     load = parser.add_argument_group("servers under load")
     load.add_argument(
         "--request-rate",

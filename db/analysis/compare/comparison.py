@@ -30,6 +30,7 @@ from db.analysis.compare.matching import (
     differences,
     match,
 )
+from db.analysis.compare.quality import QualityFinding
 from db.analysis.compare.series_sessions import session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
 from db.analysis.environment import Shift, common_shift
@@ -113,6 +114,8 @@ class Comparison:
     """Findings by verdict."""
     provenance: Mapping[str, tuple[object, object]] = field(default_factory=dict)
     """Commit, host and versions, where they differ in the same way in all pairs."""
+    quality: tuple[QualityFinding, ...] = ()
+    """The quality of the models of both sides, where both measured it."""
     sentence: str = ""
     """All verdicts in a sentence about the two sides: `verdict_sentence`."""
     moved_together: str | None = None

@@ -16,6 +16,7 @@ from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_t
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.differing import INSTEAD, in_words
+from db.analysis.compare.quality import quality_notes
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0
@@ -156,6 +157,7 @@ def _notes(comparison: Comparison) -> list[str]:
     """What the verdicts are based on, and the points without a verdict."""
     findings = comparison.findings
     lines = [comparison.sentence] if findings else []
+    lines += quality_notes(comparison.quality)
     lines += [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
     scopes = {one.judgement.scope for one in findings}
     lines += [text for scope, text in SCOPES.items() if scope in scopes]

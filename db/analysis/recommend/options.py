@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from db.analysis.compare.stored_results import launch_values
@@ -55,6 +56,9 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
 FROM all_results WHERE model_id = ? AND {{condition}}
 """
+QUALITY = """
+SELECT run_id, metric, value, low, high, missing FROM quality_results WHERE run_id IN (SELECT unnest($runs))
+"""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
 
@@ -91,9 +95,13 @@ def options_by_workload(
     rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
     found = launch_values(warehouse, [row["result_id"] for row in rows], METRICS["throughput_samples_per_sec"])
     rates = {name: tuple(launches.values()) for name, launches in found.items()}
+    qualities: dict[str, list[Row]] = {}
+    for measure in warehouse.query(QUALITY, {"runs": sorted({row["run_id"] for row in rows})}).dicts():
+        qualities.setdefault(measure["run_id"], []).append(measure)
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
-        by_workload.setdefault(_workload(row), []).append(_option(row, rates.get(row["result_id"], ())))
+        option = _option(row, rates.get(row["result_id"], ()))
+        by_workload.setdefault(_workload(row), []).append(_with_quality(option, qualities.get(row["run_id"], ())))
     return {
         workload: tuple(options) for workload, options in sorted(by_workload.items(), key=lambda item: item[0].text)
     }
@@ -162,6 +170,18 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
         energy_of=energy_of,
         throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
         throughput_half_width=_rate_half_width(rates),
+    )
+
+
+def _with_quality(option: Option, measures: Sequence[Row]) -> Option:
+    """The option with the quality of its run."""
+    known = [(row, QUALITY_METRICS[row["metric"]]) for row in measures if row["metric"] in QUALITY_METRICS]
+    bounds = {one.name: row["high" if one.better == "lower" else "low"] for row, one in known}
+    return replace(
+        option,
+        quality={one.name: row["value"] for row, one in known if row["value"] is not None},
+        quality_bounds={name: bound for name, bound in bounds.items() if bound is not None},
+        missing={**option.missing, **{one.name: row["missing"] for row, one in known if row["missing"] is not None}},
     )
 
 

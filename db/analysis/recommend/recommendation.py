@@ -1,7 +1,8 @@
 """Finds the measured options that meet a user's limits, the Pareto front, and the option to choose.
 
 A limit on latency applies to the upper end of the median's 95 % interval, and one on throughput to the rate at that
-latency, so that a promise holds despite the median's uncertainty. Tails, memory, energy and time to first token have no
+latency, so that a promise holds despite the median's uncertainty. One on quality applies to the worse end of its
+interval over windows. Tails, memory, energy and time to first token have no
 interval and are compared as measured. An unmeasured quantity meets no limit.
 
 Options whose intervals overlap with that of the best one are equal. Among equals, the choice is the cheapest, then the
@@ -27,7 +28,18 @@ from benchmarking.core.records import Point
 from benchmarking.core.untrusted.yaml_files import read_yaml
 
 Quantity = Literal[
-    "latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput", "cost"
+    "latency",
+    "latency_p90",
+    "latency_p95",
+    "latency_p99",
+    "ttft",
+    "memory",
+    "energy",
+    "throughput",
+    "cost",
+    "kl",
+    "agreement",
+    "perplexity_increase",
 ]
 Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
 AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
@@ -44,7 +56,18 @@ UNITS: Mapping[Quantity, str] = {
     "energy": "J",
     "throughput": "/s",
     "cost": "",
+    "kl": "nats",
+    "agreement": "",
+    "perplexity_increase": "%",
 }
+AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement")
+"""Quantities with a lower limit; others have an upper one."""
+OF_QUALITY: Mapping[Quantity, str] = {
+    "kl": "kl_divergence",
+    "agreement": "top1_agreement",
+    "perplexity_increase": "perplexity_increase",
+}
+"""Limits on quality -> the measure."""
 UNSEEN_LAUNCHES = 0.10
 """Least relative half-width of an interval that does not cover the variation between launches."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
@@ -119,6 +142,10 @@ class Option:
     """Half of its 95 % interval over launches, as a logarithm; None below three launches."""
     price_per_hour: float | None = None
     output_error: float | None = None
+    quality: Mapping[str, float] = field(default_factory=dict)
+    """Measure of the model's quality -> its value, where it was measured."""
+    quality_bounds: Mapping[str, float] = field(default_factory=dict)
+    """The same -> the worse end of its 95 % interval, where it has one."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Column -> reason for a missing number."""
 
@@ -144,7 +171,7 @@ class Miss:
         """The relative excess: 0.1 is 10 % too much (or too little); infinite if it was not measured."""
         if self.value is None:
             return math.inf
-        worse, better = (self.limit, self.value) if self.quantity == "throughput" else (self.value, self.limit)
+        worse, better = (self.limit, self.value) if self.quantity in AT_LEAST else (self.value, self.limit)
         return math.inf if better == 0 else worse / better - 1
 
 
@@ -265,7 +292,7 @@ def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]
     missed = []
     for quantity, limit in limits.items():
         value, reason = limited_value(option, quantity)
-        if value is None or (value < limit if quantity == "throughput" else value > limit):
+        if value is None or (value < limit if quantity in AT_LEAST else value > limit):
             missed.append(Miss(quantity=quantity, limit=limit, value=value, why=reason))
     return tuple(missed)
 
@@ -278,6 +305,14 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
     if quantity == "throughput":
         assert high is not None
         return option.throughput * min(1.0, option.latency_ms / high), None
+    if (measure := OF_QUALITY.get(quantity)) is not None:
+        if measure in option.quality_bounds:
+            return option.quality_bounds[measure], None
+        return None, (
+            "too few windows for an interval"
+            if measure in option.quality
+            else option.missing.get(measure, "quality was not measured: benchhouse run --quality")
+        )
     if quantity == "cost":
         return option.cost, None if option.cost is not None else "no price"
     value, column = {

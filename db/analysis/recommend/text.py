@@ -10,11 +10,14 @@ from typing import Protocol
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import METRICS
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import (
+    AT_LEAST,
+    OF_QUALITY,
     UNITS,
     UNSEEN_LAUNCHES,
     WITHOUT_INTERVAL,
@@ -40,6 +43,9 @@ WORDS: Mapping[Quantity, str] = {
     "energy": "energy per item",
     "throughput": "throughput",
     "cost": "cost",
+    "kl": "KL divergence",
+    "agreement": "top-1 agreement",
+    "perplexity_increase": "perplexity increase",
 }
 AIMS: Mapping[Aim, str] = {
     "latency": "the lowest latency",
@@ -57,7 +63,8 @@ EQUAL_NOTE = (
 )
 LIMITS_NOTE = (
     "latency limits apply to the upper end of the median's 95 % interval (up to), throughput limits to the rate at "
-    "that latency; percentiles, memory, energy and time to first token have no interval and are compared as measured"
+    "that latency, limits on quality to the worse end of its interval; percentiles, memory, energy and time to first "
+    "token have no interval and are compared as measured"
 )
 
 
@@ -87,9 +94,7 @@ def recommendation_words(
     unit = "tokens/s" if workload.has_tokens else "items/s"
     fitting, total = sum(one.fits for one in recommendation.rated), len(recommendation.rated)
     required = ", ".join(  # "latency <= 20 ms"
-        f"{WORDS[quantity]} >= {number(limit)} {unit}"
-        if quantity == "throughput"
-        else f"{WORDS[quantity]} <= {number(limit)} {UNITS[quantity]}".rstrip()
+        f"{WORDS[quantity]} {'>=' if quantity in AT_LEAST else '<='} {number(limit)} {_unit(quantity, unit)}".rstrip()
         for quantity, limit in limits.items()
     )
     met = f"{fitting} of {total} meet {required}" if limits else f"{total} option{'s' * (total != 1)}, no limits"
@@ -165,13 +170,23 @@ def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:
 
 def _missed(miss: Miss, unit: str) -> str:
     """ "latency 25 ms, 25 % over 20 ms" """
-    shown = unit if miss.quantity == "throughput" else UNITS[miss.quantity]
+    shown = _unit(miss.quantity, unit)
     if miss.value is None:
         return f"{WORDS[miss.quantity]} unknown ({miss.why})"
-    side = "below" if miss.quantity == "throughput" else "over"
+    side = "below" if miss.quantity in AT_LEAST else "over"
     off = abs(miss.value / miss.limit - 1) if miss.limit else None
     share = "" if off is None else f"{off:.1%} "
-    return f"{WORDS[miss.quantity]} {number(miss.value)} {shown}, {share}{side} {number(miss.limit)} {shown}"
+    value, limit = (f"{number(one)} {shown}".rstrip() for one in (miss.value, miss.limit))
+    return f"{WORDS[miss.quantity]} {value}, {share}{side} {limit}"
+
+
+def _unit(quantity: Quantity, rate: str) -> str:
+    """The unit of a quantity, with that of the throughput given."""
+    return rate if quantity == "throughput" else UNITS[quantity]
+
+
+def _quality(rated: Rated, measure: str) -> str | None:
+    return optional_number(rated.option.quality.get(measure))
 
 
 def _name(rated: Rated, recommendation: Recommendation) -> str:
@@ -237,6 +252,14 @@ def _columns(
             heading=METRICS["output_error"].heading,
             text=lambda one: None if one.option.output_error is None else relative_error(one.option.output_error),
             spare=4,
+        ),
+        *(
+            numbers(
+                heading=QUALITY_METRICS[measure].heading,
+                text=partial(_quality, measure=measure),
+                spare=spare(3, quantity),
+            )
+            for quantity, measure in OF_QUALITY.items()
         ),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),

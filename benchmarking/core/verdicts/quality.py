@@ -1,0 +1,84 @@
+"""Judges the difference of a measure of quality between two models or runtimes. Pure.
+
+Quality does not vary from launch to launch but from text to text, so the windows are the units. Runs on the same
+windows are compared window by window, d(k) = b(k) - a(k), or ln b(k) - ln a(k) for a metric with a relative margin,
+with Student's interval of mean d; others by both intervals, h^2 = h(a)^2 + h(b)^2.
+
+    worse, better    the interval lies beyond the metric's margin (`QualityMetric.margin`) on that side
+    equivalent       the interval lies within the margin
+    not judged       neither could be shown, with the reason
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityMetric, QualityValue
+from benchmarking.core.student_t import quantile
+
+QualityWord = Literal["worse", "better", "equivalent", "not judged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityVerdict:
+    """The judgement of two values of a measure of quality."""
+
+    verdict: QualityWord
+    reason: str | None = None
+    """Why it is not judged."""
+    change: float | None = None
+    """In the metric's unit; relative (0.1 is 10 % more) for a metric with a relative margin."""
+    low: float | None = None
+    """Ends of the 95 % interval of the change; None without one."""
+    high: float | None = None
+    is_paired: bool = False
+    """Whether the windows were compared one by one."""
+
+
+def judge_quality(
+    before: QualityValue, after: QualityValue, metric: QualityMetric, *, same_windows: bool
+) -> QualityVerdict:
+    """Judge the change from `before` to `after`; `same_windows` if both are of the same windows in the same order."""
+    count = min(len(before.by_window), len(after.by_window))
+    if same_windows and count >= MIN_WINDOWS:
+        pairs = zip(_scaled(before.by_window[:count], metric), _scaled(after.by_window[:count], metric), strict=True)
+        differences = [b - a for a, b in pairs]
+        change = fmean(differences)
+        half = quantile(0.5 + CONFIDENCE / 2, count - 1) * stdev(differences) / math.sqrt(count)
+        return _verdict(change, half, half, metric, is_paired=True)
+    ends = (before.low, before.high, after.low, after.high)
+    a, b = _scaled([before.value, after.value], metric)
+    if any(end is None for end in ends):
+        change = math.expm1(b - a) if metric.is_relative else b - a
+        return QualityVerdict(verdict="not judged", reason=f"fewer than {MIN_WINDOWS} windows", change=change)
+    a_low, a_high, b_low, b_high = _scaled([float(end) for end in ends if end is not None], metric)
+    # The ends of an interval may be at different distances from its value.
+    below, above = math.hypot(a_high - a, b - b_low), math.hypot(a - a_low, b_high - b)
+    return _verdict(b - a, below, above, metric, is_paired=False)
+
+
+def _scaled(values: Sequence[float], metric: QualityMetric) -> list[float]:
+    return [math.log(value) for value in values] if metric.is_relative else list(values)
+
+
+def _verdict(change: float, below: float, above: float, metric: QualityMetric, *, is_paired: bool) -> QualityVerdict:
+    low, high = change - below, change + above
+    if metric.is_relative:
+        change, low, high = math.expm1(change), math.expm1(low), math.expm1(high)
+    rise: QualityWord = "worse" if metric.better == "lower" else "better"
+    fall: QualityWord = "better" if metric.better == "lower" else "worse"
+    word: QualityWord = "not judged"
+    if low > metric.margin:
+        word = rise
+    elif high < -metric.margin:
+        word = fall
+    elif -metric.margin <= low and high <= metric.margin:
+        word = "equivalent"
+    reason = None
+    if word == "not judged":
+        reason = f"the interval is too wide to tell a change of {metric.margin_in_words} from none"
+    return QualityVerdict(verdict=word, reason=reason, change=change, low=low, high=high, is_paired=is_paired)

@@ -1,0 +1,90 @@
+"""Limits on quality, and verdicts on it, from stored runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityValue, without_quality
+from benchmarking.core.records import Run
+from benchmarking.core.verdicts.quality import judge_quality
+from db.commands.compare import main as compare
+from db.commands.recommend import main as recommend
+from db.warehouse import Warehouse
+
+KL, AGREEMENT, PERPLEXITY = (QUALITY_METRICS[name] for name in ("kl_divergence", "top1_agreement", "perplexity"))
+
+
+def value(mean: float, half: float = 0.001, windows: tuple[float, ...] = ()) -> QualityValue:
+    return QualityValue(value=mean, low=mean - half, high=mean + half, by_window=windows)
+
+
+def run_with(make_run: Any, precision: str, quality: Quality | None, slowdown: float) -> Run:
+    run: Run = make_run(precision=precision, slowdown=slowdown)
+    return replace(run, quality=quality)
+
+
+@pytest.fixture
+def database(make_run: Any, tmp_path: Path) -> str:
+    """Three precisions of a model: int4 is the fastest and has a divergence of 0.05, bfloat16 no known quality."""
+    eight, four = (
+        Quality(inputs="same", values={KL.name: value(mean), AGREEMENT.name: value(share)}, how={"windows": 16})
+        for mean, share in ((0.01, 0.99), (0.05, 0.90))
+    )
+    unknown = without_quality("not_supported: the engine returns tokens", (KL.name, AGREEMENT.name))
+    path = tmp_path / "quality.duckdb"
+    with Warehouse.open(path) as warehouse:
+        for precision, quality, factor in (("int8", eight, 1.0), ("int4", four, 0.5), ("bfloat16", unknown, 0.25)):
+            warehouse.ingest(run_with(make_run, precision, quality, factor))
+    return str(path)
+
+
+@pytest.mark.parametrize("limit", [("--max-kl", "0.02"), ("--min-agreement", "0.98"), ("--limit", "kl:0.02nats")])
+def test_a_limit_on_quality_is_met_by_the_worse_end_of_its_interval(
+    limit: tuple[str, str], database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recommend(["bert-base-uncased", *limit, "--db-path", database]) == 0
+    shown = capsys.readouterr().out
+    assert "int8" in next(line for line in shown.splitlines() if "recommend" in line.lower())
+    assert "unknown" in shown or "the engine returns tokens" in shown
+
+
+def test_an_unknown_quality_meets_no_limit(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert recommend(["bert-base-uncased", "--max-kl", "0.0105", "--db-path", database]) == 1  # int8: up to 0.011
+    assert "0 of" in capsys.readouterr().out
+
+
+def test_a_comparison_judges_the_quality_that_both_sides_have(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(["precision=int8", "precision=int4", "--db-path", database])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "quality: KL 0.01 -> 0.05 nats: worse" in shown
+    assert "margin 0.01 nats" in shown
+    compare(["precision=int8", "precision=bfloat16", "--db-path", database])
+    assert "quality:" not in capsys.readouterr().out
+
+
+def test_verdicts_by_windows_see_what_single_intervals_hide() -> None:
+    windows = tuple(20.0 + 5 * index for index in range(8))
+    before = QualityValue(value=37.5, low=27.0, high=48.0, by_window=windows)
+    after = replace(before, by_window=tuple(1.05 * one for one in windows), value=39.4)
+    paired = judge_quality(before, after, PERPLEXITY, same_windows=True)
+    assert (paired.verdict, paired.is_paired) == ("worse", True)
+    assert paired.change == pytest.approx(0.05)
+    alone = judge_quality(before, after, PERPLEXITY, same_windows=False)
+    assert (alone.verdict, alone.reason) == (
+        "not judged",
+        "the interval is too wide to tell a change of 1 % from none",
+    )
+
+
+def test_verdicts_know_the_better_direction_and_the_margin() -> None:
+    assert judge_quality(value(0.90), value(0.99), AGREEMENT, same_windows=False).verdict == "better"
+    assert judge_quality(value(0.99), value(0.90), AGREEMENT, same_windows=False).verdict == "worse"
+    assert judge_quality(value(0.01), value(0.012), KL, same_windows=False).verdict == "equivalent"
+    few = judge_quality(QualityValue(value=0.1), value(0.2), KL, same_windows=False)
+    assert (few.verdict, few.reason) == ("not judged", "fewer than 5 windows")
