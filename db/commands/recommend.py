@@ -29,6 +29,7 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -171,18 +172,20 @@ def _parser() -> Parser:
     limits.add_argument(
         "--limit",
         metavar="LIMITS",
-        help="such as latency:20ms,memory:2GB: at most this latency (median), latency_p90, latency_p95, latency_p99, "
-        "ttft, memory or energy (per item), at least this throughput (per second) (default: none)",
+        help="such as latency:20ms,memory:2GB,kl:0.02: at most this latency (median), latency_p90, latency_p95, "
+        "latency_p99, ttft, memory, energy (per item), kl or perplexity_increase, at least this throughput (per "
+        "second) or agreement (default: none)",
     )
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
     for flag, (_, text) in QUALITY_LIMITS.items():
-        limits.add_argument(
+        action = limits.add_argument(
             f"--{flag.replace('_', '-')}",
             type=non_negative_number,
             metavar="X",
             help=f"{text}; unknown is not met (default: none)",
         )
+        few_need(action)
     load = parser.add_argument_group("servers under load")
     load.add_argument(
         "--request-rate",
