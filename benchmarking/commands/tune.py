@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.terminal import stdout_page
+from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
 from benchmarking.core.text import wrapped
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.measure.settings import settings
@@ -315,18 +316,14 @@ def _text(
     limits: Any = search.goal.limits
     first, *others = recommendation.rated
     shown = [first, *(one for one in others if one.is_on_front or one in recommendation.equal)][:MOST_ROWS]
-    words = recommendation_words(
-        workload,
-        replace(recommendation, rated=tuple(shown), equal=tuple(one for one in recommendation.equal if one in shown)),
-        limits,
-        None if prices is None else prices.currency,
-        page,
-        EQUAL_NOTE,
-    )
+    chosen = (limits, None if prices is None else prices.currency, page, EQUAL_NOTE)
+    of_all = recommendation_words(workload, recommendation, *chosen)
+    equal = tuple(one for one in recommendation.equal if one in shown)
+    words = recommendation_words(workload, replace(recommendation, rated=tuple(shown), equal=equal), *chosen)
     fits = sum(one.fits for one in recommendation.rated)
     counts = f"{len(options)} of {len(search.configurations)} configurations measured in {search.spent_s:.0f} s"
     limits = f"; {fits} meet the limits" if search.goal.limits else ""
-    words = replace(words, title=f"{workload.text}: {counts} of {search.budget_s:g} s{limits}")
+    words = replace(words, advice=of_all.advice, title=f"{workload.text}: {counts} of {search.budget_s:g} s{limits}")
     parts = [recommendation_text(words, page)]
     if len(shown) < len(options):
         parts.append(f"{len(options) - len(shown)} more were measured (--json, or benchhouse show, lists them)")
@@ -334,7 +331,9 @@ def _text(
         parts.append(wrapped("\n".join(reasons[:MOST_REASONS]), page.text_width))
     if standing is not None:
         best = search.configurations[standing.best]
-        parts.append(f"measure it again:\n  {shlex.join(_again(best))}")
+        width = (page.text_width or TEXT_WIDTH) - 8
+        again = textwrap.wrap(shlex.join(_again(best)), width, break_long_words=False, break_on_hyphens=False)
+        parts.append("measure it again:\n  " + " \\\n      ".join(again))
         lines = _deployment(best)
         if lines is None:
             parts.append(f"deploy it: a few lines do not run this task in {best.candidate.plan.cell.runtime}")

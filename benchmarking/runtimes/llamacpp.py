@@ -201,7 +201,7 @@ class LlamaCpp(GenerativeEngine):
         cache = settings.kv_cache_type
         words += [] if cache is None else ["--cache-type-k", cache, "--cache-type-v", cache]
         words = words if cell.cpu_list is None else ["taskset", "-c", cell.cpu_list, *words]
-        return f"{deployment.copied(path)}\n$ {shlex.join(words)}"
+        return f"{deployment.build_path(file)[0]}\n$ {shlex.join(words)}"
 
     def import_libraries(self) -> None:
         if is_installed(MAIN):

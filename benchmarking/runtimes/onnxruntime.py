@@ -145,11 +145,11 @@ class OnnxRuntime(shared.OrtRuntime):
             "import numpy as np",
             "import onnxruntime",
             "",
-            deployment.copied(folder),
+            *deployment.build_path(folder / graph.file),
             "options = onnxruntime.SessionOptions()",
             f"options.intra_op_num_threads = {settings.num_threads}",
             f"providers = [({provider.name!r}, {settings.provider_options!r})]",
-            f"session = onnxruntime.InferenceSession({str(folder / graph.file)!r}, options, providers=providers)",
+            "session = onnxruntime.InferenceSession(path, options, providers=providers)",
             *deployment.example_inputs(cell, point, bundle, graph),
             "outputs = session.run(None, inputs)",
         ]

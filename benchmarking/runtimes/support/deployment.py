@@ -35,14 +35,14 @@ def example_inputs(cell: Cell, point: Point, bundle: Bundle, graph: Graph) -> li
     sizes = sizes_at(cell, point, bundle)
     rows = []
     for tensor in graph.inputs:
-        shape = ", ".join(str(sizes.get(str(size), size)) for size in tensor.shape)
-        rows.append(f"    {tensor.name!r}: np.ones(({shape},), np.{tensor.dtype}),")
+        shape = tuple(sizes.get(str(size), size) for size in tensor.shape)
+        rows.append(f"    {tensor.name!r}: np.ones({shape!r}, np.{tensor.dtype}),")
     return ["inputs = {  # yours, in these shapes", *rows, "}"]
 
 
-def copied(folder: Path) -> str:
-    """The line that says where the files of a build are."""
-    return f"# {folder} is in the build cache: copy it to where you deploy"
+def build_path(path: Path) -> list[str]:
+    """The lines that name a file or folder of a build as `path`."""
+    return ["# in the build cache: copy it to where you deploy", f"path = {str(path)!r}"]
 
 
 def text(lines: Sequence[str]) -> str:
