@@ -53,6 +53,8 @@ KIND = "reference"
 OUTPUTS, LATENT_OUTPUTS, OUTPUT_TOKENS, OUTPUT_LENGTH = 16, 4, 32, 64
 """Inputs of tasks other than text generation (fewer for diffusion, whose calls are slow), and the tokens that each
 generates or holds."""
+MAX_REASON = 300
+"""Characters of an error that are kept as the reason."""
 MAX_S = 300.0
 """Time for a text, after which its other windows are left out: some runtimes return probabilities slowly."""
 METRICS_OF: Mapping[QualityKind, tuple[str, ...]] = {
@@ -148,12 +150,16 @@ def measured_quality(
         if kind == "text":
             return _text_quality(session, workload, settings, reference, why_no_reference)
         return _output_quality(session, workload, settings, kind, reference, why_no_reference)
-    except UnsupportedError as error:
-        return without_quality(f"{NOT_SUPPORTED}: {error}", METRICS_OF[kind])
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
-        text = " ".join(str(error).split())
-        name = "" if isinstance(error, BenchhouseError) else f"{type(error).__name__}: "
-        return without_quality(f"{FAILED}: {name}{text[:300]}", METRICS_OF[kind])
+        return left_out(workload, error)
+
+
+def left_out(workload: Workload, error: Exception) -> Quality:
+    """A quality without values, because of an error."""
+    text = " ".join(str(error).split())[:MAX_REASON]
+    kind = NOT_SUPPORTED if isinstance(error, UnsupportedError) else FAILED
+    name = "" if isinstance(error, BenchhouseError) else f"{type(error).__name__}: "
+    return without_quality(f"{kind}: {name}{text}", METRICS_OF[kind_of(workload)])
 
 
 def _text_quality(

@@ -123,13 +123,18 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
 
 def quality(job: Job, settings: QualitySettings, session: Session, handle: DeviceHandle, send: Send) -> Session:
     """Send the quality of the loaded model. Returns the session, which may be a new one."""
-    from benchmarking.sweep.run.quality_pass import measured_quality, reopened
+    from benchmarking.sweep.run.quality_pass import left_out, measured_quality, reopened
 
-    preparation = job.preparation
+    workload, preparation = job.cell.workload, job.preparation
     reference = None if preparation is None else preparation.quality_reference
-    why_not = f"{NOT_RUN}: no reference was made" if preparation is None else preparation.why_no_quality_reference
-    session = reopened(session, job.cell, handle, settings)
-    send(measured_quality(session, job.cell.workload, settings, reference, why_not))
+    why_not = None if preparation is None else preparation.why_no_quality_reference
+    why_not = why_not or f"{NOT_RUN}: no reference was made"
+    try:
+        session = reopened(session, job.cell, handle, settings)
+    except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
+        send(left_out(workload, error))
+    else:
+        send(measured_quality(session, workload, settings, reference, None if reference else why_not))
     return session
 
 

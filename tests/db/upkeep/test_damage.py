@@ -191,7 +191,7 @@ def test_rebuilding_gives_an_equal_warehouse_and_keeps_the_old_one(stored, capsy
     assert {one["table"]: one["is_equal"] for one in report["compared"]} == dict.fromkeys(
         [one["table"] for one in report["compared"]], True
     )
-    assert len(report["compared"]) == 13
+    assert len(report["compared"]) == 14
     assert {one["table"]: one["rows_before"] for one in report["compared"]}["benchmark_runs"] == before[0]
     assert report["brought"] | {"series": 0} == report["brought"] | {
         "series": 0,
