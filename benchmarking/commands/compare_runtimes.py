@@ -1,8 +1,8 @@
 """Measures one model in PyTorch (eager), ONNX Runtime and OpenVINO, and shows the speedup of each over eager.
 
 Of these three, runtimes that cannot run here are left out, with the reason; --runtimes selects others. A speedup is
-the ratio of median latencies at a point, from 3 launches on the geometric mean of the ratios of launches with the same
-number; the summary shows its geometric mean over all points, the best and the worst.
+the ratio of median latencies at a point, from 3 launches on the geometric mean of their ratios; the summary shows the
+geometric mean over all points, the best and the worst.
 """
 
 from __future__ import annotations

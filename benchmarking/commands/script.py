@@ -1,4 +1,4 @@
-"""Measures the torch models that unmodified Python scripts call, with the inputs that the scripts use.
+"""Measures the torch models that Python scripts call, with the scripts' inputs.
 
 Each script runs in a process that records which models it calls, and again up to that call in each one that measures.
 """

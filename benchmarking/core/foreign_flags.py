@@ -441,8 +441,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "requests that fail are counted by kind, and a level with too many of them is invalid",
             ),
             (
-                "--accuracy --test-mode --accuracy-mode",
-                "speed is measured; what a runtime computes is compared with torch in every run",
+                "--accuracy --test-mode --accuracy-mode --perplexity --ppl",
+                ("--quality", "outputs are compared with torch in every run; quality is benchhouse run --quality"),
             ),
             (
                 "--user-conf --mlperf-conf --audit-conf",
