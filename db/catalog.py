@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 Item = tuple[str, ...]
 """A catalog object: its kind, its table if it has one, its name, and the properties that must be equal."""
 
-ITEMS_SHA256 = "d57e171a6f6a6f5c03e3481d4a0365566d638db1aa2dbcd5baf25e3238b5a46a"
+ITEMS_SHA256 = "8e1bbe7a967515648ad1f924f6bca49358c273f10965380e2447e113351b6908"
 """Digest of the tables, columns and constraints of the newest version, as every DuckDB lists them. A file with them
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "0597f8047e04373e35d0f58d2e30edc58fc2b03c371d82d7a525ff114cdd8745",  # created and read by DuckDB 1.5
-    "d86009aed25b2ffd2251fcc31ee1c7109a89a103b4480f40bca689cdfa8b8b99",  # created and read by 2.0
-    "612698475a2d1b13a1f218fcbdff39da954f7bbfa5ecbd65462bb87a8e6d3d4c",  # created by 1.5, read by 2.0
-    "5079009929c45da2d705279011a6e08c3d7ea55b04a82cc3605b28a114c7e6a1",  # created by 2.0, read by 1.5
-    "8cd37b3bb5c013bf963fa23dac41cd6523217a00bd5759c846b411dec546ad24",  # that, next written by 2.0, read by 1.5
-    "e5051130eb21ecb1f38f34938e4cfe912bb1eba6626bae75a78a83e0a6ca24ec",  # the first, next written by 2.0, read by 1.5
+    "c3d2960afcb895fbe6a13d7a2209cd9c676c892c9449af03310171c1a2f19984",  # created and read by DuckDB 1.5
+    "cc8161100703371b6fbd228f6db7cbbba705652dfd24d7d44820bd923d255d9f",  # created and read by 2.0
+    "6670e8dad611d49df3497435c85eed36f9dcbf25ec7f9c4ee6c175a6dc9db252",  # created by 1.5, read by 2.0
+    "b88470bf412d864002e50aa8c04976b776f081286cea25495c7380ac409d6ed6",  # created by 2.0, read by 1.5
+    "0e31e5f7e4c08e8c99da313b20cd644925153f302e9dd36a2ae933d26093d078",  # that, next written by 2.0, read by 1.5
+    "d8029839335667bb2f1e8ab7b85d771aad0866b4dab93480cc49279ed2190763",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and
 compare the trees takes 70 to 270 ms, and versions of DuckDB parse one text into different trees."""
 
-COLUMNS_SHA256 = "44a33af1ab0234639a3bb20004d400c9f7f1f0e4111f83af4e320e8b16f164bd"
+COLUMNS_SHA256 = "d5299f87302d7e30f086e3b45ff63a3129f0c5b73167203255c69b736150fcfb"
 """Digest of the names, types and nullability of the tables' columns: all that a lake keeps of them."""
 
 FOREIGN = {
