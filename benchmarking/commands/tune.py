@@ -32,6 +32,7 @@ from benchmarking.core.limits import parse_limits
 from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.quality import QualitySettings
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Table, table_text
@@ -46,6 +47,7 @@ from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.repetition import command_line
 from benchmarking.sweep.plan.request import Request, workload_of
 from benchmarking.sweep.run import session, spool
+from benchmarking.sweep.run.quality_pass import why_not_quality
 from benchmarking.sweep.run.warehouse import Ingest, database
 from benchmarking.tuning import space as spaces
 from benchmarking.tuning.goal import LIMITS, Goal
@@ -66,6 +68,8 @@ examples:
 EXIT_CODES = """
 exit codes: 0 a configuration is recommended; 1 not stored; 2 usage; 3 none meets the limits, or nothing could be judged
 """
+WINDOWS = 8
+"""Windows of the text by which quality is measured, once for each cell: half of those of `run --quality`."""
 MOST_ROWS = 12
 """Configurations in the table: the recommended one, its equals, and the front."""
 MOST_REASONS = 12
@@ -91,8 +95,10 @@ def _run(argv: Sequence[str]) -> int:
     prices = _prices(arguments)
     if arguments.resume and not arguments.save:
         raise UsageError("--resume and --no-save exclude each other: an interrupted search is in --output-dir")
-    request = _request(arguments, ("tune", *argv))
+    request = _request(arguments, ("tune", *argv), goal)
     workload, machine, session_id = workload_of(request), Machine(), uuid7()
+    if goal.needs_quality and (why_not := why_not_quality(workload)) is not None:
+        raise UsageError(f"--limit on the quality of {arguments.model_id}: {why_not.partition(': ')[2]}")
     found = spaces.space(
         request, choices, session_id, workload, machine, needs_latency_only=goal.objective == "latency"
     )
@@ -216,7 +222,7 @@ def _prices(arguments: argparse.Namespace) -> Any:
     return read_prices(arguments.price)
 
 
-def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
+def _request(arguments: argparse.Namespace, command: tuple[str, ...], goal: Goal) -> Request:
     def one(name: str) -> tuple[Any, ...] | None:
         value = getattr(arguments, name)
         return None if value is None else (value,)
@@ -229,7 +235,7 @@ def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request
         sequence_lengths=one("sequence_length"),
         new_tokens=one("new_tokens"),
         axes={name: values for name in FURTHER if (values := one(name)) is not None},
-        settings=settings("quick"),
+        settings=replace(settings("quick"), quality=QualitySettings(windows=WINDOWS) if goal.needs_quality else None),
         timeout_s=arguments.timeout,
         command=command,
         tags=dict(arguments.tag),
@@ -375,7 +381,7 @@ def _again(best: Configuration) -> tuple[str, ...]:
         request,
         **{"sequence_lengths": None, "new_tokens": None, "concurrency": None, **values},
         axes={name: (value,) for name, value in point.axes.items()},
-        settings=settings("quick", launches=ROUNDS_TO_PROVE),
+        settings=replace(settings("quick", launches=ROUNDS_TO_PROVE), quality=request.settings.quality),
     )
     return words_as_typed(command_line(again))
 

@@ -170,6 +170,11 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
 )
 """By name. The order is that of tables."""
 
+QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
+    {"kl": "kl_divergence", "agreement": "top1_agreement", "perplexity_increase": "perplexity_increase"}
+)
+"""Limits on quality (`benchmarking.core.limits`) -> the measure."""
+
 
 def quality_metric(word: str) -> QualityMetric:
     """The metric by its name or an alias. Raises UsageError."""

@@ -3,20 +3,27 @@
 A limit is compared with the value of a launch. What other launches may do is unknown after a single one, so a
 configuration is hopeless only if a bound beyond which they hardly go misses the limit: a launch counts as 10 %
 uncertain and memory as 2 %, as in `benchhouse recommend`, and a percentile with too few calls is at least the median.
+Quality belongs to the loaded model: a limit on it is met by the worse end of its interval, and hopeless if the better
+end misses it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
+from benchmarking.core.quality import QUALITY_LIMITS, Quality
 from benchmarking.core.records import Result
 from benchmarking.tuning.race import Launch
 
-LIMITS = ("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput")
+LIMITS = (
+    *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
+    *QUALITY_LIMITS,
+)
 """What can be limited, in the grammar of `benchmarking.core.limits`."""
-MORE_IS_BETTER = frozenset({"throughput"})
+MORE_IS_BETTER = frozenset({"throughput", "agreement"})
 UNSEEN = 0.10
 """How far other launches may be from a launch; see `db.analysis.recommend.recommendation.UNSEEN_LAUNCHES`."""
 UNSEEN_MEMORY = 0.02
@@ -42,19 +49,27 @@ class Goal:
     def needs_energy(self) -> bool:
         return self.objective == "energy" or "energy" in self.limits
 
-    def launch(self, result: Result) -> Launch:
-        """What a result of one launch says."""
+    @property
+    def needs_quality(self) -> bool:
+        return any(name in QUALITY_LIMITS for name in self.limits)
+
+    def launch(self, result: Result, quality: Quality | None = None) -> Launch:
+        """What a result of one launch says, with the quality of the loaded model."""
         if result.status != "ok" or result.validity not in ("valid", "noisy"):
             return Launch(cost=None)
-        values = {name: _value(result, name) for name in {*self.limits, *COLUMNS, "throughput", "energy"}}
+        measured = {name for name in self.limits if name not in QUALITY_LIMITS}
+        values = {name: _value(result, name) for name in {*measured, *COLUMNS, "throughput", "energy"}}
         objective = {"cost": "throughput"}.get(self.objective, self.objective)
         found = values[objective]
         cost = None if not found else 1 / found if objective in MORE_IS_BETTER else found
-        excess = {name: _share(name, values[name], limit) for name, limit in self.limits.items()}
+        least = {name: _bound(name, values) for name in measured}
+        for name in self.limits:
+            if name in QUALITY_LIMITS:
+                least[name], values[name] = _quality_ends(name, quality)
         return Launch(
             cost=cost,
-            excess=excess,
-            least_excess={name: _share(name, _bound(name, values), limit) for name, limit in self.limits.items()},
+            excess={name: _share(name, values[name], limit) for name, limit in self.limits.items()},
+            least_excess={name: _share(name, least[name], limit) for name, limit in self.limits.items()},
         )
 
 
@@ -81,7 +96,17 @@ def _bound(name: str, values: Mapping[str, float | None]) -> float | None:
     return value * unseen if name in MORE_IS_BETTER else value / unseen
 
 
+def _quality_ends(name: str, quality: Quality | None) -> tuple[float | None, float | None]:
+    """The better and the worse end of the interval of a measure; None if it is unknown."""
+    found = None if quality is None else quality.values.get(QUALITY_LIMITS[name])
+    if found is None:
+        return None, None
+    return (found.high, found.low) if name in MORE_IS_BETTER else (found.low, found.high)
+
+
 def _share(name: str, value: float | None, limit: float) -> float | None:
-    if value is None or (name in MORE_IS_BETTER and value <= 0):
+    if value is None:
         return None
-    return limit / value if name in MORE_IS_BETTER else value / limit
+    if name in MORE_IS_BETTER:
+        return limit / value if value > 0 else math.inf
+    return value / limit

@@ -333,7 +333,7 @@ class Search:
                 kinds = ", ".join(doubt.kind for doubt in result.doubts if doubt.severity == "invalid")
                 self.race.leave(key, "failed", f"invalid: {kinds}")
             else:
-                self.race.record(key, self.goal.launch(result))
+                self.race.record(key, self.goal.launch(result, track.quality))
 
     def _cost_s(self, name: str, keys: Collection[str]) -> float:
         """The expected time of a launch of a cell with these configurations; 0 without any."""

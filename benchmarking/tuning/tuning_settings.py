@@ -21,8 +21,8 @@ TUNING: Mapping[str, Setting] = MappingProxyType(
             name="limit",
             kind=LIMIT,
             default=(),
-            help="such as latency_p95:50ms; repeatable: at most this latency (median), latency_p90, latency_p95, "
-            "latency_p99, ttft, memory or energy (per item), at least this throughput",
+            help="such as latency_p95:50ms; repeatable: the most latency (median), latency_p90, latency_p95, "
+            "latency_p99, ttft, memory, energy (per item), kl, perplexity_increase; the least throughput, agreement",
         ),
         Setting(
             name="objective",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
-from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from db.analysis.compare.stored_results import launch_values
@@ -210,7 +210,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
         return None
     energy_j, energy_of = energy_per_item(metrics, point.batch_size * point.concurrency)
     bound = {"threads": cell.num_threads, "processors": cell.cpu_list}
-    return Option(
+    option = Option(
         result_id=result.result_id,
         run_id=run.run_id,
         hardware_id=run.hardware.hardware_id,
@@ -238,6 +238,20 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
         output_error=metrics.get("output_error"),
         missing={**result.missing, "energy_per_item": why_no_energy(result.missing)},
     )
+    return option if run.quality is None else _with_quality(option, _measures(run.quality))
+
+
+def _measures(quality: Quality) -> list[Row]:
+    """The quality of a run in memory as rows of quality_results."""
+    names = dict.fromkeys((*quality.values, *quality.missing))
+    return [
+        {
+            "metric": name,
+            "missing": quality.missing.get(name),
+            **{end: getattr(quality.values.get(name), end, None) for end in ("value", "low", "high")},
+        }
+        for name in names
+    ]
 
 
 def _rate_half_width(rates: Sequence[float]) -> float | None:

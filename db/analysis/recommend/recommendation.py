@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.quality import QUALITY_LIMITS
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.yaml_files import read_yaml
 
@@ -62,12 +63,6 @@ UNITS: Mapping[Quantity, str] = {
 }
 AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement")
 """Quantities with a lower limit; others have an upper one."""
-OF_QUALITY: Mapping[Quantity, str] = {
-    "kl": "kl_divergence",
-    "agreement": "top1_agreement",
-    "perplexity_increase": "perplexity_increase",
-}
-"""Limits on quality -> the measure."""
 UNSEEN_LAUNCHES = 0.10
 """Least relative half-width of an interval that does not cover the variation between launches."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
@@ -305,7 +300,7 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
     if quantity == "throughput":
         assert high is not None
         return option.throughput * min(1.0, option.latency_ms / high), None
-    if (measure := OF_QUALITY.get(quantity)) is not None:
+    if (measure := QUALITY_LIMITS.get(quantity)) is not None:
         if measure in option.quality_bounds:
             return option.quality_bounds[measure], None
         return None, (

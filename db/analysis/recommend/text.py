@@ -10,14 +10,13 @@ from typing import Protocol
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.quality import QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import (
     AT_LEAST,
-    OF_QUALITY,
     UNITS,
     UNSEEN_LAUNCHES,
     WITHOUT_INTERVAL,
@@ -259,7 +258,7 @@ def _columns(
                 text=partial(_quality, measure=measure),
                 spare=spare(3, quantity),
             )
-            for quantity, measure in OF_QUALITY.items()
+            for quantity, measure in QUALITY_LIMITS.items()
         ),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
