@@ -132,7 +132,7 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
 def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
     raw, requests = (_grouped(warehouse, sql, run_ids, "result_id") for sql in (RAW, REQUESTS))
     results = _grouped(warehouse, RESULTS, run_ids, "run_id")
-    quality = _grouped(warehouse, QUALITY, run_ids, "run_id")
+    quality = qualities(warehouse, run_ids)
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
         of_run = results.get(row["run_id"], [])
         compacted, records = 0, []
@@ -141,13 +141,13 @@ def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]
             samples = raw.get(result_id, [])
             compacted += sum(map(_is_compacted, samples))
             records.append(_result(result, samples, requests.get(result_id, []), metrics))
-        run = replace(_run(row, tuple(records)), quality=_quality(quality.get(row["run_id"], [])))
+        run = replace(_run(row, tuple(records)), quality=quality.get(row["run_id"]))
         yield StoredRun(run=run, compacted=compacted)
 
 
-def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> dict[str, list[dict[str, Any]]]:
+def _grouped(warehouse: Warehouse, sql: str, run_ids: Sequence[str], key: str) -> dict[str, list[dict[str, Any]]]:
     grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in warehouse.query(sql, {"runs": run_ids}).dicts():
+    for row in warehouse.query(sql, {"runs": list(run_ids)}).dicts():
         grouped.setdefault(row[key], []).append(row)
     return grouped
 
@@ -190,9 +190,12 @@ def _run(row: Row, results: tuple[Result, ...]) -> Run:
     )
 
 
-def _quality(rows: Sequence[Row]) -> Quality | None:
-    if not rows:
-        return None
+def qualities(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Quality]:
+    """The quality of the models of runs, by run, where it was measured."""
+    return {run_id: _quality(rows) for run_id, rows in _grouped(warehouse, QUALITY, run_ids, "run_id").items()}
+
+
+def _quality(rows: Sequence[Row]) -> Quality:
     values = {
         row["metric"]: QualityValue(**_fields(row, QUALITY_COLUMNS), by_window=tuple(row["by_window"]))
         for row in rows

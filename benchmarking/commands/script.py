@@ -358,7 +358,7 @@ def _parser() -> Parser:
             "device": str(MEASURING["device"].default),
         },
     )
-    flags.add_measuring(parser)
+    flags.add_measuring(parser, has_quality=False)  # of modules without a name or folder there is no reference
     flags.add_builds(parser)
     add_runtime_options(parser)
     add_remote(parser)

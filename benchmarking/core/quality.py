@@ -224,11 +224,15 @@ def quality_lines(quality: Quality) -> list[str]:
     how, lines = quality.how, list[str]()
     shown = [quality_text(name, one) for name, one in quality.values.items()]
     if shown:
-        where = f"{how.get('windows', '?')} windows of {how['text']}" if "text" in how else f"at {how.get('point')}"
-        lines.append(f"quality: {', '.join(shown)} ({where})")
+        if "text" in how:
+            where = f" ({how.get('windows', '?')} windows of {how['text']})"
+        else:
+            where = f" (at {how['point']})" if "point" in how else ""
+        lines.append(f"quality: {', '.join(shown)}{where}")
     by_reason: dict[str, list[str]] = {}
     for name, why in quality.missing.items():
-        by_reason.setdefault(why, []).append(name)
+        kind, _, text = why.partition(": ")
+        by_reason.setdefault(text or kind.replace("_", " "), []).append(name)
     for why, names in by_reason.items():
         of_some = f"no {', '.join(names)}: " if quality.values else "not measured: "
         lines.append(f"quality: {of_some}{why}")

@@ -20,6 +20,8 @@ from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.highest_rate import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.quality import quality_lines
+from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for, number, sparkline, wrapped
@@ -71,11 +73,22 @@ def _run(argv: Sequence[str]) -> int:
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
     from db.analysis.history.histories import newest_results
+    from db.run_records import qualities as quality_of_runs
 
     with open_to_read(arguments) as warehouse:
         rows, count = newest_results(warehouse, selection, metric, limit=arguments.rows)
+        qualities = quality_of_runs(warehouse, sorted({row["run_id"] for row in rows}))
     if arguments.json:
-        print_json([{**plain_values(row), "next_launch": next_launch(row["launch_values"])} for row in rows])
+        print_json(
+            [
+                {
+                    **plain_values(row),
+                    "next_launch": next_launch(row["launch_values"]),
+                    "quality": None if row["run_id"] not in qualities else to_json(qualities[row["run_id"]].values),
+                }
+                for row in rows
+            ]
+        )
     elif rows:
         page = stdout_page()
         table = table_of(_columns(rows, metric), rows, page)
@@ -86,7 +99,14 @@ def _run(argv: Sequence[str]) -> int:
             for row in rows
         ]
         launches = launch_notes({_label(row): row["launch_values"] for row in rows}, table.left_out)
-        notes = [*launches, *(note for note in rates if note is not None), *failures, *doubts]
+        of_runs = {row["run_id"]: f"{row['model_id']} {row['runtime']} {row['precision']}" for row in rows}
+        quality = [
+            line.replace("quality", f"quality of {name}", 1)
+            for run_id, name in of_runs.items()
+            if run_id in qualities
+            for line in quality_lines(qualities[run_id])
+        ]
+        notes = [*launches, *quality, *(note for note in rates if note is not None), *failures, *doubts]
         texts = (", ".join(table.shared), "\n".join(notes))
         head, below = (wrapped(text, page.text_width) for text in texts)
         print("\n\n".join(part for part in (head, table_text(table, page), below) if part))

@@ -92,13 +92,11 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     add_settings(grid, MEASURING, *AXES, lists=AXES, default_words=words)
 
 
-def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """How many calls and launches are measured, and what happens to points that cannot run."""
-    add_settings(
-        parser.add_argument_group("measurement"),
-        MEASURING,
-        *(*CALLS, *QUALITY, "timeout", "skip_unsupported"),
-    )
+def add_measuring(parser: argparse.ArgumentParser, *, has_quality: bool = True) -> None:
+    """How many calls and launches are measured, whether quality is, and what happens to points that cannot run."""
+    quality = QUALITY if has_quality else ()
+    names = (*CALLS, *quality, "timeout", "skip_unsupported")
+    add_settings(parser.add_argument_group("measurement"), MEASURING, *names)
 
 
 def add_builds(parser: argparse.ArgumentParser) -> None:

@@ -366,6 +366,7 @@ def newest_results(
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
+        "run_id",
         *NEWEST_SUBJECTS,
         "runtime_mode",
         *NEWEST_SETTINGS,

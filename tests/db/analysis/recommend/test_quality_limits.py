@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from benchmarking.core.records import Run
 from benchmarking.core.verdicts.quality import judge_quality
 from db.commands.compare import main as compare
 from db.commands.recommend import main as recommend
+from db.commands.show import main as show
 from db.warehouse import Warehouse
 
 KL, AGREEMENT, PERPLEXITY = (QUALITY_METRICS[name] for name in ("kl_divergence", "top1_agreement", "perplexity"))
@@ -50,6 +52,17 @@ def test_a_limit_on_quality_is_met_by_the_worse_end_of_its_interval(
     shown = capsys.readouterr().out
     assert "int8" in next(line for line in shown.splitlines() if "recommend" in line.lower())
     assert "unknown" in shown or "the engine returns tokens" in shown
+
+
+def test_the_quality_of_a_run_is_shown_with_its_series(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(["model=bert-base-uncased", "--db-path", database]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "quality of bert-base-uncased eager int8: KL 0.01 (0.009 .. 0.011) nats, top-1 0.99" in words
+    assert "quality of bert-base-uncased eager bfloat16: not measured: the engine returns tokens" in words
+    assert show(["model=bert-base-uncased", "--json", "--db-path", database]) == 0
+    rows = {row["precision"]: row["quality"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["int4"]["kl_divergence"]["value"] == 0.05
+    assert rows["bfloat16"] == {}
 
 
 def test_an_unknown_quality_meets_no_limit(database: str, capsys: pytest.CaptureFixture[str]) -> None:
