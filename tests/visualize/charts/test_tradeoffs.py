@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.quality import Quality, QualityValue
 from visualize.drawing.configurations import APART
 from visualize.drawing.figure import NotDrawn
 
@@ -216,3 +217,44 @@ def test_devices_with_the_same_name_have_a_row_each(at_128, figures, alter):
     numbers = {text.get_text().split()[0] for text in figure.axes[0].texts}
     assert {"32", "16", "28.8"} <= numbers
     assert len({label.get_text() for label in figure.axes[0].get_yticklabels()}) == 3
+
+
+def with_quality(run, metric, value):
+    """The run with a measure of the quality of its model."""
+    return replace(run, quality=Quality(inputs="same", values={metric: QualityValue(value=value)}))
+
+
+@pytest.mark.parametrize(
+    ("metric", "best", "good", "worse"),
+    [("kl_divergence", 0.0, 0.01, 0.2), ("embedding_cosine", 1.0, 0.99, 0.8)],
+)
+def test_quality_is_drawn_against_throughput_at_the_smallest_batch(
+    metric, best, good, worse, at_128, figures, see, alter
+):
+    runs = [
+        with_quality(at_128(), metric, best),
+        with_quality(at_128(precision="int8", slowdown=0.5), metric, good),
+        with_quality(at_128(precision="bfloat16", slowdown=0.8), metric, worse),
+        at_128(precision="float16", slowdown=0.1),
+    ]
+    (figure,) = figures("quality_tradeoff", *runs)
+    (axes,) = figure.axes
+    assert see.points(axes, f"valid {CPU} · eager · int8") == [(good, 62.5)]
+    assert sorted(see.points(axes, "front")) == sorted([(best, 31.25), (good, 62.5)])
+    assert {text.get_text() for text in axes.texts} == {"eager float32", "eager int8"}
+    assert "float16" not in " ".join(text.get_text() for text in figure.texts)
+
+
+def test_invalid_results_are_not_on_the_front_of_quality_and_one_configuration_is_not_drawn(
+    at_128, figures, outcomes, see, alter
+):
+    runs = [
+        with_quality(at_128(), "kl_divergence", 0.1),
+        with_quality(alter.results(at_128(precision="int8", slowdown=0.1), alter.invalid), "kl_divergence", 0.01),
+    ]
+    (figure,) = figures("quality_tradeoff", *runs)
+    assert see.points(figure.axes[0], "front") == [(0.1, 31.25)]
+    (left_out,) = outcomes("quality_tradeoff", with_quality(at_128(), "kl_divergence", 0.1))
+    assert left_out == NotDrawn(
+        what="Quality and speed: bert-base-uncased", why="a single configuration has no comparison"
+    )
