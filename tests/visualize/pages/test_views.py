@@ -15,6 +15,7 @@ import pytest
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
+from benchmarking.core.quality import Quality, QualityValue
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
@@ -522,3 +523,22 @@ def test_every_chart_is_drawn_on_the_page_of_charts(data):
     assert page_of(data, "charts", selection="runtime=onnxruntime").charts
     with pytest.raises(UsageError, match="unknown chart"):
         page_of(data, "charts", chart="pie")
+
+
+def test_a_run_shows_the_quality_of_its_model_and_why_it_lacks_values(tmp_path):
+    run = dataclasses.replace(
+        make_run(),
+        quality=Quality(
+            inputs="i",
+            values={"kl_divergence": QualityValue(value=0.01, low=0.009, high=0.011)},
+            missing={"perplexity": "not_supported: no \x1b[31mtokenizer"},
+            how={"point": "b16 s64"},
+        ),
+    )
+    with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
+        warehouse.ingest(run)
+    snapshots = Snapshots(tmp_path / "a.duckdb")
+    with snapshots.reading() as data:
+        facts = [value for name, value in page_of(data, "run", run_id=run.run_id).facts if name == "quality"]
+    snapshots.close()
+    assert facts == ["KL 0.01 (0.009 .. 0.011) nats (at b16 s64)", "no perplexity: no \\x1b[31mtokenizer"]

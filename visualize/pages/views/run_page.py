@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import custom_metric, metric_by_ending
+from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import dumps
 from benchmarking.core.text import number, visible
 from db.analysis.selection import Selection
-from db.run_records import stored_runs
+from db.run_records import qualities, stored_runs
 from visualize.drawing import words
 from visualize.drawing.loads import is_load
 from visualize.drawing.rows import Selection as Selected
@@ -186,7 +187,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         error=run["error"],
         is_simulated=bool(run["is_simulated"]),
         is_import=run["origin_format"] is not None,
-        facts=_facts(run),
+        facts=(*_facts(run), *_quality(data, run["run_id"])),
         results=results,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         doubts=noted_doubts(rows, is_import=run["origin_format"] is not None),
@@ -274,6 +275,12 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
     return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
+
+
+def _quality(data: Data, run_id: str) -> Iterator[tuple[str, str]]:
+    """The quality of the model, where it was measured, and why it lacks values."""
+    for quality in qualities(data.warehouse, [run_id]).values():
+        yield from (("quality", visible(line.removeprefix("quality: "))) for line in quality_lines(quality))
 
 
 def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
