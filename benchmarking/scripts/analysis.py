@@ -6,6 +6,7 @@ writes the answer as JSON to stdout. Output of the script goes to stderr, which 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -163,6 +164,8 @@ def main() -> int:
     """Answer the request on stdin."""
     home = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what the script prints is in the log before its traceback
     request = from_json(ScriptRequest, json.load(sys.stdin), "request")
     try:
         answer = dumps(analysed(request))

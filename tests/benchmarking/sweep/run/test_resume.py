@@ -269,7 +269,7 @@ def test_preparations_in_a_file_are_not_loaded(monkeypatch, tmp_path):
     track = Track(null_plan(), tmp_path, preparation=Preparation(references={"b1 s32": "../../../secret"}))
     jobs = []
     monkeypatch.setattr(supervisor, "WorkerSession", lambda track, job, *others: jobs.append(job) or 1 / 0)
-    monkeypatch.setattr(supervisor, "needs_preparation", lambda cell: False)
+    monkeypatch.setattr(supervisor, "needs_preparation", lambda cell, quality: False)
     with pytest.raises(ZeroDivisionError):
         sweep([track], Observer())
     assert [job.preparation for job in jobs] == [None]
