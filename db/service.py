@@ -59,11 +59,14 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 def _store(arguments: argparse.Namespace) -> int:
     with Warehouse.open(arguments.database, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        refused = []
         for run_file in arguments.run_files:
             try:
                 warehouse.ingest_file(run_file)
             except FormatError as error:
-                raise StorageError(f"refused {error}") from error
+                refused.append(f"refused {error}")
+    if refused:
+        raise StorageError("; ".join(refused))
     return EXIT_OK
 
 

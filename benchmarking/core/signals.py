@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -97,8 +97,9 @@ def run_tasks(work: Coroutine[Any, Any, T]) -> T:
             received.append(number)
             task.cancel()
 
-        for number in handled:
-            loop.add_signal_handler(number, end, number)
+        with suppress(NotImplementedError):  # Windows' loops have none: there signals raise as in `asyncio.run`
+            for number in handled:
+                loop.add_signal_handler(number, end, number)
         return await work
 
     try:

@@ -119,7 +119,7 @@ class Combination:
 
     def filled(self, port: int) -> tuple[str, ...]:
         """The words to start. A word that is only a name with an empty value is left out."""
-        values = {**self.values, PORT: str(port), **({} if self.model is None else {MODEL: self.model})}
+        values = {**({} if self.model is None else {MODEL: self.model}), **self.values, PORT: str(port)}
         words = ((word, PLACE.sub(lambda found: values[found[1]], word)) for word in self.command)
         given = [text for word, text in words if text or not PLACE.fullmatch(word)]
         for name in self.flags:

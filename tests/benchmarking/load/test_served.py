@@ -302,6 +302,8 @@ def test_an_engine_is_started_by_its_name_with_swept_flags(monkeypatch):
     (off,) = server_plan.servers("sglang", [("disable_radix_cache", ("false",))], "m")
     assert not any("radix" in word for word in off.filled(1))
     assert server_plan.servers("ovms", [], "m")[0].path == "/v3"
+    swept = server_plan.servers("vllm", [("model", ("a", "b"))], "m")
+    assert [one.filled(1)[2] for one in swept] == ["a", "b"], "a swept model is the one that is served"
 
 
 @pytest.mark.parametrize(
