@@ -114,7 +114,7 @@ def observed(usage: Usage, requests: Requests) -> Observed:
     if counts and (preempted := counts[-1] - counts[0]) > 0:
         metrics["server_preempted_requests"] = preempted
         doubts.append(doubt("server_preempted", preemptions=preempted))
-    if (fullest := metrics.get("server_kv_cache_max_percent", 0.0)) >= FULL_PERCENT:
+    if (fullest := metrics.get("server_kv_cache_max_percent")) is not None and fullest >= FULL_PERCENT:
         doubts.append(doubt("kv_cache_full", kv_cache_max_percent=fullest))
     step = -(-len(kept) // MOST_SAMPLES)
     series = {TIMES: ("ms", [(one.at_ns - kept[0].at_ns) / NS_PER_MS for one in kept])}

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ class Usage:
         return reasons[-1] if reasons else TOO_FEW_SAMPLES
 
 
-class Sampler:
+class Sampler(ABC):
     """Samples in a separate process, from `start` to `stop` or inside `with`.
 
     The process runs the `main` of a module, which reads the question (`question`) from stdin and passes what it reads
@@ -151,13 +152,13 @@ class Sampler:
         self._samples: list[Sample] = []
 
     @property
+    @abstractmethod
     def subject(self) -> str:
         """What is monitored, in errors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def question(self) -> Mapping[str, Json]:
         """What to sample, besides the interval. Raises UsageError."""
-        raise NotImplementedError
 
     def start(self) -> Self:
         """Start sampling; returns once the first sample has arrived. Raises MonitorError, UsageError."""

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue
+from benchmarking.core.sample_statistics import binomial_tail
 from benchmarking.core.student_t import quantile
 
 if TYPE_CHECKING:
@@ -161,22 +162,9 @@ def exact_share_interval(hits: int, count: int) -> tuple[float, float]:
             low, high = (middle, high) if is_below(middle) else (low, middle)
         return (low + high) / 2
 
-    low = 0.0 if hits == 0 else share_at(lambda share: 1 - _at_most(hits - 1, count, share) < tail)
-    high = 1.0 if hits == count else share_at(lambda share: _at_most(hits, count, share) > tail)
+    low = 0.0 if hits == 0 else share_at(lambda share: binomial_tail(hits, count, share) < tail)
+    high = 1.0 if hits == count else share_at(lambda share: 1 - binomial_tail(hits + 1, count, share) > tail)
     return low, high
-
-
-def _at_most(hits: int, count: int, share: float) -> float:
-    """The probability of at most `hits` in `count` independent trials."""
-    import numpy as np
-
-    if share <= 0 or share >= 1:
-        return 1.0 if share <= 0 or hits >= count else 0.0
-    logs = np.log(np.arange(1, count + 1, dtype=np.float64)).cumsum()
-    factorials = np.concatenate([[0.0], logs])
-    k = np.arange(hits + 1)
-    terms = factorials[count] - factorials[k] - factorials[count - k]
-    return float(min(1.0, np.exp(terms + k * math.log(share) + (count - k) * math.log1p(-share)).sum()))
 
 
 def resampled_value(

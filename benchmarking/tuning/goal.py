@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_LIMITS, Quality
 from benchmarking.core.records import Result
+from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from benchmarking.tuning.race import Launch
 
 LIMITS = (
@@ -24,8 +25,6 @@ LIMITS = (
 )
 """What can be limited, in the grammar of `benchmarking.core.limits`."""
 MORE_IS_BETTER = frozenset({"throughput", "agreement"})
-UNSEEN = 0.10
-"""How far other launches may be from a launch; see `db.analysis.recommend.recommendation.UNSEEN_LAUNCHES`."""
 UNSEEN_MEMORY = 0.02
 COLUMNS: Mapping[str, str] = {
     "latency": "latency_median_ms",
@@ -92,7 +91,7 @@ def _bound(name: str, values: Mapping[str, float | None]) -> float | None:
         value = values["latency"]
     if value is None:
         return None
-    unseen = 1 + (UNSEEN_MEMORY if name == "memory" else UNSEEN)
+    unseen = 1 + (UNSEEN_MEMORY if name == "memory" else UNSEEN_LAUNCHES)
     return value * unseen if name in MORE_IS_BETTER else value / unseen
 
 

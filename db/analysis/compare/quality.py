@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarking.core.quality import QUALITY_METRICS, QualityMetric, QualityValue
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.quality import QualityVerdict, judge_quality
+from db.run_records import qualities
 
 if TYPE_CHECKING:
     from db.analysis.compare.comparison import Finding
     from db.warehouse import Warehouse
-
-QUALITY = "SELECT * FROM quality_results WHERE run_id IN (SELECT unnest($runs)) AND value IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +47,20 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
         sides = [" ".join(filter(None, (one.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
         words = sides[0] if sides[0] == sides[1] else " -> ".join(sides)
         pairs.setdefault((one.before.run_id, one.after.run_id), words)
-    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
-    runs = sorted({run for pair in pairs for run in pair})
-    for row in warehouse.query(QUALITY, {"runs": runs}).dicts() if runs else ():
-        rows.setdefault(row["run_id"], {})[row["metric"]] = row
+    known = qualities(warehouse, sorted({run for pair in pairs for run in pair}))
     found = []
     for (before, after), subject in pairs.items():
-        of_before, of_after = rows.get(before, {}), rows.get(after, {})
+        if before not in known or after not in known:
+            continue
+        first, second = known[before], known[after]
+        same = bool(first.inputs) and first.inputs == second.inputs
         for name, metric in QUALITY_METRICS.items():
-            if name in of_before and name in of_after:
-                found.append(_finding(subject, metric, of_before[name], of_after[name]))
+            if name in first.values and name in second.values:
+                a, b = first.values[name], second.values[name]
+                judgement = judge_quality(a, b, metric, same_windows=same)
+                found.append(
+                    QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
+                )
     return tuple(found)
 
 
@@ -65,15 +68,3 @@ def quality_notes(findings: Sequence[QualityFinding]) -> list[str]:
     """A line for each measure; with what it is about, if there are several pairs of runs."""
     several = len({one.subject for one in findings}) > 1
     return [f"quality{f' ({one.subject})' if several else ''}: {one.text}" for one in findings]
-
-
-def _finding(
-    subject: str, metric: QualityMetric, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> QualityFinding:
-    one, other = (
-        QualityValue(value=row["value"], low=row["low"], high=row["high"], by_window=tuple(row["by_window"]))
-        for row in (before, after)
-    )
-    same = bool(before["inputs"]) and before["inputs"] == after["inputs"]
-    judgement = judge_quality(one, other, metric, same_windows=same)
-    return QualityFinding(subject=subject, metric=metric.name, before=one.value, after=other.value, judgement=judgement)

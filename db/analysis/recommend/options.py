@@ -17,6 +17,7 @@ from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import Option
 from db.analysis.selection import Selection
+from db.run_records import qualities
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -56,9 +57,6 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
 FROM all_results WHERE model_id = ? AND {{condition}}
 """
-QUALITY = """
-SELECT run_id, metric, value, low, high, missing FROM quality_results WHERE run_id IN (SELECT unnest($runs))
-"""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
 
@@ -95,13 +93,11 @@ def options_by_workload(
     rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
     found = launch_values(warehouse, [row["result_id"] for row in rows], METRICS["throughput_samples_per_sec"])
     rates = {name: tuple(launches.values()) for name, launches in found.items()}
-    qualities: dict[str, list[Row]] = {}
-    for measure in warehouse.query(QUALITY, {"runs": sorted({row["run_id"] for row in rows})}).dicts():
-        qualities.setdefault(measure["run_id"], []).append(measure)
+    known = qualities(warehouse, sorted({row["run_id"] for row in rows}))
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
         option = _option(row, rates.get(row["result_id"], ()))
-        by_workload.setdefault(_workload(row), []).append(_with_quality(option, qualities.get(row["run_id"], ())))
+        by_workload.setdefault(_workload(row), []).append(_with_quality(option, known.get(row["run_id"])))
     return {
         workload: tuple(options) for workload, options in sorted(by_workload.items(), key=lambda item: item[0].text)
     }
@@ -173,15 +169,20 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
     )
 
 
-def _with_quality(option: Option, measures: Sequence[Row]) -> Option:
+def _with_quality(option: Option, quality: Quality | None) -> Option:
     """The option with the quality of its run."""
-    known = [(row, QUALITY_METRICS[row["metric"]]) for row in measures if row["metric"] in QUALITY_METRICS]
-    bounds = {one.name: row["high" if one.better == "lower" else "low"] for row, one in known}
+    if quality is None:
+        return option
+    bounds = {
+        name: found.high if QUALITY_METRICS[name].better == "lower" else found.low
+        for name, found in quality.values.items()
+        if name in QUALITY_METRICS
+    }
     return replace(
         option,
-        quality={one.name: row["value"] for row, one in known if row["value"] is not None},
+        quality={name: found.value for name, found in quality.values.items() if name in QUALITY_METRICS},
         quality_bounds={name: bound for name, bound in bounds.items() if bound is not None},
-        missing={**option.missing, **{one.name: row["missing"] for row, one in known if row["missing"] is not None}},
+        missing={**option.missing, **{name: why for name, why in quality.missing.items() if name in QUALITY_METRICS}},
     )
 
 
@@ -238,20 +239,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
         output_error=metrics.get("output_error"),
         missing={**result.missing, "energy_per_item": why_no_energy(result.missing)},
     )
-    return option if run.quality is None else _with_quality(option, _measures(run.quality))
-
-
-def _measures(quality: Quality) -> list[Row]:
-    """The quality of a run in memory as rows of quality_results."""
-    names = dict.fromkeys((*quality.values, *quality.missing))
-    return [
-        {
-            "metric": name,
-            "missing": quality.missing.get(name),
-            **{end: getattr(quality.values.get(name), end, None) for end in ("value", "low", "high")},
-        }
-        for name in names
-    ]
+    return _with_quality(option, run.quality)
 
 
 def _rate_half_width(rates: Sequence[float]) -> float | None:

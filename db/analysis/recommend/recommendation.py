@@ -27,6 +27,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.quality import QUALITY_LIMITS
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.yaml_files import read_yaml
+from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 
 Quantity = Literal[
     "latency",
@@ -63,8 +64,6 @@ UNITS: Mapping[Quantity, str] = {
 }
 AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement")
 """Quantities with a lower limit; others have an upper one."""
-UNSEEN_LAUNCHES = 0.10
-"""Least relative half-width of an interval that does not cover the variation between launches."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 CLOSE = 0.02
 """Relative difference up to which values without an interval are equal, since runs vary as much."""

@@ -14,11 +14,11 @@ from benchmarking.core.quality import QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, relative_error, wrapped
+from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import (
     AT_LEAST,
     UNITS,
-    UNSEEN_LAUNCHES,
     WITHOUT_INTERVAL,
     Aim,
     Miss,
