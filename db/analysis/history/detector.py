@@ -10,6 +10,7 @@ computed in linear time. Additions prevent false alarms on histories without a c
   the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
 - steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
   gradually is a trend (`core.verdicts.trends`), and no run of it is to blame;
+- a step that stands out of a slope or of strongly correlated noise is found beside them (`db.analysis.history.jumps`);
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - it is suspected until the next run confirms it.
 
@@ -19,7 +20,7 @@ It works on the logarithms of the values, so a change is a ratio. Pure: equal va
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Literal
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from benchmarking.core.student_t import cumulative
+from db.analysis.history.jumps import jumps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 NAME = "split-merge-t"
-VERSION = "2"
+VERSION = "3"
 """Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
@@ -45,8 +47,6 @@ LEAST_FOR_CORRELATION = 10
 MOST_CORRELATION = 0.99
 PARAMETERS_OF_A_RAMP = 4
 """Two levels, the first run and the last. Each step has its place and its level."""
-GAIN_OF_A_STEP = 10.0
-"""Twice the logarithm of the likelihood, beyond the criterion's penalty, that a step beside a ramp has to gain."""
 MOST_ENDS = 40
 """Places that are tried for either end of a ramp."""
 State = Literal["suspected", "confirmed"]
@@ -69,9 +69,14 @@ class Parameters:
     """Maximum distance of a value from the rolling median, in robust standard deviations."""
     points_beside: int = 2
     """Minimum points on either side."""
+    jump_p_value: float = 1e-6
+    """Maximum p of a step beside a slope and correlated noise (`db.analysis.history.jumps`): strict, since every place
+    is tested, with a correlation that is estimated from a few dozen runs."""
     near: int = 30
     """Points on either side from which medians and superiority are computed, so that later values, such as a short
     return to the old level, do not undo a change."""
+    near_jump: int = 10
+    """The same for a step that stands out of a slope or of correlated noise, which move the further values."""
     least_change: float = 0.02
     """Minimum change of the median, as a fraction."""
     superiority: float = 0.9
@@ -111,12 +116,15 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
     """
     logs = _logarithms(values)
     detected = _detected_sides(logs, parameters)
-    earlier = _detected_sides(logs[:-1], parameters) if detected else {}
+    earlier = [sides.at for sides in _detected_sides(logs[:-1], parameters)] if detected else []
     array = np.asarray(values, dtype=np.float64)
-    return tuple(
-        _change(sides, p_value, sides.near(array, parameters), _state(sides.at, earlier, parameters))
-        for sides, p_value in detected.items()
-    )
+    changes = []
+    for sides, p_value in detected.items():
+        before, after = (float(np.median(nearby)) for nearby in sides.near(array))
+        is_confirmed = any(abs(at - sides.at) <= parameters.shift for at in earlier)
+        state: State = "confirmed" if is_confirmed else "suspected"
+        changes.append(Change(index=sides.at, value_before=before, value_after=after, p_value=p_value, state=state))
+    return tuple(changes)
 
 
 def change_indices(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[int, ...]:
@@ -161,10 +169,12 @@ class _Sides:
     start: int
     at: int
     end: int
+    reach: int
+    """Runs on either side that are nearby."""
 
-    def near(self, values: Floats, parameters: Parameters) -> tuple[Floats, Floats]:
+    def near(self, values: Floats) -> tuple[Floats, Floats]:
         """The nearby values before it and after it."""
-        start, end = max(self.start, self.at - parameters.near), min(self.end, self.at + parameters.near)
+        start, end = max(self.start, self.at - self.reach), min(self.end, self.at + self.reach)
         return values[start : self.at], values[self.at : end]
 
 
@@ -177,21 +187,33 @@ def _logarithms(values: Sequence[float]) -> Floats:
 
 def _detected_sides(logs: Floats, parameters: Parameters) -> dict[_Sides, float]:
     """The changes in order, each with its p-value."""
-    if len(logs) < 2 * parameters.points_beside:
+    count = len(logs)
+    if count < 2 * parameters.points_beside:
         return {}
     clipped = winsorised(logs, parameters)
-    candidates = sorted(
-        {index for start, end in _windows(len(logs), parameters) for index in _split(clipped, start, end, parameters)}
-    )
-    return _without_ramps(clipped, _merge(logs, clipped, candidates, parameters), parameters)
-
-
-def _windows(count: int, parameters: Parameters) -> Iterator[tuple[int, int]]:
-    """Windows that overlap by half; the last one ends with the history."""
+    stepped = jumps(clipped, parameters.window, parameters.jump_p_value)
+    candidates = set(stepped)
     last = max(0, count - parameters.window)
-    for start in range(0, last, parameters.window // 2):
-        yield start, start + parameters.window
-    yield last, count
+    for start in (*range(0, last, parameters.window // 2), last):  # windows that overlap by half
+        candidates.update(_split(clipped, start, min(count, start + parameters.window), parameters))
+
+    # Drop the weakest candidate, merging its segments, until all remaining ones pass.
+    bounds = [0, *sorted(candidates), count]
+    tested: dict[_Sides, tuple[bool, float]] = {}
+    while True:
+        segments = []
+        for start, at, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
+            start, end = max(start, at - parameters.window), min(end, at + parameters.window)
+            sides = _Sides(start, at, end, parameters.near_jump if at in stepped else parameters.near)
+            segments.append(sides)
+            if sides not in tested:
+                p_value = _p_value(clipped[start:at], clipped[at:end], are_neighbours_alike=True)
+                p_value = min(p_value, stepped.get(at, 1.0))
+                tested[sides] = _fails(logs, clipped, sides, p_value, parameters), p_value
+        weakest = max(segments, key=tested.__getitem__, default=None)
+        if weakest is None or not tested[weakest][0]:
+            return _without_ramps(clipped, {sides: tested[sides][1] for sides in segments}, stepped, parameters)
+        bounds.remove(weakest.at)
 
 
 def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
@@ -231,111 +253,80 @@ def _best_split(clipped: Floats, start: int, end: int, parameters: Parameters) -
     return start + offset, _p_value(values[:offset], values[offset:])
 
 
-def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Parameters) -> dict[_Sides, float]:
-    """Drop the weakest candidate, merging its segments, until all remaining ones pass."""
-    tested: dict[_Sides, tuple[bool, float]] = {}
-    while True:
-        sides = list(_segments(candidates, len(logs), parameters))
-        for side in sides:
-            if side not in tested:
-                tested[side] = _test(logs, clipped, side, parameters)
-        weakest = max(sides, key=tested.__getitem__, default=None)
-        if weakest is None or not tested[weakest][0]:
-            return {side: tested[side][1] for side in sides}
-        candidates.remove(weakest.at)
-
-
-def _segments(candidates: list[int], count: int, parameters: Parameters) -> Iterator[_Sides]:
-    bounds = [0, *candidates, count]
-    for start, at, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
-        yield _Sides(max(start, at - parameters.window), at, min(end, at + parameters.window))
-
-
-def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) -> tuple[bool, float]:
-    """Whether the candidate fails, and its p-value; a larger one is weaker."""
-    p_value = _p_value(clipped[sides.start : sides.at], clipped[sides.at : sides.end], are_neighbours_alike=True)
-    before, after = sides.near(logs, parameters)
-    fails = (
+def _fails(logs: Floats, clipped: Floats, sides: _Sides, p_value: float, parameters: Parameters) -> bool:
+    """Whether the candidate is no change."""
+    before, after = sides.near(logs)
+    return bool(
         p_value > parameters.p_value
         or min(len(before), len(after)) < parameters.points_beside
         or abs(np.expm1(np.median(after) - np.median(before))) < parameters.least_change
-        or superiority(*sides.near(clipped, parameters)) < parameters.superiority
+        or superiority(*sides.near(clipped)) < parameters.superiority
     )
-    return bool(fails), p_value
 
 
 def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = False) -> float:
-    """Of Student's t test with a common variance, since a side may have only two points. Optionally, the correlation of
-    neighbouring values counts."""
+    """Of Student's t test with a common variance, since a side may have only two points.
+
+    Optionally, the correlation of neighbouring residuals counts: corrected for its bias in short series, and reduced by
+    one standard error, so that independent values hardly ever count as correlated.
+    """
     n, m = len(before), len(after)
     difference = float(after.mean() - before.mean())
     residuals = np.concatenate((before - before.mean(), after - after.mean()))
     squares = float(residuals @ residuals)
     if squares == 0:
         return 1.0 if difference == 0 else 0.0
-    inflation = _inflation(residuals, squares) if are_neighbours_alike else 1.0
-    degrees = max(1.0, (n + m) / inflation - 2)
-    t = difference / (squares / (n + m - 2) * (1 / n + 1 / m) * inflation) ** 0.5
+    inflation, count = 1.0, n + m
+    if are_neighbours_alike and count >= LEAST_FOR_CORRELATION:
+        correlation = float(residuals[1:] @ residuals[:-1]) / squares
+        correlation = (correlation + 2 / count) / (1 - 4 / count) - 1 / math.sqrt(count)
+        correlation = min(MOST_CORRELATION, max(0.0, correlation))
+        inflation = (1 + correlation) / (1 - correlation)
+    degrees = max(1.0, count / inflation - 2)
+    t = difference / (squares / (count - 2) * (1 / n + 1 / m) * inflation) ** 0.5
     return 2 * cumulative(-abs(t), degrees)
 
 
-def _inflation(residuals: Floats, squares: float) -> float:
-    """(1 + r) / (1 - r) for the correlation r of neighbouring residuals, corrected for its bias in short series and
-    reduced by one standard error, so that independent values hardly ever count as correlated."""
-    count = len(residuals)
-    if count < LEAST_FOR_CORRELATION:
-        return 1.0
-    correlation = float(residuals[1:] @ residuals[:-1]) / squares
-    correlation = (correlation + 2 / count) / (1 - 4 / count) - 1 / math.sqrt(count)
-    correlation = min(MOST_CORRELATION, max(0.0, correlation))
-    return (1 + correlation) / (1 - correlation)
+def _without_ramps(
+    clipped: Floats, found: dict[_Sides, float], stepped: Mapping[int, float], parameters: Parameters
+) -> dict[_Sides, float]:
+    """The changes without neighbours of one direction that a ramp between two levels explains better than their steps,
+    by the Bayesian information criterion: of several such groups the longest goes first.
 
-
-def _without_ramps(clipped: Floats, found: dict[_Sides, float], parameters: Parameters) -> dict[_Sides, float]:
-    """The changes without neighbours of one direction that a ramp explains better than their steps: of several such
-    groups the longest goes first."""
+    Jumps stay, since they are clear beside any slope; the others are judged on the history without them.
+    """
     kept = sorted(found, key=lambda sides: sides.at)
-    bounds = [0, *(sides.at for sides in kept), len(clipped)]
-    levels = [float(clipped[start:end].mean()) for start, end in pairwise(bounds)]
+    levelled = clipped.copy()
+    for sides in kept:
+        if sides.at in stepped:
+            before, after = sides.near(clipped)
+            levelled[sides.at :] -= np.median(after) - np.median(before)
+    slow = [sides for sides in kept if sides.at not in stepped]
+    bounds = [0, *(sides.at for sides in slow), len(levelled)]
+    levels = [float(levelled[start:end].mean()) for start, end in pairwise(bounds)]
     rises = [after > before for before, after in pairwise(levels)]
-    for length in range(len(kept), 0, -1):
-        for first in range(len(kept) - length + 1):
-            group = slice(first, first + length)
-            if len(set(rises[group])) > 1:
+    for length in range(len(slow), 0, -1):
+        for first in range(len(slow) - length + 1):
+            if len(set(rises[first : first + length])) > 1:
                 continue
             start = max(bounds[first], bounds[first + 1] - parameters.window)
             end = min(bounds[first + length + 1], bounds[first + length] + parameters.window)
+            values, count = levelled[start:end], end - start
+            if count < 2 * parameters.ramp:
+                continue
             steps = [at - start for at in bounds[first + 1 : first + length + 1]]
-            invented = _invented_steps(clipped[start:end], steps, parameters.ramp)
-            if invented:
-                dropped = [kept[first + place] for place in invented]
-                rest = {sides: found[sides] for sides in kept if sides not in dropped}
-                return _without_ramps(clipped, rest, parameters)
+            by_steps = sum(float(((side - side.mean()) ** 2).sum()) for side in np.split(values, steps))
+            least = 1e-9 * float(((values - values.mean()) ** 2).sum())
+            gain = count * np.log((by_steps + least) / (_left_by_ramp(values, parameters.ramp) + least))
+            if gain + (2 * length + 1 - PARAMETERS_OF_A_RAMP) * np.log(count) > 0:
+                group = slow[first : first + length]
+                rest = {sides: found[sides] for sides in kept if sides not in group}
+                return _without_ramps(clipped, rest, stepped, parameters)
     return {sides: found[sides] for sides in kept}
 
 
-def _invented_steps(values: Floats, steps: Sequence[int], shortest: int) -> list[int]:
-    """The places in `steps` of those that a ramp between two levels makes superfluous: none, all, or all but one if a
-    step remains beside the ramp."""
-    count = len(values)
-    if count < 2 * shortest:
-        return []
-    bonus = float(np.log(count))
-    by_steps = sum(float(((side - side.mean()) ** 2).sum()) for side in np.split(values, steps))
-    by_ramp = _left_by_ramp(values, shortest)
-    least = 1e-9 * float(((values - values.mean()) ** 2).sum())
-    penalty = (2 * len(steps) + 1 - PARAMETERS_OF_A_RAMP) * bonus
-    if count * np.log((by_steps + least) / (by_ramp + least)) + penalty <= 0:
-        return []
-    by_both = [_left_by_ramp(values, shortest, step) for step in steps]
-    best = int(np.argmin(by_both))
-    gain = count * np.log((by_ramp + least) / (by_both[best] + least))
-    remains = gain > 2 * bonus + GAIN_OF_A_STEP
-    return [place for place in range(len(steps)) if not (remains and place == best)]
-
-
-def _left_by_ramp(values: Floats, shortest: int, step: int | None = None) -> float:
-    """The sum of squares that the best ramp leaves, optionally beside a step at a place."""
+def _left_by_ramp(values: Floats, shortest: int) -> float:
+    """The sum of squares that the best ramp leaves."""
     count = len(values)
     grid = np.unique(np.linspace(0, count, min(count, MOST_ENDS) + 1).round())
     starts, ends = (each.ravel() for each in np.meshgrid(grid, grid, indexing="ij"))
@@ -344,20 +335,6 @@ def _left_by_ramp(values: Floats, shortest: int, step: int | None = None) -> flo
     ramps = np.clip((np.arange(count) + 0.5 - starts) / (ends - starts), 0.0, 1.0)
     ramps -= ramps.mean(axis=1, keepdims=True)
     centred = values - values.mean()
-    if step is not None:
-        direction = (np.arange(count) >= step) - (count - step) / count
-        direction /= np.sqrt(direction @ direction)
-        centred = centred - (centred @ direction) * direction
-        ramps -= np.outer(ramps @ direction, direction)
     explained = (ramps @ centred) ** 2 / np.maximum((ramps**2).sum(axis=1), 1e-12)
     left: float = float(centred @ centred) - float(explained.max())
     return max(left, 0.0)
-
-
-def _state(at: int, earlier: dict[_Sides, float], parameters: Parameters) -> State:
-    return "confirmed" if any(abs(sides.at - at) <= parameters.shift for sides in earlier) else "suspected"
-
-
-def _change(sides: _Sides, p_value: float, near: tuple[Floats, Floats], state: State) -> Change:
-    before, after = (float(np.median(values)) for values in near)
-    return Change(index=sides.at, value_before=before, value_after=after, p_value=p_value, state=state)
