@@ -44,7 +44,8 @@ def test_the_p_value_is_that_of_generalised_least_squares_at_the_likeliest_corre
         rest = logs - model @ estimate
         squares = rest @ inverse @ rest
         volume = np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(information)[1]
-        return (volume - 37 * np.log(squares)) / 2, estimate[2] / (squares / 37 * np.linalg.inv(information)[2, 2]) ** 0.5
+        error = (squares / 37 * np.linalg.inv(information)[2, 2]) ** 0.5
+        return (volume - 37 * np.log(squares)) / 2, estimate[2] / error
 
     _, t = max(fit(correlation) for correlation in CORRELATIONS)
     assert jumps(logs, 60, 1e-3) == {25: pytest.approx(2 * cumulative(-abs(t), 37), rel=1e-6)}
