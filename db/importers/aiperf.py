@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarking.core.records import Doubt, Result
+from benchmarking.core.records import Doubt, Json, Result
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_exports import (
@@ -40,7 +40,7 @@ MEANINGS = {
 }
 
 
-def _is_aiperf(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         return bool(csv_header(file, _is_header))
@@ -65,32 +65,41 @@ def _is_header(cells: list[str]) -> bool:
 
 def _of_csv(file: ForeignFile) -> Fields:
     """The metrics of the CSV, which has no settings. Raises NoResultsError if the JSON is in the same folder."""
-    if file.path.with_suffix(".json").is_file():
-        file.without_results(f"all its numbers are in {file.path.with_suffix('.json').name}")
+    file.give_way_to(file.path.with_suffix(".json"))
     return Fields(file, {**exported_table(file, _is_header), "input_config": {"endpoint": {"model_names": [UNNAMED]}}})
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if (aggregated := _of_several_runs(file.json)) is not None:
         yield _of_sweep(file, aggregated)
         return
-    top = _of_csv(file) if file.json is None else _metrics_on_top(top_fields(file))
+    top = _of_csv(file) if file.json is None else top_fields(file)
+    if isinstance(records := top.peek("records"), dict):  # newer versions write the metrics beside the settings
+        top = Fields(file, {**records, **{name: top.peek(name) for name in top if name != "records"}})
     config = top.required(top.fields, "input_config")
-    endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
+    endpoint, info = config.section("endpoint"), top.section("run_info")
+    # The names of the models: a list of objects with names in newer versions, a list of names in older ones.
+    if (models := config.fields("models")) is not None:
+        model_id = ", ".join(one.required(one.text, "name") for one in models.required(models.objects, "items"))
+    else:
+        model_id = model_names(endpoint, "model_names", endpoint.required(endpoint.any, "model_names"))
+    # The settings of the load: those of the profiling phase in newer versions.
+    measuring = [
+        phase
+        for phase in config.objects("phases") or ()
+        if (phase.text("kind") or phase.text("name")) != "warmup" and not phase.flag("exclude_from_results")
+    ]
+    load = measuring[-1] if measuring else config.section("loadgen")
     # A doubt if the load did not run to its end.
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
-    if not cancelled and complete is not False:
-        doubts: tuple[Doubt, ...] = ()
-    else:
-        doubts = (
-            Doubt(kind="load_cut_short", severity="invalid", evidence={"cancelled": cancelled, "reason": reason}),
-        )
+    evidence: dict[str, Json] = {"cancelled": cancelled, "reason": reason}
+    is_cut_short = cancelled or complete is False
     result = export_result(
         top,
         columns=OURS,
         concurrency=load.count("concurrency"),
         request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
-        doubts=doubts,
+        doubts=[Doubt(kind="load_cut_short", severity="invalid", evidence=evidence)] if is_cut_short else [],
     )
     arrivals = load.text("type")
     yield ForeignRun(
@@ -104,7 +113,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             **load_mode(result, arrivals if arrivals in ARRIVALS else None),
         },
         command=(info.text("cli_command"),),
-        model_id=_model(config, endpoint),
+        model_id=model_id,
         task=export_task(top),
         results=[result],
         kept=top.rest(),
@@ -147,39 +156,11 @@ def _of_combination(combination: Fields) -> Result:
     )
 
 
-def _metrics_on_top(top: Fields) -> Fields:
-    """The metrics beside the settings, as newer versions write them: the first versions have them under "records"."""
-    records = top.peek("records")
-    if not isinstance(records, dict):
-        return top
-    others = {name: top.peek(name) for name in top if name != "records"}
-    return Fields(top.file, {**records, **others})
-
-
-def _model(config: Fields, endpoint: Fields) -> str:
-    """The names of the models: a list of objects with names in newer versions, a list of names in older ones."""
-    models = config.fields("models")
-    if models is not None:
-        return ", ".join(one.required(one.text, "name") for one in models.required(models.objects, "items"))
-    return model_names(endpoint, "model_names", endpoint.required(endpoint.any, "model_names"))
-
-
-def _load(config: Fields) -> Fields:
-    """The settings of the load: those of the profiling phase in newer versions."""
-    phases = config.objects("phases") or ()
-    measuring = [
-        phase
-        for phase in phases
-        if (phase.text("kind") or phase.text("name")) != "warmup" and not phase.flag("exclude_from_results")
-    ]
-    return measuring[-1] if measuring else config.section("loadgen")
-
-
 PLUGIN = Format(
     name="aiperf",
     summary="AIPerf: profile_export_aiperf.json and .csv, and profile_export_aiperf_sweep.json",
     definition="aiperf",
     definitions=MEANINGS,
-    recognises=_is_aiperf,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

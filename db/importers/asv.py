@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import bytes_to_mb
-from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
+from benchmarking.core.records import NOT_APPLICABLE, Json, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
@@ -46,6 +47,8 @@ METRICS: Mapping[Kind, str] = {
     "mem": "object_size_mb",
     "track": "tracked_value",
 }
+MOST_CASES = 100_000
+"""Maximum combinations of a benchmark's parameters: a few short lists can make billions."""
 INTERVAL = {"stats_ci_99_a": "latency_ci_99_low_ms", "stats_ci_99_b": "latency_ci_99_high_ms"}
 QUARTILES = {"stats_q_25": "latency_p25_ms", "stats_q_75": "latency_p75_ms"}
 """Rounded by asv, so used only without recorded samples."""
@@ -69,7 +72,7 @@ class Case:
     """Its result, samples and stats_*, by column."""
 
 
-def _is_results(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     return isinstance(file.json, dict) and {"commit_hash", "params", "results"} <= file.json.keys()
 
 
@@ -115,24 +118,13 @@ FIRST_SHARED = ("benchmark_version", "started_at", "duration", "profiles")
 """Fields of version 1 with a value for each benchmark."""
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     version = top.required(top.integer, "version")
     if version == 1:
         top = Fields(file, _of_version_1(file.json))
     elif version != VERSION:
         top.refuse("version", f"expected 1 or {VERSION}, found {version}: a version of asv that is not known here")
-    shared, environment = _shared(top)
-    columns = [str(name) for name in top.items("result_columns")]
-    results = top.required(top.fields, "results")
-    entries = list(understood(file, results, lambda name: (name, _entry(results, name, columns))))
-    kept = top.rest()
-    for runs in understood(file, entries, lambda named: list(_runs(named[1], named[0], shared, environment, kept))):
-        yield from runs
-
-
-def _shared(top: Fields) -> tuple[dict[str, Any], str]:
-    """Fields of the runs about machine, commit and environment, and the environment's name."""
     params = top.required(top.fields, "params")
     requirements = top.fields("requirements")
     cpu, machine, threads = params.text("cpu"), params.text("machine"), parsed_number(str(params.any("num_cpu")))
@@ -148,7 +140,13 @@ def _shared(top: Fields) -> tuple[dict[str, Any], str]:
         "git_commit_time": _time(top, "date"),
         "versions": {name: str(value) for name, value in {"python": python, **versions}.items() if value},
     }
-    return shared, top.text("env_name") or "unknown"
+    environment = top.text("env_name") or "unknown"
+    columns = [str(name) for name in top.items("result_columns")]
+    results = top.required(top.fields, "results")
+    entries = list(understood(file, results, lambda name: (name, _entry(results, name, columns))))
+    kept = top.rest()
+    for runs in understood(file, entries, lambda named: list(_runs(named[1], named[0], shared, environment, kept))):
+        yield from runs
 
 
 def _entry(results: Fields, name: str, columns: Sequence[str]) -> Fields:
@@ -179,6 +177,8 @@ def _runs(
     started_at, duration_s = _time(entry, "started_at"), entry.number("duration", low=0) or 0.0
     code = entry.text("version")
     cases = _cases(entry, name)
+    last_word = name.rpartition(".")[2].lower()  # its prefix tells what is measured
+    kind: Kind = next((one for prefix, one in KINDS.items() if last_word.startswith(prefix)), "track")
     for key in dict.fromkeys(case.arguments.key for case in cases):
         own = [case for case in cases if case.arguments.key == key]
         arguments = own[0].arguments
@@ -187,18 +187,12 @@ def _runs(
             model_revision=code,
             runtime="python",
             runtime_mode={"environment": environment, **arguments.mode},
-            results=list(understood(entry.file, own, lambda case: _result(case, _kind(name)))),
+            results=list(understood(entry.file, own, lambda case: _result(case, kind))),
             started_at=started_at,
             finished_at=shifted(entry.file, started_at, duration_s) if started_at else None,
             kept={**kept, **entry.rest()},
             **{**shared, **arguments.setup},
         )
-
-
-def _kind(name: str) -> Kind:
-    """What the benchmark measures, by the prefix of its name, as in asv."""
-    last = name.rpartition(".")[2].lower()
-    return next((kind for prefix, kind in KINDS.items() if last.startswith(prefix)), "track")
 
 
 def _parameter_names(file: ForeignFile, benchmark: str, count: int) -> Sequence[str]:
@@ -224,14 +218,16 @@ def _cases(entry: Fields, name: str) -> list[Case]:
     """The combinations of parameters, the last parameter varying fastest."""
     params = [value if isinstance(value, list) else [value] for value in entry.items("params")]
     names = _parameter_names(entry.file, name, len(params))
-    combinations = list(itertools.product(*params))
+    count = math.prod(map(len, params))
+    if count > MOST_CASES:
+        entry.refuse("params", f"{count} combinations, expected at most {MOST_CASES}")
     per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
     columns = {name: entry.any(name) for name in per_case}
     for column, values in columns.items():
-        if values is not None and not (isinstance(values, list) and len(values) == len(combinations)):
-            entry.refuse(column, f"expected {len(combinations)} values, one per combination of parameters")
+        if values is not None and not (isinstance(values, list) and len(values) == count):
+            entry.refuse(column, f"expected {count} values, one per combination of parameters")
     cases = []
-    for index, combination in enumerate(combinations):
+    for index, combination in enumerate(itertools.product(*params)):
         found = dict(zip(names, map(_argument, combination), strict=True))
         own = {name: values[index] for name, values in columns.items() if isinstance(values, list)}
         place = f"{entry.path}[{index}]" if combination else entry.path
@@ -256,32 +252,28 @@ def _result(case: Case, kind: Kind) -> Result:
         return foreign_result(point, metrics={}, status="skipped", error="skipped by the benchmark's set-up")
     value = fields.required(fields.number, "result")
     if kind == "time":
-        return _timed(point, fields, value * MS_PER_S)
+        metrics, missing = _stated(fields, INTERVAL)
+        metrics["latency_median_ms"] = value * MS_PER_S
+        calls = fields.count("stats_number") or 1
+        samples_s = fields.numbers("samples")
+        if samples_s:
+            samples = [block(0, in_ms(samples_s), inner_loops=calls)]
+            return foreign_result(point, metrics=metrics, samples=samples, missing=missing, kept=fields.rest())
+        repeats = fields.integer("stats_repeat")
+        quartiles, without = _stated(fields, QUARTILES)
+        return foreign_result(
+            point,
+            metrics=metrics | quartiles,
+            iterations=repeats,
+            missing=missing | without,
+            kept={**fields.rest(), "stats_number": calls},
+        )
     return foreign_result(
         point,
         metrics={METRICS[kind]: value if kind == "track" else bytes_to_mb(value)},
         iterations=1,
         missing={"latency_median_ms": f"{NOT_APPLICABLE}: a {kind} benchmark"},
         kept=fields.rest(),
-    )
-
-
-def _timed(point: Point, fields: Fields, median_ms: float) -> Result:
-    metrics, missing = _stated(fields, INTERVAL)
-    metrics["latency_median_ms"] = median_ms
-    calls = fields.count("stats_number") or 1
-    samples_s = fields.numbers("samples")
-    if samples_s:
-        samples = [block(0, in_ms(samples_s), inner_loops=calls)]
-        return foreign_result(point, metrics=metrics, samples=samples, missing=missing, kept=fields.rest())
-    repeats = fields.integer("stats_repeat")
-    quartiles, without = _stated(fields, QUARTILES)
-    return foreign_result(
-        point,
-        metrics=metrics | quartiles,
-        iterations=repeats,
-        missing=missing | without,
-        kept={**fields.rest(), "stats_number": calls},
     )
 
 
@@ -302,6 +294,6 @@ PLUGIN = Format(
     summary="airspeed velocity: results/MACHINE/COMMIT-ENVIRONMENT.json",
     definition="asv",
     definitions=DEFINITIONS,
-    recognises=_is_results,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

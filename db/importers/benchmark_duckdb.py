@@ -6,7 +6,7 @@ name becomes a metric of that name, and everything else is kept. The file does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarking.core import plugins
@@ -36,7 +36,7 @@ FINISHED = ("finished_at", "completed_at", "end_time")
 DEFINITIONS = {"*": "as the program that wrote the file defines it, which the file does not say"}
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if not file.is_duckdb:
         file.refuse("not a DuckDB file")
     tables = read_tables(file)
@@ -50,7 +50,12 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         if len(rows) > 1:
             rows[1].refuse("run_id", f"{run_id} occurs twice")
         held = [result_row(one, run_id, raw) for one in results.get(run_id, [])]
-        yield _run(rows[0], run_id, merged(held), _hardware_of(rows[0], hardware))
+        # The row of the machine: the one that the run names, or the only one.
+        machine_id = id_in(rows[0], "hardware_id")
+        only = next(iter(hardware.values())) if machine_id is None and len(hardware) == 1 else ()
+        named = hardware.get(machine_id, ()) if machine_id is not None else only
+        machine = named[0] if named else Fields(rows[0].file, {}, "hardware_info")
+        yield _run(rows[0], run_id, merged(held), machine)
 
 
 def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
@@ -63,20 +68,20 @@ def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
     return found
 
 
-def _hardware_of(run: Fields, hardware: Mapping[str, Sequence[Fields]]) -> Fields:
-    """The row of the run's machine: the one that the run names, or the only one."""
-    key = id_in(run, "hardware_id")
-    only = next(iter(hardware.values())) if key is None and len(hardware) == 1 else ()
-    found = hardware.get(key, ()) if key is not None else only
-    return found[0] if found else Fields(run.file, {}, "hardware_info")
-
-
 def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) -> ForeignRun:
     started, finished = first(row, STARTED), first(row, FINISHED)
     begin, end = (row.time(name) if name else None for name in (started, finished))
     results = [result_of(one) for one in held]
     family, stated = text_in(row, *FAMILY), text_in(row, "status")
     known = family in plugins.family_names()
+    machines, cpu = text_in(hardware, "device_type"), text_in(hardware, "cpu_model", "cpu_name", "cpu", "processor")
+    kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
+    device_name, memory_bytes = (
+        text_in(hardware, "device_name", "gpu_name", "accelerator"),
+        hardware.integer("memory_bytes"),
+    )
+    is_host = kind == "cpu" and (machines or kind).lower() != kind
+    # the row describes the machine's other device
     found: dict[str, Any] = {
         "model_id": text_in(row, *MODEL) or "unknown",
         "family": family if known else None,
@@ -89,7 +94,13 @@ def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) 
         "git_commit": text_in(row, "git_commit", "commit"),
         "git_branch": text_in(row, "git_branch", "branch"),
         "error": text_in(row, "error", "error_message"),
-        **_device(row, hardware),
+        "device_type": kind,
+        "device_name": text_in(row, "device_name") or (cpu if is_host else device_name),
+        "device_memory_bytes": None if is_host else memory_bytes,
+        "cpu_model": cpu,
+        "cpu_cores": count_in(hardware, "cpu_cores", "num_cores", "physical_cores"),
+        "cpu_threads": count_in(hardware, "cpu_threads", "logical_cores"),
+        "memory_bytes": hardware.integer("system_memory_bytes"),
     }
     own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
     kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
@@ -105,28 +116,11 @@ def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) 
     )
 
 
-def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
-    """Fields of the run about the machine."""
-    machines, cpu = text_in(hardware, "device_type"), text_in(hardware, "cpu_model", "cpu_name", "cpu", "processor")
-    kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
-    name, memory_bytes = text_in(hardware, "device_name", "gpu_name", "accelerator"), hardware.integer("memory_bytes")
-    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
-    return {
-        "device_type": kind,
-        "device_name": text_in(row, "device_name") or (cpu if is_host else name),
-        "device_memory_bytes": None if is_host else memory_bytes,
-        "cpu_model": cpu,
-        "cpu_cores": count_in(hardware, "cpu_cores", "num_cores", "physical_cores"),
-        "cpu_threads": count_in(hardware, "cpu_threads", "logical_cores"),
-        "memory_bytes": hardware.integer("system_memory_bytes"),
-    }
-
-
 PLUGIN = Format(
     name="benchmark_duckdb",
     summary="older DuckDB files: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data",
     definition="benchmark-duckdb",
     definitions=DEFINITIONS,
     recognises=has_tables,
-    read=_read,
+    read=read,
 )

@@ -21,6 +21,7 @@ from db.importers.support.serving import (
     load_mode,
     load_result,
     named_statistics,
+    same_length,
     token_columns,
 )
 
@@ -63,7 +64,7 @@ DEFINITIONS = {
 }
 
 
-def _is_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, dict):
         names = {str(name) for name in data}
@@ -75,7 +76,7 @@ def _is_report(file: ForeignFile) -> bool:
     return "version" in names and any(part <= names for part in PARTS)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     part = PART.fullmatch(file.path.name)
     if part and file.path.with_name(whole := f"{part[1]}_lifecycle_metrics.json").is_file():
         file.without_results(f"part of inference-perf's report: all its numbers are in {whole}")
@@ -92,6 +93,20 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     ]
     tool, tool_version = settings.text("tool"), settings.text("tool_version")
     result = _result(top, settings)
+    # The accelerators of all engines, by model name.
+    accelerators = [one.section("accelerator") for one in engines]
+    accelerator = _joined(one.text("model") for one in accelerators)
+    count = sum(one.integer("count") or 0 for one in accelerators)
+    kind = "cuda" if "nvidia" in accelerator.lower() else "rocm" if accelerator and is_amd(accelerator) else "unknown"
+    # The settings that distinguish series on one machine: parallelism and the configuration of the workload.
+    mode: dict[str, Scalar] = {}
+    for engine in engines:
+        parallelism = engine.section("accelerator").section("parallelism")
+        role = engine.text("role") or "replica"
+        mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
+    if (workload := load.section("metadata").text("cfg_id")) is not None:
+        mode["workload"] = workload
+    mode = mode
     yield ForeignRun(
         model_id=_joined(one.section("model").text("name") for one in engines) or "unknown",
         task="text-generation",
@@ -100,9 +115,11 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         finished_at=time.time("end"),
         stated_times=(time.text("start"),),
         tool_version=" ".join(word for word in (tool, tool_version) if word) or None,
-        **_device(engines),
+        device_type=kind,
+        device_name=accelerator or None,
+        device_count=count or 1,
         runtime=engine_name(_joined(one.text("tool") for one in engines)),
-        runtime_mode={**_mode(engines, load), **load_mode(result)},
+        runtime_mode={**mode, **load_mode(result)},
         versions={one.text("tool") or "engine": one.text("tool_version") for one in engines},
         kept={"report": Fields(file, data).rest()},
     )
@@ -117,27 +134,6 @@ def _document(file: ForeignFile) -> dict[str, Any]:
 
 def _joined(words: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(word for word in words if word))
-
-
-def _device(engines: list[Fields]) -> dict[str, Any]:
-    """The accelerators of all engines, by model name."""
-    found = [one.section("accelerator") for one in engines]
-    name = _joined(one.text("model") for one in found)
-    count = sum(one.integer("count") or 0 for one in found)
-    kind = "cuda" if "nvidia" in name.lower() else "rocm" if name and is_amd(name) else "unknown"
-    return {"device_type": kind, "device_name": name or None, "device_count": count or 1}
-
-
-def _mode(engines: list[Fields], load: Fields) -> dict[str, Scalar]:
-    """The settings that distinguish series on one machine: parallelism and the configuration of the workload."""
-    mode: dict[str, Scalar] = {}
-    for one in engines:
-        parallelism = one.section("accelerator").section("parallelism")
-        role = one.text("role") or "replica"
-        mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
-    if (workload := load.section("metadata").text("cfg_id")) is not None:
-        mode["workload"] = workload
-    return mode
 
 
 def _result(top: Fields, settings: Fields) -> Result:
@@ -188,13 +184,8 @@ def _length(found: Fields, planned: Fields) -> tuple[int | None, float | None]:
     mean = found.number("mean")
     if mean is None:
         value = planned.number("value", low=0) or None
-        return _whole(value) if planned.text("distribution") == "fixed" else None, value
-    least, most = found.number("min"), found.number("max")
-    return _whole(least) if least == most else None, mean
-
-
-def _whole(length: float | None) -> int | None:
-    return int(length) if length is not None and length >= 1 else None
+        return same_length(value, value) if planned.text("distribution") == "fixed" else None, value
+    return same_length(found.number("min"), found.number("max")), mean
 
 
 PLUGIN = Format(
@@ -202,6 +193,6 @@ PLUGIN = Format(
     summary="llm-d's Benchmark Report 0.2 of one load (yaml and json)",
     definition="benchmark-report",
     definitions=DEFINITIONS,
-    recognises=_is_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
-from benchmarking.core.records import PRECISIONS, Doubt, Json, Point, Precision, Result, Samples, Scalar
+from benchmarking.core.records import PRECISIONS, Doubt, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
@@ -37,15 +35,16 @@ GPU_METRICS = {
     "gpu_memory_used_max": ("memory_device_global_peak_mb", MB_PER_MIB),
 }
 """Name in the file -> our name, and the factor to its unit."""
+TOKEN_TIMES = ("time_to_first_token", "time_per_output_token_seconds")
 NO_NAME = ("", "unknown", "N/A")
 
 
-def _is_scenarios(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     return isinstance(data, dict) and isinstance(data.get("benchmark_scenarios"), list) and "model_name" in data
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each scenario, since each has its own runtime settings."""
     top = top_fields(file)
     model_name = top.text("model_name") or "unknown"
@@ -57,13 +56,19 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     metadata = scenario.section("metadata")
     config, hardware = metadata.section("config"), metadata.section("hardware_info")
     result = _result(scenario, config)
-    total_mib = hardware.number("memory_total", low=0)
-    runtime_mode: dict[str, Scalar] = {name: value for name in MODE if (value := config.text(name))}
+    mode: dict[str, Scalar] = {name: value for name in MODE if (value := config.text(name))}
     if (uses_cache := config.flag("use_cache")) is False:
-        runtime_mode["use_cache"] = uses_cache
+        mode["use_cache"] = uses_cache
     for name in ("compile_options", "custom_params"):
         if given := config.any(name):
-            runtime_mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
+            mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
+    dtype = (config.text("torch_dtype") or "").removeprefix("torch.")
+    # The configuration names the device by torch's type; without it, the tool ran on the GPU that the file lists.
+    gpu, gpu_mib = hardware.text("gpu_name"), hardware.number("gpu_memory_total", low=0)
+    gpu = None if gpu in NO_NAME else gpu
+    kind = (config.text("device") or ("cuda" if gpu else "unknown")).partition(":")[0]
+    is_gpu = kind == "cuda" and gpu is not None
+    total_mib = hardware.number("memory_total", low=0)
     return ForeignRun(
         key=key,
         model_id=config.text("model_id") or model_name,
@@ -72,17 +77,15 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
         results=[result],
         started_at=metadata.time("timestamp"),
         stated_times=(str(metadata.peek("timestamp") or ""),),
-        **_device(hardware, config),
+        device_type="rocm" if is_gpu and is_amd(gpu or "") else kind,
+        device_name=gpu if is_gpu else None,
+        device_memory_bytes=round(gpu_mib * BYTES_PER_MIB) if is_gpu and gpu_mib else None,
         cpu_threads=hardware.count("cpu_count"),
         memory_bytes=None if total_mib is None else round(total_mib * BYTES_PER_MIB),
         runtime=RUNTIMES.get(config.text("variant") or "", "eager"),
-        runtime_mode=runtime_mode,
-        precision=_precision(config),
-        versions={
-            "torch": hardware.text("torch_version"),
-            "python": hardware.text("python_version"),
-            "cuda": hardware.text("cuda_version"),
-        },
+        runtime_mode=mode,
+        precision=next((precision for precision in PRECISIONS if precision == dtype), "unknown"),
+        versions={name: hardware.text(f"{name}_version") for name in ("torch", "python", "cuda")},
         git_commit=metadata.text("commit_id"),
         tags={"scenario": scenario.text("scenario_name")},
         settings={"iterations": config.integer("measurement_iterations")},
@@ -91,67 +94,58 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     )
 
 
-def _device(hardware: Fields, config: Fields) -> dict[str, Any]:
-    """The device that the configuration names, which begins with torch's device type."""
-    name, memory_mib = hardware.text("gpu_name"), hardware.number("gpu_memory_total", low=0)
-    has_name = name is not None and name not in NO_NAME
-    # A file whose configuration names no device ran on the GPU that it lists.
-    kind = (config.text("device") or ("cuda" if has_name else "unknown")).partition(":")[0]
-    if kind != "cuda" or name is None or not has_name:
-        return {"device_type": kind}
-    return {
-        "device_type": "rocm" if is_amd(name) else kind,
-        "device_name": name,
-        "device_memory_bytes": round(memory_mib * BYTES_PER_MIB) if memory_mib else None,
-    }
-
-
-def _precision(config: Fields) -> Precision:
-    stated = (config.text("torch_dtype") or "").removeprefix("torch.")
-    return next((precision for precision in PRECISIONS if precision == stated), "unknown")
-
-
 def _result(scenario: Fields, config: Fields) -> Result:
     point = Point(
         batch_size=config.count("batch_size") or 1,
         sequence_length=config.count("sequence_length"),
         new_tokens=config.count("num_tokens_to_generate"),
     )
-    measures = scenario.section("measurements")
-    latency, first = measures.section("latency"), measures.section("time_to_first_token")
-    each, speed = measures.section("time_per_output_token_seconds"), measures.section("tokens_per_second")
-    latencies, firsts, means = _raw_ms(latency), _raw_ms(first), _raw_ms(each)
+    measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
+    latency, first, each = (measures.section(name) for name in ("latency", *TOKEN_TIMES))
+    latencies, firsts, means = (in_ms(one.numbers("measurements") or ()) for one in (latency, first, each))
     samples: list[Samples] = [block(0, latencies)] if latencies else []
     samples += [measured("time_to_first_token", firsts)] if firsts else []
     samples += [measured("time_per_output_token", means)] if means else []
-    mean_ms = fmean(latencies) if latencies else _ms(latency.unread_copy(), "mean")
-    has_means = bool(means)
-    found: list[Doubt] = []
-    if has_means:
-        evidence: dict[str, Json] = {"new_tokens": point.new_tokens}
-        found.append(Doubt(kind="token_divisor", severity="info", evidence=evidence))
-    doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
-    if not mean_ms or mean_ms <= 0:
-        rates = {}
-    else:
+    doubts = [doubt for one in samples for doubt in negative_times(one.metric, one.values)]
+    if means:
+        doubts.insert(0, Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
+    mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
+    rates: dict[str, float | None] = {}
+    if mean_ms is not None and mean_ms > 0:
         rate = point.batch_size / mean_ms * MS_PER_S
-        tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
-        rates = {"throughput_samples_per_sec": rate, **tokens}
+        rates["throughput_samples_per_sec"] = rate
+        if point.new_tokens:
+            rates["throughput_tokens_per_sec"] = rate * point.new_tokens
+    # The tokens per second as the file states them: they count the tokens of a batch as the tool does.
+    speed = measures.section("tokens_per_second")
+    if speed.text("unit") in (None, "tokens/sec", "tokens/s", "tokens/second"):
+        speeds = {name: speed.number(name, low=0) for name in (*STATED, "std")}
+        raw = speed.unread_copy().numbers("measurements", low=0)
+        mean = speeds["mean"] if speeds["mean"] is not None else fmean(raw) if raw else speeds["median"]
+        rates |= {f"tokens_per_second_{name}": value for name, value in speeds.items()}
+        rates |= {} if mean is None else {"throughput_tokens_per_sec": mean}
+    else:
+        speed.leave_out("unit", f"expected tokens/sec, found {speed.peek('unit')!r:.40}")
+    further = {
+        f"{metric}_{name}_ms": times.scaled(name, MS_PER_S)
+        for times, metric in ((first, "time_to_first_token"), (each, "time_per_output_token"))
+        for name in (*STATED, "std")
+        if name != "median"
+    }
     return foreign_result(
         point,
         samples=samples,
         metrics={
-            "time_to_first_token_ms": median_of(firsts) if firsts else _ms(first, "median"),
-            "time_per_output_token_ms": median_of(means) if means else _ms(each, "median"),
+            "time_to_first_token_ms": median_of(firsts) if firsts else first.scaled("median", MS_PER_S),
+            "time_per_output_token_ms": median_of(means) if means else each.scaled("median", MS_PER_S),
             **rates,
-            **_speeds(speed),
-            **_gpu(scenario.section("gpu_metrics")),
+            # The lowest values, the number of samples and the monitor's status are only kept.
+            **{metric: gpu.scaled(name, factor, low=0) for name, (metric, factor) in GPU_METRICS.items()},
         },
         stated={
-            **{f"latency_{name}_ms": _ms(latency, name) for name in STATED},
-            "stated_latency_population_std_ms": _ms(latency, "std"),
-            **_further(first, "time_to_first_token"),
-            **_further(each, "time_per_output_token"),
+            **{f"latency_{name}_ms": latency.scaled(name, MS_PER_S) for name in STATED},
+            "stated_latency_population_std_ms": latency.scaled("std", MS_PER_S),
+            **further,
         },
         iterations=config.integer("measurement_iterations"),
         warmup_iterations=config.integer("warmup_iterations"),
@@ -159,43 +153,11 @@ def _result(scenario: Fields, config: Fields) -> Result:
     )
 
 
-def _further(statistics: Fields, metric: str) -> dict[str, float | None]:
-    """The other statistics of a time, in ms."""
-    return {f"{metric}_{name}_ms": _ms(statistics, name) for name in (*STATED, "std") if name != "median"}
-
-
-def _speeds(speed: Fields) -> dict[str, float | None]:
-    """The tokens per second as the file states them: they count the tokens of a batch as the tool does."""
-    if speed.text("unit") not in (None, "tokens/sec", "tokens/s", "tokens/second"):
-        speed.leave_out("unit", f"expected tokens/sec, found {speed.peek('unit')!r:.40}")
-        return {}
-    found = {name: speed.number(name, low=0) for name in (*STATED, "std")}
-    raw = speed.unread_copy().numbers("measurements", low=0)
-    mean = found["mean"] if found["mean"] is not None else fmean(raw) if raw else found["median"]
-    others = {f"tokens_per_second_{name}": value for name, value in found.items()}
-    return {**others, **({} if mean is None else {"throughput_tokens_per_sec": mean})}
-
-
-def _raw_ms(statistics: Fields) -> array[float]:
-    return in_ms(statistics.numbers("measurements") or ())
-
-
-def _ms(statistics: Fields, name: str) -> float | None:
-    value = statistics.number(name)
-    return None if value is None else value * MS_PER_S
-
-
-def _gpu(gpu: Fields) -> dict[str, float | None]:
-    """GPU utilization and memory; the lowest values, the number of samples and the monitor's status are only kept."""
-    found = {ours: (gpu.number(name, low=0), factor) for name, (ours, factor) in GPU_METRICS.items()}
-    return {name: None if value is None else value * factor for name, (value, factor) in found.items()}
-
-
 PLUGIN = Format(
     name="benchmark_scenarios",
     summary="benchmark_v2 in its first layout: model_name, benchmark_scenarios, gpu_metrics (json)",
     definition="benchmark-v2-scenarios",
     definitions=DEFINITIONS,
-    recognises=_is_scenarios,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -33,7 +33,7 @@ CSV_HEADER = ["Metric", "avg", "min", "max", "p99"]
 FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 
 
-def _is_genai_perf(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         return bool(csv_header(file, _is_header))
@@ -44,7 +44,7 @@ def _is_header(cells: list[str]) -> bool:
     return cells[: len(CSV_HEADER)] == CSV_HEADER and "std" not in cells  # which AIPerf has
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _of_csv(file) if file.json is None else top_fields(file)
     config = top.required(top.fields, "input_config")
     endpoint = config.fields("endpoint") or config
@@ -56,8 +56,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         concurrency=stimulus.count("concurrency"),
         request_rate=stimulus.number("request_rate", low=0),
     )
+    named = "model_names" if "model_names" in config else "model"
+    models = config.required(config.any, named)
     yield ForeignRun(
-        model_id=_model(config),
+        model_id=model_names(config, named, models if isinstance(models, list) else [models]),
         task=export_task(top),
         runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
         results=[result],
@@ -65,16 +67,9 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     )
 
 
-def _model(config: Fields) -> str:
-    name = "model_names" if "model_names" in config else "model"
-    names = config.required(config.any, name)
-    return model_names(config, name, names if isinstance(names, list) else [names])
-
-
 def _of_csv(file: ForeignFile) -> Fields:
     """The metrics of the CSV in the form of the JSON. Raises NoResultsError if the JSON is in the same folder."""
-    if file.path.with_suffix(".json").is_file():
-        file.without_results(f"all its numbers are in {file.path.with_suffix('.json').name}, not rounded")
+    file.give_way_to(file.path.with_suffix(".json"))
     found = exported_table(file, _is_header)
     load = FOLDER.fullmatch(file.path.absolute().parent.name)
     found["input_config"] = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
@@ -86,6 +81,6 @@ PLUGIN = Format(
     summary="GenAI-Perf: profile_export_genai_perf.json and .csv",
     definition="genai-perf",
     definitions=MEANINGS,
-    recognises=_is_genai_perf,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

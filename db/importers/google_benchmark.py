@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from benchmarking.core.records import Json, Point, Result, Scalar
+from benchmarking.core.records import Json, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result
@@ -46,6 +46,7 @@ SAME_TIME = 0.05
 """Relative difference up to which CPU time and wall time are taken as equal."""
 STATED = ("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetition_index")
 """Fields that identify an entry."""
+NO_COUNTERS = (*STATED, "real_time", "cpu_time", "time_unit", "iterations", "repetitions", "threads", "label")
 NAMED = re.compile(r"([A-Za-z_]\w*):([^:].*)")
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 DEFINITIONS = {
@@ -77,7 +78,7 @@ class Name:
         return base if own.key == f"{self.function} {own.mode.get('variant')}" else f"{base} {own.key}"
 
 
-def _is_output(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         return bool(csv_header(file, IS_HEADER))
@@ -89,21 +90,46 @@ def _is_output(file: ForeignFile) -> bool:
     )
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _of_csv(file) if file.json is None else top_fields(file)
     context = top.required(top.fields, "context")
-    shared: dict[str, Any] = {**_machine(context), "started_at": context.time("date")}
-    entries, complexity = _by_name(top)
+    # The file does not name the CPU: the sizes of its caches distinguish models.
+    threads, stated_caches = context.count("num_cpus"), {"caches": context.any("caches")}
+    caches = Fields(file, stated_caches, context.path).objects("caches") or ()
+    sizes = [f"L{one.integer('level')} {one.text('type')} {(one.integer('size') or 0) // 1024} KiB" for one in caches]
+    described = "; ".join((f"{threads or 'unknown number of'} logical processors", *filter(None, (", ".join(sizes),))))
+    shared: dict[str, Any] = {
+        "device_type": "cpu",
+        "device_name": f"CPU ({described})",
+        "cpu_threads": threads,
+        "host": context.text("host_name"),
+        "command": (context.text("executable"),),
+        "tool_version": context.text("library_version"),
+        "started_at": context.time("date"),
+    }
+    # The entries of each benchmark, and the complexity fitted to each function.
+    entries: dict[str, list[Fields]] = {}
+    complexity: dict[str, list[Json]] = {}
+    named = understood(
+        file,
+        top.required(top.objects, "benchmarks"),
+        lambda entry: (entry.text("run_name") or entry.required(entry.text, "name"), entry),
+    )
+    for stated, entry in named:
+        if entry.text("aggregate_name") in COMPLEXITY:
+            complexity.setdefault(stated, []).append(_whole(entry))
+        else:
+            entries.setdefault(stated, []).append(entry)
     kept = {**context.rest(), **top.rest()}
     runs: dict[str, list[tuple[Name, list[Fields]]]] = {}
-    for stated, each in entries.items():
+    for stated, of_benchmark in entries.items():
         name = parsed_name(stated)
-        runs.setdefault(name.series, []).append((name, each))
-    for series, own in runs.items():
-        first = own[0][0]
+        runs.setdefault(name.series, []).append((name, of_benchmark))
+    for series, benchmarks in runs.items():
+        first = benchmarks[0][0]
         yield ForeignRun(
             key=series,
-            results=list(understood(file, own, lambda one: _result(*one))),
+            results=list(understood(file, benchmarks, lambda one: _result(*one))),
             runtime="native",
             runtime_mode={**first.clock, **first.arguments.mode},
             kept=kept | ({"complexity": complexity[first.function]} if first.function in complexity else {}),
@@ -145,43 +171,6 @@ def parsed_name(text: str) -> Name:
     return Name(function=named_function, arguments=arguments_of(named_function, arguments), clock=mode)
 
 
-def _machine(context: Fields) -> dict[str, Any]:
-    """Fields of the run about the machine and the library."""
-    threads = context.count("num_cpus")
-    return {
-        "device_type": "cpu",
-        "device_name": f"CPU ({threads or 'unknown number of'} logical processors{_caches(context)})",
-        "cpu_threads": threads,
-        "host": context.text("host_name"),
-        "command": (context.text("executable"),),
-        "tool_version": context.text("library_version"),
-    }
-
-
-def _caches(context: Fields) -> str:
-    """The sizes of the caches, which distinguish CPU models: the file does not name the CPU."""
-    caches = Fields(context.file, {"caches": context.any("caches")}, context.path).objects("caches") or ()
-    sizes = [f"L{one.integer('level')} {one.text('type')} {(one.integer('size') or 0) // 1024} KiB" for one in caches]
-    return f"; {', '.join(sizes)}" if sizes else ""
-
-
-def _by_name(top: Fields) -> tuple[dict[str, list[Fields]], dict[str, list[Json]]]:
-    """The entries of each benchmark, and the complexity fitted to each function."""
-    entries: dict[str, list[Fields]] = {}
-    complexity: dict[str, list[Json]] = {}
-    named = understood(
-        top.file,
-        top.required(top.objects, "benchmarks"),
-        lambda entry: (entry.text("run_name") or entry.required(entry.text, "name"), entry),
-    )
-    for name, entry in named:
-        if entry.text("aggregate_name") in COMPLEXITY:
-            complexity.setdefault(name, []).append(_whole(entry))
-        else:
-            entries.setdefault(name, []).append(entry)
-    return entries, complexity
-
-
 def _whole(entry: Fields) -> dict[str, Json]:
     """The entry, unchanged."""
     return {name: entry.any(name) for name in entry}
@@ -192,8 +181,14 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     repetitions = [entry for entry in entries if entry.text("run_type") != "aggregate"]
     aggregates = [entry for entry in entries if entry.text("run_type") == "aggregate"]
     for entry in repetitions:
-        if entry.flag("error_occurred") or entry.flag("skipped"):
-            return _without_numbers(point, entry, entries)
+        if (has_failed := entry.flag("error_occurred")) or entry.flag("skipped"):
+            return foreign_result(
+                point,
+                metrics={},
+                status="failed" if has_failed else "skipped",
+                error=entry.text("error_message") or entry.text("skip_message") or "the benchmark does not say why",
+                kept={"entries": [_whole(one) for one in entries]},
+            )
     kept: dict[str, Json] = {"aggregates": [_whole(entry) for entry in aggregates]}
     if not repetitions:  # written with --benchmark_report_aggregates_only
         found = {entry.text("aggregate_name"): entry for entry in aggregates}
@@ -206,29 +201,26 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     )
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
-    counters, missing = _counters(repetitions), {}
+    # Means of the benchmark's own counters.
+    counters: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for counter in (field for field in repetitions[0] if field not in NO_COUNTERS):
+        values = [entry.any(counter) for entry in repetitions]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            each = (entry.required(entry.number, counter) for entry in repetitions)
+            counters[COUNTERS.get(counter, f"counter_{counter}")] = fmean(each)
     is_wall = any(f"/{clock}" in (repetitions[0].text("name") or "") for clock in ("real_time", "manual_time"))
     if values_ms and cpu_ms and not is_wall and abs(fmean(cpu_ms) / fmean(values_ms) - 1) > SAME_TIME:
         # A rate is over the CPU time, unless the benchmark asks for the wall time.
         counters = {PER_CPU_TIME.get(column, column): value for column, value in counters.items()}
         missing = {column: OF_CPU_TIME for column, other in PER_CPU_TIME.items() if other in counters}
+    rests: list[Json] = [{word: rest for word, rest in one.rest().items() if word not in STATED} for one in repetitions]
     return foreign_result(
         point,
         metrics={**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **counters},
         missing=missing,
         samples=[block(0, values_ms, inner_loops=min(blocks))] if values_ms else [],
-        kept={**kept, **_rest(repetitions)},
-    )
-
-
-def _without_numbers(point: Point, entry: Fields, entries: Sequence[Fields]) -> Result:
-    message = entry.text("error_message") or entry.text("skip_message")
-    return foreign_result(
-        point,
-        metrics={},
-        status="failed" if entry.flag("error_occurred") else "skipped",
-        error=message or "the benchmark does not say why",
-        kept={"entries": [_whole(each) for each in entries]},
+        kept={**kept, "entries": rests},
     )
 
 
@@ -239,30 +231,11 @@ def _ms(entry: Fields, field_name: str) -> float:
     return entry.required(entry.number, field_name) * MS_PER_UNIT[unit]
 
 
-def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
-    """Means of the benchmark's own counters."""
-    own = (*STATED, "real_time", "cpu_time", "time_unit", "iterations", "repetitions", "threads", "label")
-    names = [name for name in repetitions[0] if name not in own]
-    means: dict[str, float] = {}
-    for name in names:
-        values = [entry.any(name) for entry in repetitions]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            means[COUNTERS.get(name, f"counter_{name}")] = fmean(
-                entry.required(entry.number, name) for entry in repetitions
-            )
-    return means
-
-
-def _rest(entries: Sequence[Fields]) -> dict[str, Json]:
-    """The other fields; the identifying ones are in the entry's name already."""
-    return {"entries": [{name: value for name, value in one.rest().items() if name not in STATED} for one in entries]}
-
-
 PLUGIN = Format(
     name="google_benchmark",
     summary="Google Benchmark: --benchmark_out (json and csv)",
     definition="google-benchmark",
     definitions=DEFINITIONS,
-    recognises=_is_output,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -45,6 +45,7 @@ from db.importers.support.serving import (
     load_mode,
     load_result,
     requests_record,
+    same_length,
     server_host,
     with_requests,
 )
@@ -249,7 +250,7 @@ def _top(file: ForeignFile) -> Fields:
     return Fields(file, yaml_object(file)) if file.json is None and _is_yaml(file) else top_fields(file)
 
 
-def _is_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         return bool(find_header(file, _is_table)[0]) or _is_yaml(file)
@@ -258,7 +259,7 @@ def _is_report(file: ForeignFile) -> bool:
     return mostly(data["benchmarks"], lambda one: isinstance(one, dict) and {"metrics", "requests"} <= one.keys())
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = _top(file)
     loads = list(understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)))
     metadata = top.section("metadata")
@@ -393,7 +394,12 @@ def _metrics(distributions: Fields, renamed: Mapping[str, str]) -> dict[str, flo
             continue
         factor = MS_PER_S if name in SECONDS else 1.0
         is_time = name in SECONDS or name.endswith("_ms")
-        for statistic, value in _statistics(values).items():
+        percentiles = values.section("percentiles")
+        found = {
+            **{statistic: values.number(statistic) for statistic in STATISTICS},
+            **{percentile: percentiles.number(percentile) for percentile in PERCENTILES},
+        }
+        for statistic, value in {statistic: value for statistic, value in found.items() if value is not None}.items():
             theirs = f"{renamed.get(name, name.removesuffix('_ms'))}_{statistic}{'_ms' if is_time else ''}"
             metrics[OURS.get((name, statistic), theirs)] = value * factor
     return metrics
@@ -419,19 +425,9 @@ def _token_times(
     return {f"{TPOT}_ms": median_of(values_ms), **found}, dict.fromkeys(tails.keys() - found.keys(), TOO_FEW_SAMPLES)
 
 
-def _statistics(values: Fields) -> dict[str, float]:
-    percentiles = values.section("percentiles")
-    found = {
-        **{statistic: values.number(statistic) for statistic in STATISTICS},
-        **{percentile: percentiles.number(percentile) for percentile in PERCENTILES},
-    }
-    return {statistic: value for statistic, value in found.items() if value is not None}
-
-
 def _length(metrics: Mapping[str, float], name: str) -> int | None:
     """Tokens per request if all have the same number, otherwise None."""
-    least, most = metrics.get(f"{name}_min"), metrics.get(f"{name}_max")
-    return int(least) if least is not None and least == most and least >= 1 else None
+    return same_length(metrics.get(f"{name}_min"), metrics.get(f"{name}_max"))
 
 
 def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
@@ -458,6 +454,6 @@ PLUGIN = Format(
     summary="GuideLLM: benchmarks.json, benchmarks.yaml and benchmarks.csv",
     definition="guidellm",
     definitions=DEFINITIONS,
-    recognises=_is_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarking.core.metrics import bytes_to_mb
-from benchmarking.core.records import Doubt, Point, Result
+from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, median_of
@@ -26,14 +26,14 @@ DEFINITIONS = {
 }
 
 
-def _is_export(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     results = file.json.get("results") if isinstance(file.json, dict) else None
     return isinstance(results, list) and mostly(
         results, lambda one: isinstance(one, dict) and {"command", "mean", "user", "system"} <= one.keys()
     )
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     results = enumerate(top_fields(file).objects("results") or ())
     yield from understood(file, results, lambda one: _run(one[1], one[0]))
 
@@ -43,39 +43,28 @@ def _run(result: Fields, index: int) -> ForeignRun:
     parameters = result.section("parameters")
     found = {name: parsed_number(str(parameters.any(name))) for name in parameters}
     arguments = arguments_of(command or "unknown", found)
+    seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
+    means = {column: result.scaled(name, MS_PER_S) for name, column in CPU.items()}
+    # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work.
+    codes = result.items("exit_codes")
+    failed = [code for code in codes if code != 0]
+    evidence: dict[str, Json] = {"n": len(failed), "of": len(codes)}
+    measured = foreign_result(
+        arguments.point,
+        samples=[block(0, in_ms(seconds))] if seconds else [],
+        metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
+        stated={column: result.scaled(name, MS_PER_S) for name, column in STATED.items()},
+        doubts=[Doubt(kind="command_failed", severity="invalid", evidence=evidence)] if failed else [],
+    )
     return ForeignRun(
         key=f"{index} {command}",
         runtime="native",
         runtime_mode=arguments.mode,
         command=(command,),
-        results=[_result(result, arguments.point)],
+        results=[measured],
         kept=result.rest(),
         **{"device_type": "cpu", **arguments.setup},
     )
-
-
-def _result(result: Fields, point: Point) -> Result:
-    seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
-    means = {column: _ms(result, name) for name, column in CPU.items()}
-    # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work.
-    codes = result.items("exit_codes")
-    failed = [code for code in codes if code != 0]
-    if not failed:
-        doubts: tuple[Doubt, ...] = ()
-    else:
-        doubts = (Doubt(kind="command_failed", severity="invalid", evidence={"n": len(failed), "of": len(codes)}),)
-    return foreign_result(
-        point,
-        samples=[block(0, in_ms(seconds))] if seconds else [],
-        metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
-        stated={column: _ms(result, name) for name, column in STATED.items()},
-        doubts=doubts,
-    )
-
-
-def _ms(result: Fields, name: str) -> float | None:
-    seconds = result.number(name)
-    return None if seconds is None else seconds * MS_PER_S
 
 
 PLUGIN = Format(
@@ -83,6 +72,6 @@ PLUGIN = Format(
     summary="hyperfine: --export-json",
     definition="hyperfine",
     definitions=DEFINITIONS,
-    recognises=_is_export,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
-from benchmarking.core.records import Doubt, Json, Samples
+from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, in_ms, measured
@@ -29,6 +29,7 @@ from db.importers.support.serving import (
     load_result,
     named_statistics,
     requests_record,
+    same_length,
     token_columns,
     with_requests,
 )
@@ -83,7 +84,7 @@ DEFINITIONS = {
 }
 
 
-def _is_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
         return mostly(data, lambda one: isinstance(one, dict) and one.keys() >= OF_A_REQUEST)
@@ -92,7 +93,7 @@ def _is_report(file: ForeignFile) -> bool:
     return isinstance(data["successes"], dict)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     stages = sorted(file.path.parent.glob(STAGES))
     if isinstance(file.json, list):
         file.without_results("requests of a load" + _their_place(stages))
@@ -123,12 +124,22 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     else:
         of_cache, all_tokens = (prompts.unread_copy().number(name, low=0) for name in ("cached", "total"))
         cached = prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
+    # The times of the requests that succeeded, in ms.
+    done = [one for one in sent if one.error is None and one.end_s is not None]
+    times = [one.tokens_s for one in done]
+    raw = {
+        "latency_wall": [one.end_s - one.sent_s for one in done if one.end_s is not None],
+        "time_to_first_token": [one.first_s - one.sent_s for one in done if one.first_s is not None],
+        "time_per_output_token": [(each[-1] - each[0]) / (len(each) - 1) for each in times if len(each) > 1],
+        "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
+    }
+    samples = [measured(metric, in_ms(values)) for metric, values in raw.items() if values]
     result = load_result(
         concurrency=concurrency,
         request_rate=None if concurrency else rate,
-        prompt_tokens=_common(prompts),
+        prompt_tokens=same_length(prompts.number("min"), prompts.number("max")),
         prompt_tokens_mean=prompts.number("mean"),
-        new_tokens=_common(outputs),
+        new_tokens=same_length(outputs.number("min"), outputs.number("max")),
         requests=succeeded,
         failed=failed,
         achieved_per_s=load.number("achieved_rate", low=0),
@@ -146,13 +157,13 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             "cached_prompt_tokens": prompts.number("cached", low=0),
         },
         stated=_stated(load, successes),
-        samples=_samples(sent),
+        samples=samples,
         kept=kept,
     )
     result = with_requests(result, requests_record(sent))
     started_at, finished_at, text = _dates(file)
     yield ForeignRun(
-        model_id=_model(file),
+        model_id=_configured(file, "server", "model_name") or "unknown",
         task="text-generation",
         results=[result],
         runtime_mode={**load_mode(result), **({"metrics": "server"} if _is_of_server(file, successes) else {})},
@@ -243,19 +254,6 @@ def _request(request: Fields) -> Sent:
     )
 
 
-def _samples(sent: Sequence[Sent]) -> list[Samples]:
-    """The times of the requests that succeeded, in ms."""
-    done = [one for one in sent if one.error is None and one.end_s is not None]
-    times = [one.tokens_s for one in done]
-    raw = {
-        "latency_wall": [one.end_s - one.sent_s for one in done if one.end_s is not None],
-        "time_to_first_token": [one.first_s - one.sent_s for one in done if one.first_s is not None],
-        "time_per_output_token": [(each[-1] - each[0]) / (len(each) - 1) for each in times if len(each) > 1],
-        "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
-    }
-    return [measured(metric, in_ms(values)) for metric, values in raw.items() if values]
-
-
 def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
     """Start and end of the stage and the start as written, from its part of a Benchmark Report; None without one."""
     found = STAGE.fullmatch(file.path.name)
@@ -269,16 +267,6 @@ def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
         file.leave_out_row(error)
         return None, None, None
     return time.time("start"), time.time("end"), time.text("start")
-
-
-def _common(lengths: Fields) -> int | None:
-    """The length of all requests; None if they differ."""
-    least, most = lengths.number("min"), lengths.number("max")
-    return int(least) if least is not None and least == most and least >= 1 else None
-
-
-def _model(file: ForeignFile) -> str:
-    return _configured(file, "server", "model_name") or "unknown"
 
 
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
@@ -303,6 +291,6 @@ PLUGIN = Format(
     "*_prometheus_metrics.json",
     definition="inference-perf",
     definitions=DEFINITIONS,
-    recognises=_is_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -59,20 +59,17 @@ def _rows(data: Any) -> list[Any]:
     return data if isinstance(data, list) else [data]
 
 
-def _is_row(row: Any) -> bool:
-    return isinstance(row, dict) and row.keys() >= NEEDED and bool(_metrics(row).keys() & PER_GPU.keys())
+def recognises(file: ForeignFile) -> bool:
+    def has_numbers(row: Any) -> bool:
+        if not isinstance(row, dict) or not row.keys() >= NEEDED:
+            return False
+        nested = row.get("metrics")
+        return not PER_GPU.keys().isdisjoint(nested if isinstance(nested, dict) else row)
+
+    return file.json is not None and mostly(_rows(file.json), has_numbers)
 
 
-def _metrics(row: dict[str, Any]) -> dict[str, Any]:
-    nested = row.get("metrics")
-    return nested if isinstance(nested, dict) else row
-
-
-def _is_aggregate(file: ForeignFile) -> bool:
-    return file.json is not None and mostly(_rows(file.json), _is_row)
-
-
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     rows = enumerate(json_objects(file, _rows(file.json), "row"), 1)
     yield from understood(file, rows, lambda one: _run(one[1], one[0]))
 
@@ -82,36 +79,28 @@ def _run(row: Fields, number: int) -> ForeignRun:
     numbers = row.section("metrics") if "metrics" in row else row
     result = _result(row, numbers)
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
-    for name in MODE:
-        value = row.any(name)
+    for setting in MODE:
+        value = row.any(setting)
         if isinstance(value, str | bool | int) and str(value).lower() not in ("false", "none", "", "0"):
-            mode[name] = value
+            mode[setting] = value
     counts = [row.integer(name) or 0 for name in GPUS]
+    # A server may have workers for prompts and others for new tokens.
+    of_workers = [(row.integer(f"{phase}_num_workers"), row.integer(f"{phase}_tp")) for phase in ("prefill", "decode")]
+    gpus = sum(counts) or sum((workers or 0) * (each or 0) for workers, each in of_workers)
+    name = hardware or ""
     return ForeignRun(
         key=str(number),
         model_id=row.text("model") or row.text("infmax_model_prefix") or UNNAMED,
         task="text-generation",
         results=[result],
         started_at=row.time("date") if "date" in row else None,
-        device_type=_device_type(hardware or ""),
+        device_type="rocm" if AMD.match(name) else "cuda" if NVIDIA.match(name) else "unknown",
         device_name=hardware,
-        device_count=sum(counts) or _workers_gpus(row) or device_count(row) or 1,
+        device_count=gpus or device_count(row) or 1,
         runtime=framework or SERVER,
         runtime_mode=mode,
         precision_word=word,
         kept=row.rest(),
-    )
-
-
-def _device_type(hardware: str) -> str:
-    return "rocm" if AMD.match(hardware) else "cuda" if NVIDIA.match(hardware) else "unknown"
-
-
-def _workers_gpus(row: Fields) -> int:
-    """The GPUs of all workers of a server with workers for prompts and others for new tokens."""
-    return sum(
-        (row.integer(f"{phase}_num_workers") or 0) * (row.integer(f"{phase}_tp") or 0)
-        for phase in ("prefill", "decode")
     )
 
 
@@ -149,6 +138,6 @@ PLUGIN = Format(
     summary="InferenceX (InferenceMAX): aggregated results, one row or a list (json)",
     definition="inferencex",
     definitions=DEFINITIONS,
-    recognises=_is_aggregate,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -61,7 +61,7 @@ def _header(lines: Sequence[str]) -> Iterator[int]:
             yield place + 2
 
 
-def _is_output(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     if file.json_lines or isinstance(file.json, dict):
         return mostly(_objects(file), lambda one: isinstance(one, dict) and one.keys() >= NEEDED)
     text = file.text or ""
@@ -72,7 +72,7 @@ def _objects(file: ForeignFile) -> Sequence[Any]:
     return file.json_lines or (file.json,)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     text = file.text or ""
     if file.json_lines or isinstance(file.json, dict):
         rows = list(json_objects(file, _objects(file), "line"))
@@ -167,6 +167,6 @@ PLUGIN = Format(
     "ik_llama.cpp's llama-sweep-bench: its table",
     definition="llama-batched-bench",
     definitions=DEFINITIONS,
-    recognises=_is_output,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

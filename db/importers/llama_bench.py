@@ -111,7 +111,7 @@ class _Test:
     started_at: datetime | None
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each model, build and setting; a repeated test belongs to another run."""
     groups: dict[tuple[object, int], list[_Test]] = {}
     seen: Counter[tuple[object, str]] = Counter()
@@ -292,7 +292,7 @@ def _doubts(row: Fields, metrics: Mapping[str, float | None], values_ms: Sequenc
     return found
 
 
-def _is_output(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     """Whether the file is one of the five outputs."""
     data = file.json
     if data is not None:
@@ -311,7 +311,8 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     """The rows. Raises FormatError for any other file."""
     text = file.text or ""
     if isinstance(file.json, list | dict) or file.json_lines:
-        yield from _json_rows(file)
+        data: list[Any] = list(file.json_lines) if file.json is None else file.json
+        yield from json_objects(file, data if isinstance(data, list) else [data], "row", 0)
     elif csv_header(file, IS_HEADER):
         yield from csv_rows(file, IS_HEADER)
     elif _inserts(text):
@@ -320,11 +321,6 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
         yield from _markdown_rows(file, text.splitlines())
     else:
         file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
-
-
-def _json_rows(file: ForeignFile) -> Iterator[Fields]:
-    data: list[Any] = list(file.json_lines) if file.json is None else file.json
-    return json_objects(file, data if isinstance(data, list) else [data], "row", 0)
 
 
 def _inserts(text: str) -> list[re.Match[str]]:
@@ -420,6 +416,6 @@ PLUGIN = Format(
     summary="llama.cpp's llama-bench: -o json, jsonl, csv, sql and md",
     definition="llama-bench",
     definitions=DEFINITIONS,
-    recognises=_is_output,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -22,6 +22,7 @@ from db.importers.support.serving import (
     load_mode,
     load_result,
     named_statistics,
+    same_length,
     token_columns,
 )
 
@@ -51,7 +52,7 @@ DEFINITIONS = {
 }
 
 
-def _is_llmperf(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
         return mostly(data, lambda one: isinstance(one, dict) and one.keys() >= OF_A_RESPONSE)
@@ -74,7 +75,7 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield f"{path}{name}", value
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
         name = file.path.name
         if name.endswith(RESPONSES) and file.path.with_name(name.removesuffix(RESPONSES) + SUMMARY).is_file():
@@ -133,7 +134,10 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
         "input_tokens_mean": results.number("number_input_tokens_mean", low=0),
         "output_tokens_mean": results.number("number_output_tokens_mean", low=0),
     }
-    inputs, outputs = (_common(results, name) for name in ("number_input_tokens", "number_output_tokens"))
+    inputs, outputs = (
+        same_length(results.number(f"{name}_min"), results.number(f"{name}_max"))
+        for name in ("number_input_tokens", "number_output_tokens")
+    )
     planned = {name: top.number(name, low=0) for name in ("mean_input_tokens", "mean_output_tokens")}
     axes = {name: round(value) for name, value in planned.items() if value}
     return load_result(
@@ -150,12 +154,6 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
         stated=stated,
         samples=samples,
     )
-
-
-def _common(results: Fields, name: str) -> int | None:
-    """The tokens of all requests; None if they differ."""
-    least, most = (results.number(f"{name}_{end}") for end in ("min", "max"))
-    return int(least) if least is not None and least == most and least >= 1 else None
 
 
 def _siblings(file: ForeignFile) -> list[Samples]:
@@ -187,6 +185,6 @@ PLUGIN = Format(
     summary="llmperf: *_summary.json and *_individual_responses.json of token_benchmark_ray.py",
     definition="llmperf",
     definitions=DEFINITIONS,
-    recognises=_is_llmperf,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

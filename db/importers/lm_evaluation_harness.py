@@ -39,7 +39,7 @@ DEFINITIONS = {
 }
 
 
-def _is_results(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if not isinstance(data, dict) or not isinstance(data.get("results"), dict) or not OF_THE_TOOL & data.keys():
         return False
@@ -52,7 +52,7 @@ def _is_score(name: str) -> bool:
     return name not in NAMES and not name.startswith("_")
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     config = top.fields("config") or top.section("config_general")
     arguments = config.any("model_args")
@@ -149,6 +149,6 @@ PLUGIN = Format(
     summary="lm-evaluation-harness, lighteval: results_TIME.json (quality by task)",
     definition="lm-evaluation-harness",
     definitions=DEFINITIONS,
-    recognises=_is_results,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -10,12 +10,11 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from benchmarking.core.records import Doubt, Json, Point, Result, Status
+from benchmarking.core.records import Json, Point, Result, Status
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, foreign_result
+from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, foreign_result
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
     Fields,
@@ -71,7 +70,7 @@ DEFINITIONS = {
 }
 
 
-def _is_build_or_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     if len(file.content) > MAX_YAML_BYTES or not (text := file.text):
         return False
     if csv_header(file, _is_header):
@@ -85,7 +84,7 @@ def _is_header(cells: list[str]) -> bool:
     return "model_name" in names and bool(names & REPORT)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     evaluations = _of_report(file) if csv_header(file, _is_header) else _of_build(file)
     yield from understood(file, enumerate(evaluations), lambda one: _run(one[1], str(one[0])))
 
@@ -144,6 +143,12 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
         config.get("build_name") if isinstance(config, dict) else None,
     )
     model_id = next((name for name in found if isinstance(name, str) and name), "unknown")
+    family = (evaluation.text("device_type") or "").partition("::")[0].lower()
+    device, runtime = evaluation.text("device"), evaluation.text("runtime")
+    version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
+    system = nested.get("system_info")
+    processor = system.get("Processor") if isinstance(system, dict) else None
+    kind = family or (device or "unknown").lower()
     return ForeignRun(
         key=key,
         model_id=model_id,
@@ -152,65 +157,54 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
         model_revision=evaluation.text("hash"),
         started_at=evaluation.time("timestamp"),
         results=_results(evaluation, errors),
-        **_machine(evaluation, nested),
+        device_type=DEVICES.get(kind, kind),
+        device_name=device if family else None,  # in lemonade's files `device` is the type, in turnkey's the name
+        cpu_model=processor if isinstance(processor, str) else None,
+        runtime=RUNTIMES.get(runtime or "", runtime or "unknown"),
+        precision_word=evaluation.text("dtype"),
+        tool_version=version,
+        versions={runtime: runtime_version} if runtime else {},
         kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
     )
 
 
-def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
-    """Fields of the run about device, runtime and tool."""
-    family = (evaluation.text("device_type") or "").partition("::")[0].lower()
-    device, runtime = evaluation.text("device"), evaluation.text("runtime")
-    version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
-    system = nested.get("system_info")
-    processor = system.get("Processor") if isinstance(system, dict) else None
-    names_device = bool(family)  # in lemonade's files `device` is the type, in turnkey's the name
-    kind = family or (device or "unknown").lower()
-    return {
-        "device_type": DEVICES.get(kind, kind),
-        "device_name": device if names_device else None,
-        "cpu_model": processor if isinstance(processor, str) else None,
-        "runtime": RUNTIMES.get(runtime or "", runtime or "unknown"),
-        "precision_word": evaluation.text("dtype"),
-        "tool_version": version,
-        "versions": {runtime: runtime_version} if runtime else {},
-    }
-
-
 def _results(evaluation: Fields, errors: Json) -> list[Result]:
-    """One result, or one for each prompt."""
+    """One result, or one for each prompt; for a build without numbers its status and error, or its benchmark's."""
     for name, unit in UNITS.items():
         if (stated := evaluation.text(name)) not in (None, unit):
             evaluation.refuse(name, f"expected {unit}, found {shortened(stated)}")
     names = (*NUMBERS, *TOKENS)
     values = {name: evaluation.any(name) for name in names if name in evaluation}
     prompts = max((len(value) for value in values.values() if isinstance(value, list)), default=1)
-    common = {name: evaluation.integer(name) for name in ("iterations", "warmup_iterations")}
+    iterations, warmups = (evaluation.integer(name) for name in ("iterations", "warmup_iterations"))
     each = []
     for index in range(prompts):
         own = {name: value[index : index + 1] if isinstance(value, list) else [value] for name, value in values.items()}
-        fields = {name: value[0] for name, value in own.items() if value}
-        each.append(Fields(evaluation.file, fields, evaluation.path, numbers_are_text=True))
+        given = {name: value[0] for name, value in own.items() if value}
+        each.append(Fields(evaluation.file, given, evaluation.path, numbers_are_text=True))
     if not any(name in one for one in each for name in MEASURED):
-        return [_unmeasured(evaluation, errors)]
-    return [_measured(one, common) for one in each]
-
-
-def _measured(fields: Fields, common: Mapping[str, int | None]) -> Result:
-    found = {metric: (fields.number(name), factor) for name, (metric, factor) in NUMBERS.items()}
-    batch = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
-    return foreign_result(
-        Point(
-            batch_size=1,
-            sequence_length=_tokens(fields, "prompt_tokens"),
-            new_tokens=_tokens(fields, "response_tokens"),
-        ),
-        metrics={metric: value * factor for metric, (value, factor) in found.items() if value is not None},
-        iterations=common["iterations"],
-        warmup_iterations=common["warmup_iterations"],
-        doubts=() if "prompt_tokens" in fields else (batch,),
-        kept={**fields.rest(), **{name: fields.any(name) for name in TOKENS if name in fields}},
-    )
+        words = [str(evaluation.any(name)).rpartition(".")[2].lower() for name in ("benchmark_status", "build_status")]
+        status: Status = next((STATUSES[word] for word in words if word in STATUSES), "skipped")
+        error = errors[0] if isinstance(errors, list) and errors else errors
+        if not isinstance(error, str) or not error:
+            states = ", ".join(word for word in words if word != "none") or "none"
+            error = f"the file holds no measurement (status: {states})"
+        return [foreign_result(Point(batch_size=1), metrics={}, status=status, error=error[:2000])]
+    return [
+        foreign_result(
+            Point(
+                batch_size=1,
+                sequence_length=_tokens(fields, "prompt_tokens"),
+                new_tokens=_tokens(fields, "response_tokens"),
+            ),
+            metrics={metric: fields.scaled(name, factor) for name, (metric, factor) in NUMBERS.items()},
+            iterations=iterations,
+            warmup_iterations=warmups,
+            doubts=() if "prompt_tokens" in fields else (BATCH_NOT_STATED,),
+            kept={**fields.rest(), **{name: fields.any(name) for name in TOKENS if name in fields}},
+        )
+        for fields in each
+    ]
 
 
 def _tokens(fields: Fields, name: str) -> int | None:
@@ -219,23 +213,11 @@ def _tokens(fields: Fields, name: str) -> int | None:
     return int(number) if number is not None and number >= 1 and number.is_integer() else None
 
 
-def _unmeasured(evaluation: Fields, errors: Json) -> Result:
-    """The result of a build without numbers: the status and error of its build or benchmark."""
-    words = [str(evaluation.any(name)).rpartition(".")[2].lower() for name in ("benchmark_status", "build_status")]
-    status: Status = next((STATUSES[word] for word in words if word in STATUSES), "skipped")
-    stated = errors[0] if isinstance(errors, list) and errors else errors
-    states = ", ".join(word for word in words if word != "none")
-    reason = (
-        stated if isinstance(stated, str) and stated else f"the file holds no measurement (status: {states or 'none'})"
-    )
-    return foreign_result(Point(batch_size=1), metrics={}, status=status, error=reason[:2000])
-
-
 PLUGIN = Format(
     name="mlagility",
     summary="MLAgility, turnkey, lemonade: *_stats.yaml, state.yaml, report (csv)",
     definition="mlagility",
     definitions=DEFINITIONS,
-    recognises=_is_build_or_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -16,7 +16,7 @@ from db.importers.support import mlperf_logs as logs
 from db.importers.support import mlperf_systems as systems
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, foreign_result
+from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, foreign_result
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, shortened, understood
 
 DEFINITIONS = {
@@ -113,12 +113,12 @@ class Row:
     """Value and unit."""
 
 
-def _is_mlperf(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     """Whether the file is a table, a log, or a description of a system."""
     return _reader(file) is not None
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each row of a table, or for a test. Raises NoResultsError for a description, an accuracy log, an audit
     log, and for a file whose test has a more detailed one in the same folder."""
     reader = _reader(file)
@@ -285,7 +285,7 @@ def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:
     """In Offline all samples are one query, which the system splits into batches of unstated size."""
     if scenario != "offline":
         return ()
-    return (Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1}),)
+    return (BATCH_NOT_STATED,)
 
 
 def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
@@ -392,6 +392,6 @@ PLUGIN = Format(
     "result_summary.json; systems/*.json are joined",
     definition="mlperf-inference",
     definitions=DEFINITIONS,
-    recognises=_is_mlperf,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

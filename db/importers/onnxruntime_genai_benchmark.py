@@ -7,9 +7,8 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from benchmarking.core.records import Point, Result, Scalar
@@ -24,7 +23,6 @@ from db.importers.support.reading import (
     has_columns,
     json_objects,
     mostly,
-    shortened,
     understood,
 )
 
@@ -74,44 +72,58 @@ class Record:
     result: Result
 
 
-def _is_benchmark(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     if file.json is None:
         return bool(csv_header(file, IS_HEADER))
-    return isinstance(file.json, list) and mostly(file.json, _is_record)
-
-
-def _is_record(record: Any) -> bool:
-    if not isinstance(record, dict) or not {"config", "metadata", "metrics", "trigger_date"} <= record.keys():
-        return False
-    config, metrics = record["config"], record["metrics"]
-    return (
-        isinstance(config, dict) and config.get("backend") == BACKEND and isinstance(metrics, dict) and OWN in metrics
+    parts = ("config", "metadata", "metrics")
+    return isinstance(file.json, list) and mostly(
+        file.json,
+        lambda record: (
+            isinstance(record, dict)
+            and "trigger_date" in record
+            and all(isinstance(record.get(name), dict) or (name == "metadata" and name in record) for name in parts)
+            and record["config"].get("backend") == BACKEND
+            and OWN in record["metrics"]
+        ),
     )
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
-        sibling = file.path.with_suffix(".json")
-        if sibling != file.path and sibling.is_file():
-            file.without_results(f"all its numbers are in {sibling.name}")
-    cells: dict[tuple[str, ...], list[Record]] = {}
-    for record in understood(file, _records(file), _record):
-        cells.setdefault(record.cell, []).append(record)
-    for index, records in enumerate(cells.values()):
-        yield _run(str(index), records)
-
-
-def _records(file: ForeignFile) -> Iterator[Fields]:
-    if file.json is None:
-        rows = csv_rows(file, IS_HEADER)
-        yield from understood(file, rows, lambda row: Fields(file, _nested(row), row.path, numbers_are_text=True))
-        return
-    if not isinstance(file.json, list):
+        file.give_way_to(file.path.with_suffix(".json"))
+        entries = csv_rows(file, IS_HEADER)
+    elif isinstance(file.json, list):
+        entries = json_objects(file, file.json, "record")
+    else:
         file.refuse("not a list of records, or truncated")
-    yield from json_objects(file, file.json, "record")
+    cells: dict[tuple[str, ...], list[Record]] = {}
+    for record in understood(file, entries, lambda entry: _record(_nested(entry) if file.json is None else entry)):
+        cells.setdefault(record.cell, []).append(record)
+    for index, (cell, records) in enumerate(cells.items()):
+        model_id, word, provider, package, version = cell
+        times = [time for one in records if (time := one.fields.time_like("trigger_date", DATE, "2026-03-01 12:00:00"))]
+        precision = precision_of(word)
+        mode: dict[str, Scalar] = {"execution_provider": provider}
+        if precision == "other":
+            mode["precision"] = word
+        yield ForeignRun(
+            key=str(index),
+            model_id=model_id,
+            task="text-generation",
+            results=[one.result for one in records],
+            started_at=min(times, default=None),
+            finished_at=max(times, default=None),
+            stated_times=[one.date for one in records],
+            device_type=provider.lower() if provider.lower() in DEVICES else "unknown",
+            runtime=BACKEND,
+            runtime_mode=mode,
+            precision=precision,
+            versions={package: version},
+            kept={"records": [one.fields.rest() for one in records]},
+        )
 
 
-def _nested(row: Fields) -> dict[str, Any]:
+def _nested(row: Fields) -> Fields:
     """A row of the CSV, whose columns are paths, as a record of the JSON."""
     record: dict[str, Any] = {}
     for name in row:
@@ -122,7 +134,7 @@ def _nested(row: Fields) -> dict[str, Any]:
             if not isinstance(place, dict):
                 row.refuse(name, "lies below a column that has a value itself")
         place[last] = row.peek(name)
-    return record
+    return Fields(row.file, record, row.path, numbers_are_text=True)
 
 
 def _record(fields: Fields) -> Record:
@@ -132,10 +144,7 @@ def _record(fields: Fields) -> Record:
     values = fields.section("metrics")
     prompt, new = config.count("prompt_length"), config.count("tokens_generated")
     length, total = config.count("max_length"), values.number("wall_clock_throughput_tps", low=0)
-    metrics: dict[str, float | None] = {}
-    for name, (metric, factor) in METRICS.items():
-        value = values.number(name, low=0)
-        metrics[metric] = None if value is None else value * factor
+    metrics = {metric: values.scaled(name, factor, low=0) for name, (metric, factor) in METRICS.items()}
     missing = {}
     if prompt is not None and new is not None and length == prompt + new:
         metrics["total_tokens_per_sec"] = total
@@ -155,43 +164,11 @@ def _record(fields: Fields) -> Record:
     )
 
 
-def _run(key: str, records: Sequence[Record]) -> ForeignRun:
-    model_id, word, provider, package, version = records[0].cell
-    times = [time for one in records if one.date and (time := _time(one.fields, one.date))]
-    precision = precision_of(word)
-    mode: dict[str, Scalar] = {"execution_provider": provider}
-    if precision == "other":
-        mode["precision"] = word
-    return ForeignRun(
-        key=key,
-        model_id=model_id,
-        task="text-generation",
-        results=[one.result for one in records],
-        started_at=min(times) if times else None,
-        finished_at=max(times) if times else None,
-        stated_times=[one.date for one in records],
-        device_type=provider.lower() if provider.lower() in DEVICES else "unknown",
-        runtime=BACKEND,
-        runtime_mode=mode,
-        precision=precision,
-        versions={package: version},
-        kept={"records": [one.fields.rest() for one in records]},
-    )
-
-
-def _time(record: Fields, text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, DATE)
-    except ValueError:
-        record.leave_out("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {shortened(text)}")
-        return None
-
-
 PLUGIN = Format(
     name="onnxruntime_genai_benchmark",
     summary="onnxruntime-genai's benchmark_e2e.py: --output (csv, and the json beside it)",
     definition="onnxruntime-genai-benchmark",
     definitions=DEFINITIONS,
-    recognises=_is_benchmark,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

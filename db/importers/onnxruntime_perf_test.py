@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from benchmarking.core.metrics import bytes_to_mb
-from benchmarking.core.records import Doubt, Json, Point, Result
+from benchmarking.core.records import Doubt, Json, Point
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured
+from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, block, foreign_result, in_ms, measured
 from db.importers.support.reading import LARGEST, parsed_number, shortened, understood
 
 ROW = re.compile(
@@ -89,7 +89,7 @@ class Invocation:
     """Calls so far, with those that are left out."""
 
 
-def _is_output(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     return file.json is None and (_is_table(file) or _is_printed(file))
 
 
@@ -105,7 +105,7 @@ def _is_printed(file: ForeignFile) -> bool:
     return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in _lines(file))
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if not _is_table(file):
         if not _is_printed(file):
             file.refuse("the file is empty, or not text")
@@ -119,7 +119,28 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     for model in dict.fromkeys(one.model for one in invocations):
         own_ones = [one for one in invocations if one.model == model and one.seconds]
         if own_ones:
-            yield ForeignRun(key=model, model_id=model or UNNAMED, runtime="onnxruntime", results=[_measured(own_ones)])
+            samples = [
+                one
+                for launch, each in enumerate(own_ones)
+                for one in (
+                    block(launch, in_ms(each.seconds)),
+                    measured("submission", in_ms(each.submission), launch=launch),
+                )
+                if one.values
+            ]
+            kept: list[Json] = [dict(one.stated_ms) for one in own_ones if one.stated_ms]
+            result = foreign_result(
+                Point(batch_size=1),
+                samples=samples,
+                metrics={
+                    "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in own_ones)),
+                    "cpu_usage_percent": median(one.cpu_percent for one in own_ones),
+                },
+                doubts=_doubts(len(own_ones)),
+                warmup_iterations=len(own_ones),
+                kept={"stated": kept} if kept else {},
+            )
+            yield ForeignRun(key=model, model_id=model or UNNAMED, runtime="onnxruntime", results=[result])
 
 
 def _lines(file: ForeignFile) -> Iterator[tuple[int, str]]:
@@ -159,34 +180,9 @@ def _number(file: ForeignFile, line: int, text: str) -> float:
 
 
 def _doubts(invocations: int) -> tuple[Doubt, ...]:
-    batch = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     if invocations < 2:
-        return (batch,)
-    return batch, Doubt(kind="options_may_differ", severity="info", evidence={"invocations": invocations})
-
-
-def _measured(invocations: Sequence[Invocation]) -> Result:
-    samples = [
-        one
-        for launch, each in enumerate(invocations)
-        for one in (
-            block(launch, in_ms(each.seconds)),
-            measured("submission", in_ms(each.submission), launch=launch),
-        )
-        if one.values
-    ]
-    kept: list[Json] = [dict(one.stated_ms) for one in invocations if one.stated_ms]
-    return foreign_result(
-        Point(batch_size=1),
-        samples=samples,
-        metrics={
-            "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in invocations)),
-            "cpu_usage_percent": median(one.cpu_percent for one in invocations),
-        },
-        doubts=_doubts(len(invocations)),
-        warmup_iterations=len(invocations),
-        kept={"stated": kept} if kept else {},
-    )
+        return (BATCH_NOT_STATED,)
+    return BATCH_NOT_STATED, Doubt(kind="options_may_differ", severity="info", evidence={"invocations": invocations})
 
 
 def _printed_parts(file: ForeignFile) -> list[list[tuple[int, str]]]:
@@ -251,6 +247,6 @@ PLUGIN = Format(
     summary="onnxruntime_perf_test: its result file, or what it prints",
     definition="onnxruntime-perf-test",
     definitions=DEFINITIONS,
-    recognises=_is_output,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -41,11 +41,11 @@ def _is_summary_header(cells: list[str]) -> bool:
     return {"engine", "model_name"} <= set(cells) and any(CELL.fullmatch(cell) for cell in cells)
 
 
-def _is_benchmark(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     return file.json is None and bool(csv_header(file, IS_DETAIL) or csv_header(file, _is_summary_header))
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     is_detail = bool(csv_header(file, IS_DETAIL))
     rows = csv_rows(file, IS_DETAIL if is_detail else _is_summary_header, ends_early=not is_detail)
     yield from understood(file, rows, _of_detail if is_detail else _of_summary)
@@ -111,6 +111,6 @@ PLUGIN = Format(
     summary="onnxruntime's transformers/benchmark.py: detail and summary (csv)",
     definition="onnxruntime-transformers-benchmark",
     definitions=DEFINITIONS,
-    recognises=_is_benchmark,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -45,15 +45,23 @@ MODEL_FILES = ("model", "openvino_model", "saved_model")
 """File names that do not name the model; their folder does."""
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None or not (parts := _printed_parts(file.text or "")):
-        yield _run(_sections(file), "", None)
+        data: Any = file.json if isinstance(file.json, dict) else _from_csv(file)
+        for name in (SETUP, RESULTS):
+            if not isinstance(data.get(name), dict):
+                file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
+        yield _run(_fields(file, data), "", None)
         return
     entries = (
         (_fields(file, _from_printed(lines), f"line {at}: "), str(number), lines)
         for number, (at, lines) in enumerate(parts)
     )
-    yield from understood(file, entries, lambda entry: _run(*entry[:2], _version(entry[2])))
+    yield from understood(
+        file,
+        entries,
+        lambda entry: _run(*entry[:2], next((found[1] for line in entry[2] if (found := BUILD.search(line))), None)),
+    )
 
 
 def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignRun:
@@ -131,7 +139,17 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     requested = _option(options, "infer_precision") or setup.text("precision")
     word = (requested or "").rpartition(":")[2] or None
     precision = precision_of(word)
-    mode = _mode(options, setup)
+    # How requests are made, which distinguishes series.
+    stated = setup.text("benchmark_mode")
+    only = setup.flag("inference_only") if stated is None else "only" in stated.lower()
+    settings: dict[str, Scalar | None] = {
+        "api": setup.text("api"),
+        "inference_only": only,
+        "hint": _option(options, "hint"),
+        **{name: setup.text(name) for name in setup if STREAMS.fullmatch(name)},
+    }
+    renamed = {_streams(name): value for name, value in settings.items()}
+    mode = {name: value for name, value in renamed.items() if value not in (None, "")}
     if precision == "other" and word:
         mode["infer_precision"] = word
     threads = _option(options, "nthreads") or ""
@@ -143,20 +161,6 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
         "precision": precision,
         "num_threads": int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else None,
     }
-
-
-def _mode(options: Fields, setup: Fields) -> dict[str, Scalar]:
-    """How requests are made, which distinguishes series."""
-    stated = setup.text("benchmark_mode")
-    only = setup.flag("inference_only") if stated is None else "only" in stated.lower()
-    mode: dict[str, Scalar | None] = {
-        "api": setup.text("api"),
-        "inference_only": only,
-        "hint": _option(options, "hint"),
-        **{name: setup.text(name) for name in setup if STREAMS.fullmatch(name)},
-    }
-    renamed = {_streams(name): value for name, value in mode.items()}
-    return {name: value for name, value in renamed.items() if value not in (None, "")}
 
 
 def _streams(name: str) -> str:
@@ -242,22 +246,13 @@ PERCENTILE = re.compile(r"latency \((\d{1,3}) percentile\) \(ms\)")
 STREAMS = re.compile(r"(?:number of (\w+) streams|(\w+)_streams_num)", re.IGNORECASE)
 
 
-def _is_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     """Whether the file is a benchmark report."""
     data = file.json
     if isinstance(data, dict):
         return isinstance(data.get(SETUP), dict) and isinstance(data.get(RESULTS), dict)
     titles = {line.strip().rstrip(";").lower() for line in file.head.splitlines()}
     return {"configuration setup", "execution results"} <= titles or bool(_printed_parts(file.text or ""))
-
-
-def _sections(file: ForeignFile) -> dict[str, Fields]:
-    """Options, setup and results. Raises FormatError for a file without setup and results."""
-    data: Any = file.json if isinstance(file.json, dict) else _from_csv(file)
-    for name in (SETUP, RESULTS):
-        if not isinstance(data.get(name), dict):
-            file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
-    return _fields(file, data)
 
 
 def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict[str, Fields]:
@@ -366,16 +361,12 @@ def _from_printed(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {OPTIONS: options, **sections}
 
 
-def _version(lines: Sequence[str]) -> str | None:
-    return next((found[1] for line in lines if (found := BUILD.search(line))), None)
-
-
 PLUGIN = Format(
     name="openvino_benchmark_app",
     summary="OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv, and what it "
     "prints",
     definition="openvino-benchmark-app",
     definitions=DEFINITIONS,
-    recognises=_is_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

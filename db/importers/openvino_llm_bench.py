@@ -57,7 +57,7 @@ DEFINITIONS = {
 }
 
 
-def _is_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     if isinstance(file.json, dict):
         data = file.json
         return (
@@ -68,11 +68,9 @@ def _is_report(file: ForeignFile) -> bool:
     return bool(csv_header(file, IS_HEADER))
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
-        sibling = file.path.with_suffix(".json")
-        if sibling != file.path and sibling.is_file():
-            file.without_results(f"all its numbers are in {sibling.name}")
+        file.give_way_to(file.path.with_suffix(".json"))
         top = Fields(file, _from_csv(file))
     else:
         top = top_fields(file)
@@ -82,18 +80,26 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         for one, _ in understood(
             file,
             performance.required(performance.objects, "results"),
-            lambda one: (one, (_number(one), one.required(_positive(one), "generation_time"))),
+            lambda one: (one, (_number(one), _call_ms(one))),
         )
     ]
     if iterations and not any(_number(one) for one in iterations):
         file.without_results("only warm-ups were run (-n 0)")
     load = {"load_and_compile_s": performance.number("compile_time", low=0)}
     for name, metric in LOAD_MEMORY.items():
-        load[metric] = None if performance.peek(name) in ABSENT else _in_mb(performance.number(name, low=0))
+        load[metric] = None if performance.peek(name) in ABSENT else performance.scaled(name, MB_PER_MIB, low=0)
     batch_size = metadata.count("batch_size") or 1
-    results = list(understood(file, _by_shape(iterations), lambda own: _result(own, batch_size, load)))
-    framework, device = metadata.text("framework") or "", metadata.text("device") or "unknown"
+    shapes: dict[tuple[int | None, int | None], list[Fields]] = {}
+    for one in iterations:
+        unread = one.unread_copy()
+        shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(one)
+    results = list(understood(file, shapes.values(), lambda alike: _result(alike, batch_size, load)))
     first, last = (_stated(one) for one in (iterations[0], iterations[-1])) if iterations else ({}, {})
+    is_openvino = metadata.text("framework") == "ov"
+    device, word, beams = metadata.text("device") or "unknown", metadata.text("precision"), metadata.count("num_beams")
+    mode: dict[str, Scalar] = {"engine": "llm_bench"} if is_openvino else {}
+    mode |= {"num_beams": beams} if beams and beams > 1 else {}
+    mode |= {"weights": word} if word and precision_of(word) == "other" else {}
     yield ForeignRun(
         model_id=metadata.text("model") or "unknown",
         task="text-generation" if any(one.point.new_tokens for one in results) else "benchmark",
@@ -101,8 +107,11 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         started_at=first.get("start"),
         finished_at=last.get("end"),
         stated_times=(first.get("stated"),),
-        runtime=RUNTIMES.get(framework, "unknown"),
-        **_cell(metadata, framework, device),
+        runtime="openvino" if is_openvino else RUNTIMES.get(metadata.text("framework") or "", "unknown"),
+        device_type="openvino" if is_openvino else device.lower(),
+        device_selector=f"openvino:{device}" if is_openvino else None,
+        precision=precision_of(word),
+        runtime_mode=mode,
         kept=top.rest(),
     )
 
@@ -136,25 +145,12 @@ def _number(iteration: Fields) -> int:
     return iteration.required(iteration.integer, "iteration")
 
 
-def _by_shape(iterations: Sequence[Fields]) -> list[list[Fields]]:
-    """The iterations, grouped by numbers of input and output tokens."""
-    shapes: dict[tuple[int | None, int | None], list[Fields]] = {}
-    for one in iterations:
-        unread = one.unread_copy()
-        shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(one)
-    return list(shapes.values())
-
-
 def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, float | None]) -> Result:
     timed = [one for one in iterations if _number(one)]
     warm = [one for one in iterations if not _number(one)]
     tokens_in, tokens_out = (_each(iterations[0], name, batch_size) for name in ("input_size", "output_size"))
     phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
-    samples = [
-        block(0, [MS_PER_S * one.required(_positive(one), "generation_time") for one in own], phase=phase)
-        for own, phase in phases
-        if own
-    ]
+    samples = [block(0, [_call_ms(one) for one in own], phase=phase) for own, phase in phases if own]
     found: list[Samples] = []
     per_token, doubts = _time_per_token(timed, tokens_out, batch_size)
     for name, metric in TIMES.items():
@@ -192,10 +188,14 @@ def _time_per_token(
     stated = _times(timed, OF_OTHERS)
     if batch_size == 1 or tokens is None or tokens < 2 or not stated:
         return stated, ()
-    computed = [ms for one in timed if (ms := _computed_ms(one.unread_copy(), tokens)) is not None]
-    if len(computed) != len(timed) or median_of(computed) < (1 + batch_size) / 2 * median_of(stated):
+    unread = [one.unread_copy() for one in timed]
+    firsts = _times(unread, "first_latency")
+    if len(firsts) != len(timed):
+        return stated, ()
+    computed = [(_call_ms(one) - first_ms) / (tokens - 1) for one, first_ms in zip(unread, firsts, strict=True)]
+    if median_of(computed) < (1 + batch_size) / 2 * median_of(stated):
         return stated, ()  # within the half of the way to a division by the batch
-    inferred = _times([one.unread_copy() for one in timed], "second_infer_avg_latency")
+    inferred = _times(unread, "second_infer_avg_latency")
     evidence: dict[str, Json] = {
         "stated_ms": median_of(stated),
         "computed_ms": median_of(computed),
@@ -205,15 +205,9 @@ def _time_per_token(
     return (inferred if len(inferred) == len(timed) else computed), (doubt,)
 
 
-def _computed_ms(one: Fields, tokens: int) -> float | None:
-    total_s, first_ms = one.number("generation_time", low=0), one.number("first_latency", low=0)
-    if total_s is None or first_ms is None:
-        return None
-    return (total_s * MS_PER_S - first_ms) / (tokens - 1)
-
-
-def _positive(one: Fields) -> Any:
-    return lambda name: one.number(name, low=0)
+def _call_ms(iteration: Fields) -> float:
+    """The time of a call of generate."""
+    return iteration.required(lambda name: iteration.scaled(name, MS_PER_S, low=0), "generation_time")
 
 
 def _times(iterations: Sequence[Fields], name: str) -> list[float]:
@@ -233,10 +227,6 @@ def _each(iteration: Fields, name: str, batch_size: int) -> int | None:
     return total // batch_size if total and not total % batch_size else None
 
 
-def _in_mb(size_mib: float | None) -> float | None:
-    return None if size_mib is None else size_mib * MB_PER_MIB
-
-
 def _stated(iteration: Fields) -> dict[str, Any]:
     """The start and end of an iteration, and the start as written; empty if it has none."""
     if iteration.peek("start") in (None, "") or iteration.peek("end") in (None, ""):
@@ -245,28 +235,11 @@ def _stated(iteration: Fields) -> dict[str, Any]:
     return {"start": start, "end": end, "stated": iteration.text("start")}
 
 
-def _cell(metadata: Fields, framework: str, device: str) -> dict[str, Any]:
-    word, beams = metadata.text("precision"), metadata.count("num_beams")
-    precision = precision_of(word)
-    mode: dict[str, Scalar] = {"num_beams": beams} if beams and beams > 1 else {}
-    if precision == "other" and word:
-        mode["weights"] = word
-    if framework != "ov":
-        return {"device_type": device.lower(), "precision": precision, "runtime_mode": mode}
-    selector = f"openvino:{device}"
-    return {
-        "device_type": "openvino",
-        "device_selector": selector,
-        "precision": precision,
-        "runtime_mode": {"engine": "llm_bench", **mode},
-    }
-
-
 PLUGIN = Format(
     name="openvino_llm_bench",
     summary="OpenVINO GenAI's llm_bench: --report_json (json) and --report (csv)",
     definition="openvino-llm-bench",
     definitions=DEFINITIONS,
-    recognises=_is_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

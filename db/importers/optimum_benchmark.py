@@ -54,7 +54,7 @@ FLOAT32_BEFORE = 5
 """Major version of transformers since which the default dtype is the checkpoint's; before, it was float32."""
 
 
-def _is_benchmark(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     """Whether the file has a configuration, a report, both, or their flat columns."""
     data = file.json
     if data is not None:
@@ -62,7 +62,7 @@ def _is_benchmark(file: ForeignFile) -> bool:
     return bool(csv_header(file, optimum.is_flat)) or optimum.is_printed(file)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each benchmark. Raises NoResultsError for a configuration alone, or if another file contains it too."""
     found = False
 
@@ -81,27 +81,34 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> ForeignRun:
-    _refuse_training(report)
+    for name in TRAINING:
+        if name in report:
+            report.refuse(name, "training is not supported: only inference is imported")
     config = benchmark.fields("config")
     sibling = optimum.sibling_config(file) if config is None else None
-    if sibling is not None:
-        config = Fields(file, sibling, "config")
-    config = config or Fields(file, {}, "config")
+    config = Fields(file, sibling or {}, "config") if config is None else config
     setup = _setup(config)
     scenario = config.section("scenario")
-    printed_at = benchmark.peek("printed_at")
+    # Doubts about the method of measurement.
+    launcher = config.fields("launcher")
+    processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
+    doubts = []
+    if processes is not None and processes > 1:
+        doubts.append(Doubt(kind="processes_pooled", severity="info", evidence={"processes": processes}))
+    if setup["runtime"] in ("eager", "compiled") and setup["device_type"] in ("cuda", "rocm"):
+        doubts.append(Doubt(kind="device_clock", severity="info", evidence={"timer": "CUDA events"}))
     result = optimum.result(
         report,
         _sizes(report, scenario, setup["task"], setup["family"]),
         is_rocm=setup["device_type"] == "rocm",
         warmup_calls=scenario.integer("warmup_runs"),
-        doubts=_doubts(config, setup),
+        doubts=doubts,
     )
     return ForeignRun(
         key=key,
         results=[result],
         started_at=benchmark.time("printed_at"),
-        stated_times=(printed_at,),
+        stated_times=(benchmark.peek("printed_at"),),
         settings={"iterations": scenario.integer("iterations"), "duration_s": scenario.number("duration", low=0)},
         kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
         **setup,
@@ -109,45 +116,47 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
 
 
 def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> optimum.Sizes:
-    """The point and its sequences, from the configuration, or else from throughputs times latencies."""
+    """The point and its sequences, from the configuration, or else from throughputs times mean latencies."""
     inputs = scenario.section("input_shapes")
     generate = scenario.section("generate_kwargs")
-    batch_size, new_tokens = inputs.count("batch_size"), generate.count("max_new_tokens")
-    new_tokens = new_tokens or scenario.count("new_tokens")
+    batch_size = inputs.count("batch_size")
+    new_tokens = generate.count("max_new_tokens") or scenario.count("new_tokens")
     if batch_size is None:
-        batch_size, derived = _sizes_from(report)
-        new_tokens = new_tokens or derived
+        forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
+        batch_size = forward or prefill
+        if batch_size and decode and not decode % batch_size:
+            new_tokens = new_tokens or decode // batch_size + 1
     if batch_size is None:
         report.file.refuse(
             f"{report.path}: no batch size: add the benchmark's configuration to its folder, or import benchmark.json"
         )
     if task in TEXT_GENERATION:
         new_tokens = new_tokens or NEW_TOKENS
+    axes: dict[str, int | float] = {}
+    height, width = inputs.count("height"), inputs.count("width")
+    if height is not None and height == width:
+        axes["image_size"] = height
+    elif height is not None and width is not None:
+        axes |= {"image_height": height, "image_width": width}
+    if task in DIFFUSION:
+        axes["steps"] = scenario.section("call_kwargs").count("num_inference_steps") or DIFFUSION_STEPS
     has_tokens = family not in WITHOUT_TOKENS and task not in DIFFUSION
     point = Point(
         batch_size=batch_size,
         sequence_length=inputs.count("sequence_length") if has_tokens else None,
         new_tokens=new_tokens,
-        axes=_axes(inputs, scenario, task),
+        axes=axes,
     )
     return optimum.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1))
-
-
-def _sizes_from(report: Fields) -> tuple[int | None, int | None]:
-    """Batch size and new tokens of a report without a configuration, from its throughputs times mean latencies."""
-    forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
-    batch_size = forward or prefill
-    new_tokens = None if not (batch_size and decode) or decode % batch_size else decode // batch_size + 1
-    return batch_size, new_tokens
 
 
 def _volume(report: Fields, name: str) -> int | None:
     """Samples or tokens of a call of the target: throughput times mean latency, if only one whole number is possible
     within the rounding of both; otherwise None."""
-    target = report.unread_copy().fields(name)
-    throughput = None if target is None else target.fields("throughput")
-    value = None if throughput is None else throughput.number("value", low=0)
-    mean_s = None if target is None else _mean_s(target)
+    target = report.unread_copy().section(name)
+    value = target.section("throughput").number("value", low=0)
+    values_ms = optimum.latencies_ms(target)
+    mean_s = fmean(values_ms) / MS_PER_S if values_ms else target.section("latency").number("mean", low=0)
     if not value or not mean_s:
         return None
     least, most = ((value + sign * _half_digit(value)) * (mean_s + sign * _half_digit(mean_s)) for sign in (-1, 1))
@@ -164,89 +173,47 @@ def _half_digit(value: float) -> float:
     return 0.5 * 10.0 ** int(Decimal(repr(value)).normalize().as_tuple().exponent)
 
 
-def _mean_s(target: Fields) -> float | None:
-    if values := optimum.latencies_ms(target):
-        return fmean(values) / MS_PER_S
-    latency = target.fields("latency")
-    return None if latency is None else latency.number("mean", low=0)
-
-
-def _refuse_training(report: Fields) -> None:
-    """Raise FormatError for a report of training."""
-    for name in TRAINING:
-        if name in report:
-            report.refuse(name, "training is not supported: only inference is imported")
-
-
-def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]:
-    axes: dict[str, int | float] = {}
-    height, width = inputs.count("height"), inputs.count("width")
-    if height is not None and height == width:
-        axes["image_size"] = height
-    elif height is not None and width is not None:
-        axes |= {"image_height": height, "image_width": width}
-    if task in DIFFUSION:
-        call = scenario.fields("call_kwargs")
-        axes["steps"] = (call.count("num_inference_steps") if call is not None else None) or DIFFUSION_STEPS
-    return axes
-
-
 def _setup(config: Fields) -> dict[str, Any]:
     """Fields of the run from the configuration, which may be empty."""
-    backend = config.section("backend")
-    environment = config.section("environment")
-    name = backend.text("name") or "unknown"
+    backend, environment = config.section("backend"), config.section("environment")
+    name, backend_version = backend.text("name") or "unknown", backend.text("version")
     task, model_type = backend.text("task"), backend.text("model_type")
-    versions = _versions(environment, name, backend.text("version"))
+    versions = {
+        field.removesuffix("_version"): version
+        for field in environment
+        if field.endswith("_version") and (version := environment.text(field)) is not None
+    }
+    if backend_version is not None:
+        versions = {"torch" if name == "pytorch" else name: backend_version, **versions}
+    mode: dict[str, Scalar] = {}
+    for field in MODE:
+        value: Json = backend.any(field)
+        if isinstance(value, dict | list) and value:
+            mode[field] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+        elif isinstance(value, str | int | float) and value not in (False, "False", ""):
+            mode[field] = value
+    is_compiled = backend.flag("torch_compile") or False
+    if is_compiled and (target := backend.text("torch_compile_target")) is not None:
+        mode["torch_compile_target"] = target
+    precision = _precision(backend, name, versions, mode)
+    cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
     return {
         "model_id": backend.text("model") or "unknown",
         "family": family_of(model_type, task),
         "task": task or "benchmark",
         "model_config": {"model_type": model_type} if model_type else {},
         "weights": "random" if backend.flag("no_weights") else "given",
-        **_runtime(backend, name, versions),
+        "runtime": ("compiled" if is_compiled else "eager") if name == "pytorch" else name,
+        "runtime_mode": mode,
+        "precision": precision,
         **_device(backend, environment, name),
         "num_threads": backend.count("intra_op_num_threads"),
         "tool_version": environment.text("optimum_benchmark_version"),
         "versions": versions,
-        **_machine(environment),
+        "cpu_model": cpu.strip() or None if cpu else None,
+        "cpu_threads": environment.count("cpu_count"),
+        "memory_bytes": None if memory_mb is None else round(memory_mb * 1e6),
     }
-
-
-def _doubts(config: Fields, setup: Mapping[str, Any]) -> tuple[Doubt, ...]:
-    """Doubts about the method of measurement."""
-    launcher = config.fields("launcher")
-    processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
-    found = []
-    if processes is not None and processes > 1:
-        found.append(Doubt(kind="processes_pooled", severity="info", evidence={"processes": processes}))
-    if setup.get("runtime") in ("eager", "compiled") and setup.get("device_type") in ("cuda", "rocm"):
-        found.append(Doubt(kind="device_clock", severity="info", evidence={"timer": "CUDA events"}))
-    return tuple(found)
-
-
-def _runtime(backend: Fields, name: str, versions: Mapping[str, str]) -> dict[str, Any]:
-    mode = _mode(backend)
-    is_compiled = backend.flag("torch_compile") or False
-    if is_compiled and (target := backend.text("torch_compile_target")) is not None:
-        mode["torch_compile_target"] = target
-    precision = _precision(backend, name, versions, mode)
-    return {
-        "runtime": ("compiled" if is_compiled else "eager") if name == "pytorch" else name,
-        "runtime_mode": mode,
-        "precision": precision,
-    }
-
-
-def _mode(backend: Fields) -> dict[str, Scalar]:
-    mode: dict[str, Scalar] = {}
-    for name in MODE:
-        value: Json = backend.any(name)
-        if isinstance(value, dict | list) and value:
-            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
-        elif isinstance(value, str | int | float) and value not in (False, "False", ""):
-            mode[name] = value
-    return mode
 
 
 def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]) -> Precision:
@@ -261,17 +228,12 @@ def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: di
         return precision_of(autocast)
     if mode.get("half"):
         return "float16"
-    if dtype is None and name == "pytorch" and _major(versions.get("transformers")) < FLOAT32_BEFORE:
+    major = re.match(r"(\d{1,4})(?:\.|$)", versions.get("transformers") or "", re.ASCII)
+    if dtype is None and name == "pytorch" and major and int(major[1]) < FLOAT32_BEFORE:
         return "float32"
     if precision_of(dtype) == "other" and dtype is not None:
         mode["torch_dtype"] = dtype
     return precision_of(dtype)
-
-
-def _major(version: str | None) -> int:
-    """The major number of a version; FLOAT32_BEFORE without one."""
-    first = (version or "").partition(".")[0]
-    return int(first) if first.isascii() and first.isdigit() and len(first) < 5 else FLOAT32_BEFORE
 
 
 def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
@@ -286,39 +248,14 @@ def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
     # The environment lists all GPUs of the machine, and device_ids those that the benchmark could use.
     selected = [int(one) for one in re.findall(r"\d{1,4}", str(backend.any("device_ids") or ""))]
     used = [names[one] for one in selected if one < len(names)] or names
+    stated = environment.number("gpu_vram_mb", low=0) if len(set(names)) < 2 else None
+    memory = stated if stated is None or stated >= LEAST_BYTES else stated * 1e6  # of all GPUs together
     return {
         "device_type": "rocm" if any(map(is_amd, used)) else "cuda",
         "device_name": used[0] if used else None,
         "device_count": len(selected) or count,
-        "device_memory_bytes": _gpu_memory_bytes(environment, count) if len(set(names)) < 2 else None,
+        "device_memory_bytes": None if memory is None or len(set(names)) > 1 else round(memory / count),
     }
-
-
-def _gpu_memory_bytes(environment: Fields, count: int) -> int | None:
-    """The memory of one GPU, from the sum over all equal ones."""
-    stated = environment.number("gpu_vram_mb", low=0)
-    if stated is None:
-        return None
-    return round((stated if stated >= LEAST_BYTES else stated * 1e6) / count)
-
-
-def _machine(environment: Fields) -> dict[str, Any]:
-    cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
-    return {
-        "cpu_model": cpu.strip() or None if cpu else None,
-        "cpu_threads": environment.count("cpu_count"),
-        "memory_bytes": None if memory_mb is None else round(memory_mb * 1e6),
-    }
-
-
-def _versions(environment: Fields, backend: str, backend_version: str | None) -> dict[str, str]:
-    versions = {
-        name.removesuffix("_version"): version
-        for name in environment
-        if name.endswith("_version") and (version := environment.text(name)) is not None
-    }
-    own = "torch" if backend == "pytorch" else backend
-    return versions if backend_version is None else {own: backend_version, **versions}
 
 
 PLUGIN = Format(
@@ -327,6 +264,6 @@ PLUGIN = Format(
     "benchmark_config.json, and the flat CSV",
     definition="optimum-benchmark",
     definitions=DEFINITIONS,
-    recognises=_is_benchmark,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -50,7 +50,7 @@ class Process:
     kept: Mapping[str, Json]
 
 
-def _is_suite(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
         return False
@@ -58,7 +58,7 @@ def _is_suite(file: ForeignFile) -> bool:
     return not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "runs" in one)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     version = top.required(top.text, "version")
     if version != FORMAT_VERSION:
@@ -112,7 +112,11 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
 
 def _process(entry: Fields, metadata: Fields) -> Process:
     own = entry.section("metadata")
-    values, warmups = entry.numbers("values") or (), _warmups(entry)
+    place = entry.place("warmups")
+    values, warmups = (
+        entry.numbers("values") or (),
+        tuple(understood(entry.file, enumerate(entry.items("warmups")), lambda one: _warmup(entry, *one, place))),
+    )
     loops, inner_loops = (own.count(name) or metadata.count(name) or 1 for name in ("loops", "inner_loops"))
     rss = [own.number(name, low=0) for name in ("mem_max_rss", "command_max_rss")]
     duration_s, date = own.number("duration", low=0), own.time("date")
@@ -127,11 +131,6 @@ def _process(entry: Fields, metadata: Fields) -> Process:
         peak_rss_bytes=next((one for one in rss if one is not None), None),
         kept=entry.rest(),
     )
-
-
-def _warmups(entry: Fields) -> tuple[tuple[int, float], ...]:
-    place = entry.place("warmups")
-    return tuple(understood(entry.file, enumerate(entry.items("warmups")), lambda one: _warmup(entry, *one, place)))
 
 
 def _warmup(entry: Fields, index: int, pair: Any, place: str) -> tuple[int, float]:
@@ -199,6 +198,6 @@ PLUGIN = Format(
     summary="pyperf: a benchmark or a suite of them (json)",
     definition="pyperf",
     definitions=DEFINITIONS,
-    recognises=_is_suite,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -29,7 +29,7 @@ DEFINITIONS = {
 }
 
 
-def _is_report(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if not isinstance(data, dict) or not {"machine_info", "benchmarks", "datetime"} <= data.keys():
         return False
@@ -39,7 +39,7 @@ def _is_report(file: ForeignFile) -> bool:
     )
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     # Fields of the runs about machine, commit and time.
     machine, commit = top.section("machine_info"), top.section("commit_info")
@@ -101,6 +101,6 @@ PLUGIN = Format(
     summary="pytest-benchmark: --benchmark-json, --benchmark-save (json)",
     definition="pytest-benchmark",
     definitions=DEFINITIONS,
-    recognises=_is_report,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -50,11 +50,11 @@ def _loads(file: ForeignFile) -> Sequence[Json]:
     return file.json_lines if file.json is None else (file.json,)
 
 
-def _is_load(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     return mostly(_loads(file), lambda one: isinstance(one, dict) and one.keys() >= REQUIRED)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     loads = enumerate(json_objects(file, _loads(file), "line"), 1)
     yield from understood(file, loads, lambda entry: _run(entry[1], str(entry[0])))
 
@@ -93,6 +93,6 @@ PLUGIN = Format(
     summary="SGLang: python -m sglang.bench_serving --output-file (jsonl)",
     definition="sglang-bench-serving",
     definitions=DEFINITIONS,
-    recognises=_is_load,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples, Scalar
+from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
@@ -32,6 +33,7 @@ MEASUREMENTS = ("measurements", "measures")
 MODE = ("attn_implementation", "sdpa_backend", "compile_mode", "kernelize", "continuous_batching")
 JSON_MODE = ("compile_kwargs", "compile_options")
 FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
+"""The model in a file's name, with underscores for slashes: older versions name it nowhere else."""
 LONGEST_PROMPT = 400
 """About the tokens of the text that prompts are cut from: longer prompts come out this long."""
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
@@ -41,14 +43,14 @@ Times = tuple[Sequence[float], ...]
 """The times of each request's tokens, in seconds."""
 
 
-def _is_benchmark(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, dict) and not _is_entry(data):
         return mostly(data.values(), _is_entry)
     return mostly(file.json_lines, _is_entry)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each scenario, since each has its own runtime settings."""
     if isinstance(file.json, dict) and not _is_entry(file.json):
         top = Fields(file, file.json)
@@ -77,15 +79,21 @@ def _run(key: str, entry: Fields) -> ForeignRun:
         value = config.any(name)
         if value:
             mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    # The file does not name the device, but if it lists a GPU, the tool ran on it.
+    gpu, gpu_gib = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
+    gpu = None if gpu in NOTHING else gpu
+    named = FILE_NAME.fullmatch(entry.file.path.name)
     result = _result(entry, metadata, config)
     return ForeignRun(
         key=key,
-        model_id=metadata.text("model_id") or _named(entry.file),
+        model_id=metadata.text("model_id") or (named[1] if named else "unknown"),
         family="decoder-only",
         task="text-generation",
         results=[result],
         started_at=metadata.time("timestamp"),
-        **_device(hardware),
+        device_type="unknown" if gpu is None else "rocm" if is_amd(gpu) else "cuda",
+        device_name=gpu,
+        device_memory_bytes=round(gpu_gib * MB_PER_GIB * BYTES_PER_MB) if gpu and gpu_gib else None,
         runtime="compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
         runtime_mode=mode,
         versions={"torch": hardware.text("torch_version"), "python": hardware.text("python_version")},
@@ -95,24 +103,6 @@ def _run(key: str, entry: Fields) -> ForeignRun:
         kept=entry.rest(),
         error=result.error,
     )
-
-
-def _named(file: ForeignFile) -> str:
-    """The model from the file name, in which slashes are underscores: older versions name it nowhere else."""
-    found = FILE_NAME.fullmatch(file.path.name)
-    return found[1] if found else "unknown"
-
-
-def _device(hardware: Fields) -> dict[str, Any]:
-    """The device. The file does not name it, but if it lists a GPU, the tool ran on it."""
-    name, memory_gb = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
-    if name is None or name in NOTHING:
-        return {"device_type": "unknown"}
-    return {
-        "device_type": "rocm" if is_amd(name) else "cuda",
-        "device_name": name,
-        "device_memory_bytes": round(memory_gb * MB_PER_GIB * BYTES_PER_MB) if memory_gb else None,
-    }
 
 
 def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
@@ -125,7 +115,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     has_succeeded = metadata.flag("success") is not False
     name = next((name for name in MEASUREMENTS if name in entry), MEASUREMENTS[0])
     measures = entry.section(name)
-    latencies = _ms(measures, "e2e_latency")
+    latencies = in_ms(measures.numbers("e2e_latency") or ())
     if not (has_succeeded and latencies):
         why = "the tool could not run it" if not has_succeeded else "no call was measured"
         return foreign_result(point, metrics={}, status="failed", error=why)
@@ -147,12 +137,11 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     found += negative_times("latency_wall", latencies)
     doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
     mean_ms = fmean(latencies)
-    if mean_ms <= 0:
-        rates = {}
-    else:
-        rate = point.batch_size / mean_ms * MS_PER_S
-        tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
-        rates = {"throughput_samples_per_sec": rate, **tokens}
+    rates: dict[str, float] = {}
+    if mean_ms > 0:
+        rates["throughput_samples_per_sec"] = point.batch_size / mean_ms * MS_PER_S
+        if point.new_tokens:
+            rates["throughput_tokens_per_sec"] = rates["throughput_samples_per_sec"] * point.new_tokens
     return foreign_result(
         point,
         samples=[block(0, latencies), *samples],
@@ -164,15 +153,15 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     )
 
 
-def _ms(measures: Fields, name: str) -> array[float]:
-    return in_ms(measures.numbers(name) or ())
-
-
 def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
     """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means."""
-    first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
-    times = _token_times(measures, "timestamps")
-    gaps = array("d", (gap for iteration in times for gap in _token_gaps_ms(iteration)))
+    first, means = (in_ms(measures.numbers(name) or ()) for name in ("time_to_first_token", "inter_token_latency"))
+    timed = ((index, one) for index, one in enumerate(measures.each("timestamps")) if one is not None)
+    gaps = array("d")
+    for requests in understood(measures.file, timed, lambda one: _requests(measures, f"timestamps[{one[0]}]", one[1])):
+        # Requests of a batch with equal times count once.
+        distinct = {array("d", request).tobytes(): request for request in requests}
+        gaps.extend((after - before) * MS_PER_S for times in distinct.values() for before, after in pairwise(times))
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     if first:
@@ -186,26 +175,12 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
     if not gaps:
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
     samples.append(measured("inter_token_latency", gaps))
-    from benchmarking.core.sample_statistics import tail_quantile
-
     p99 = tail_quantile(gaps, 0.99)
     gap_metrics = {
         "inter_token_latency_p50_ms": median_of(gaps),
         **({} if p99 is None else {"inter_token_latency_p99_ms": p99}),
     }
     return samples, metrics | gap_metrics, {}
-
-
-def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
-    """The times of each iteration; empty if the field is absent."""
-    found = ((index, one) for index, one in enumerate(fields.each(name)) if one is not None)
-    return tuple(understood(fields.file, found, lambda one: _requests(fields, f"{name}[{one[0]}]", one[1])))
-
-
-def _token_gaps_ms(times: Times) -> Iterator[float]:
-    """Gaps between successive tokens of each request in ms. Requests of a batch with equal times count once."""
-    distinct = {array("d", request).tobytes(): request for request in times}
-    return ((after - before) * MS_PER_S for request in distinct.values() for before, after in pairwise(request))
 
 
 def _requests(fields: Fields, place: str, requests: object) -> Times:
@@ -219,6 +194,6 @@ PLUGIN = Format(
     summary="transformers benchmark_v2: <model>_benchmark_<time>.json, and the JSON lines pushed to the hub",
     definition="transformers-benchmark-v2",
     definitions=DEFINITIONS,
-    recognises=_is_benchmark,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from benchmarking.core.metrics import BYTES_PER_MIB
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import foreign_result, measured
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, mostly
 
@@ -71,7 +71,7 @@ DEFINITIONS = {
 }
 
 
-def _is_output(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         text = file.text or ""
@@ -81,9 +81,25 @@ def _is_output(file: ForeignFile) -> bool:
     return mostly(rows, lambda one: isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys())
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None:
-        yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[_of_times(file)])
+        queries = Fields(file, {"queries": file.json}).objects("queries") or ()
+        begins = [one.number("startComputeMs") for one in queries]
+        warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
+        warm = warm if warm < len(queries) else 0
+        columns = {name: [one.number(name) for one in queries] for name in dict.fromkeys(n for q in queries for n in q)}
+        samples: list[Samples] = []
+        for name, column in columns.items():
+            values = [value for value in column if value is not None]
+            if not values:
+                continue
+            metric = FIELDS.get(name, name)
+            samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
+            samples.append(measured(metric, values[warm:]))
+        result = foreign_result(
+            Point(batch_size=1), metrics={}, samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,)
+        )
+        yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[result])
         return
     text = file.text or ""
     starts = [found.start() for found in COMMAND.finditer(text)] or _starts(text)
@@ -164,7 +180,6 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
             missing |= dict.fromkeys(unmeasured, f"{NOT_APPLICABLE}: 0 ms in the log: nothing was copied")
             stated = {name: value for name, value in stated.items() if name not in unmeasured}
     each = int(implicit_batch or 1)
-    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     kept: list[Json] = [line.strip() for line in text.partition(SUMMARY)[2].splitlines() if "[W]" in line]
     return foreign_result(
         point,
@@ -176,7 +191,7 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
         stated=stated,
         iterations=int(queries[1]) // each or None if queries else None,
         warmup_iterations=int(warm_up[1]) // each if warm_up else None,
-        doubts=() if batch else (unknown,),
+        doubts=() if batch else (BATCH_NOT_STATED,),
         missing=missing,
         kept={"warnings": kept} if kept else {},
     )
@@ -203,30 +218,11 @@ def _number(file: ForeignFile, text: str) -> float | None:
         return None
 
 
-def _of_times(file: ForeignFile) -> Result:
-    """Every query of --exportTimes. Only files of older versions contain the warm-up."""
-    queries = Fields(file, {"queries": file.json}).objects("queries") or ()
-    begins = [one.number("startComputeMs") for one in queries]
-    warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
-    warm = warm if warm < len(queries) else 0
-    columns = {name: [one.number(name) for one in queries] for name in dict.fromkeys(n for q in queries for n in q)}
-    samples: list[Samples] = []
-    for name, column in columns.items():
-        values = [value for value in column if value is not None]
-        if not values:
-            continue
-        metric = FIELDS.get(name, name)
-        samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
-        samples.append(measured(metric, values[warm:]))
-    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
-    return foreign_result(Point(batch_size=1), metrics={}, samples=samples, warmup_iterations=warm, doubts=(unknown,))
-
-
 PLUGIN = Format(
     name="trtexec",
     summary="TensorRT's trtexec: its log, and --exportTimes (json)",
     definition="trtexec",
     definitions=DEFINITIONS,
-    recognises=_is_output,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

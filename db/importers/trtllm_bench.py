@@ -24,6 +24,7 @@ from db.importers.support.serving import (
     load_result,
     named_statistics,
     requests_record,
+    same_length,
     token_columns,
     with_requests,
 )
@@ -109,7 +110,7 @@ TIMES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _is_result(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None and not file.json_lines:
         return "Request Throughput (req/sec):" in (file.text or "") and bool(_printed(file))
@@ -119,9 +120,17 @@ def _is_result(file: ForeignFile) -> bool:
     return isinstance(data, list) and mostly(data, lambda one: isinstance(one, dict) and one.keys() >= REQUEST)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
-        yield _run_of_requests(file, file.json)
+        requests = list(json_objects(file, file.json, "request"))
+        yield ForeignRun(
+            model_id="unknown",
+            task="text-generation",
+            results=[_of_requests(requests)],
+            runtime="tensorrt-llm",
+            device_type="cuda",
+            kept={"requests": [one.rest() for one in requests]},
+        )
         return
     tops = [top_fields(file)] if file.json is not None else _printed(file)
     yield from understood(file, enumerate(tops), lambda one: _run_of_report(one[1], one[0]))
@@ -164,6 +173,17 @@ def _printed(file: ForeignFile) -> list[Fields]:
 def _run_of_report(top: Fields, place: int) -> ForeignRun:
     engine, machine, world = (top.section(name) for name in ("engine", "machine", "world_info"))
     memory_gib = machine.number("memory.total", low=0)
+    decoding = top.section("decoding_stats").unread_copy()
+    words = {name: engine.text(name) for name in ("backend", "quantization", "kv_cache_dtype")}
+    mode: dict[str, Scalar] = {name: word for name, word in words.items() if word}
+    if (speculation := decoding.text("mode")) is not None:
+        mode["speculation"] = speculation
+    mode |= {name: size for name in PARALLEL if (size := world.integer(name)) is not None and size > 1}
+    for name in LIMITS:
+        value = world.any(name)
+        if isinstance(value, str | int):
+            mode[name] = value
+    mode = mode
     return ForeignRun(
         key=str(place) if place else "",
         model_id=engine.text("model") or "unknown",
@@ -174,24 +194,11 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         device_count=world.count("world_size") or device_count(world) or 1,
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
-        runtime_mode=_mode(engine, world, top.section("decoding_stats").unread_copy()),
+        runtime_mode=mode,
         precision_word=engine.text("dtype"),
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),
     )
-
-
-def _mode(engine: Fields, world: Fields, decoding: Fields) -> dict[str, Scalar]:
-    words = {name: engine.text(name) for name in ("backend", "quantization", "kv_cache_dtype")}
-    mode: dict[str, Scalar] = {name: word for name, word in words.items() if word}
-    if (speculation := decoding.text("mode")) is not None:
-        mode["speculation"] = speculation
-    mode |= {name: size for name in PARALLEL if (size := world.integer(name)) is not None and size > 1}
-    for name in LIMITS:
-        value = world.any(name)
-        if isinstance(value, str | int):
-            mode[name] = value
-    return mode
 
 
 def _report(top: Fields) -> Result:
@@ -220,10 +227,12 @@ def _report(top: Fields) -> Result:
         "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
         "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
     }
+    ends = [dataset.section(name) for name in ("isl_stats", "osl_stats")]
+    lengths = [same_length(one.number("minimum"), one.number("maximum")) for one in ends]
     return _load(
-        prompt_tokens=_common(dataset.section("isl_stats")),
+        prompt_tokens=lengths[0],
         prompt_tokens_mean=requests.number("avg_input_length", low=0),
-        new_tokens=_common(dataset.section("osl_stats")),
+        new_tokens=lengths[1],
         requests=requests.integer("num_requests"),
         failed=None,
         metrics={},
@@ -233,24 +242,6 @@ def _report(top: Fields) -> Result:
 
 def _load(**found: Any) -> Result:
     return load_result(concurrency=None, unlimited=NO_LOAD, request_rate=None, **found)
-
-
-def _common(lengths: Fields) -> int | None:
-    """The length of all requests; None if they differ."""
-    least, most = lengths.number("minimum"), lengths.number("maximum")
-    return int(least) if least is not None and least == most and least >= 1 else None
-
-
-def _run_of_requests(file: ForeignFile, data: list[Any]) -> ForeignRun:
-    requests = list(json_objects(file, data, "request"))
-    return ForeignRun(
-        model_id="unknown",
-        task="text-generation",
-        results=[_of_requests(requests)],
-        runtime="tensorrt-llm",
-        device_type="cuda",
-        kept={"requests": [one.rest() for one in requests]},
-    )
 
 
 def _of_requests(requests: list[Fields]) -> Result:
@@ -312,12 +303,11 @@ def _of_requests(requests: list[Fields]) -> Result:
 
 def _times_of(one: Fields) -> tuple[Fields, int, int, int, int]:
     """The request, its three times in ns, and its input tokens."""
-    start, first, end = (one.required(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
+    start, first, end = (
+        one.required(lambda name: one.integer(name, low=-1), f"{name}_timestamp")
+        for name in ("start", "first_token", "end")
+    )
     return one, start, first, end, one.required(one.integer, "num_input_tokens")
-
-
-def _ns(one: Fields) -> Any:
-    return lambda name: one.integer(name, low=-1)
 
 
 PLUGIN = Format(
@@ -325,6 +315,6 @@ PLUGIN = Format(
     summary="TensorRT-LLM: trtllm-bench --report_json, --request_json with every request, and what it prints",
     definition="trtllm-bench",
     definitions=DEFINITIONS,
-    recognises=_is_result,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

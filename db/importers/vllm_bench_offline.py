@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
+from benchmarking.core.records import Json, Point, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import merged_records
-from db.importers.support.measures import block, foreign_result, in_ms
+from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import device_count, load_result, parallel_mode
 
@@ -40,12 +40,12 @@ def _data(file: ForeignFile) -> Mapping[str, Any] | None:
     return {**shared, **{name: values[0] for name, values in records.values.items() if values}}
 
 
-def _is_result(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     data = _data(file)
     return data is not None and (data.keys() >= LATENCY or data.keys() >= THROUGHPUT)
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     data = _data(file)
     if data is None:
         top_fields(file)
@@ -75,7 +75,6 @@ def _latency(fields: Fields, arguments: Fields) -> Result:
     seconds = fields.required(fields.numbers, "latencies")
     mean_s, std_s, percentiles = fields.number("avg_latency"), fields.number("std_latency"), fields.any("percentiles")
     batch = arguments.count("batch_size")
-    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     stated: dict[str, Json] = {"avg_latency": mean_s, "std_latency": std_s, "percentiles": percentiles}
     return foreign_result(
         Point(
@@ -86,7 +85,7 @@ def _latency(fields: Fields, arguments: Fields) -> Result:
         metrics={},
         samples=[block(0, in_ms(seconds))] if seconds else [],
         warmup_iterations=arguments.integer("num_iters_warmup"),
-        doubts=() if batch else (unknown,),
+        doubts=() if batch else (BATCH_NOT_STATED,),
         kept={"stated": {name: value for name, value in stated.items() if value is not None}},
     )
 
@@ -119,6 +118,6 @@ PLUGIN = Format(
     summary="vLLM: vllm bench latency and vllm bench throughput, --output-json (json and .pytorch.json)",
     definition="vllm-bench-offline",
     definitions=DEFINITIONS,
-    recognises=_is_result,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -85,7 +85,7 @@ TEXTS = ("date", "model_id", "tokenizer_id", "label", "backend", "endpoint_type"
 FAILED_RUN = {"error_type", "error", "serve_overrides"}
 
 
-def _is_load(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
         return True
     loads = _loads(file)
@@ -123,18 +123,7 @@ def _of_cell(text: str) -> Json:
     return text if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    _check_place(file)
-    loads = _loads(file)
-    if not loads:
-        file.refuse("not JSON, or truncated")
-    single = len(loads) == 1 and isinstance(loads[0], dict)
-    entries = enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry"))  # type: ignore[arg-type]
-    yield from understood(file, entries, lambda entry: _run(entry[1], entry[0], _varied(entry[1])))
-
-
-def _check_place(file: ForeignFile) -> None:
-    """Raise NoResultsError for a warm-up, a failed run, and a file whose loads are in other files of its folder."""
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     path, data = file.path, file.json
     if isinstance(data, dict) and data.keys() >= FAILED_RUN:
         file.without_results(f"failed run of a sweep: {shortened(data['error_type'])}: {shortened(data['error'])}")
@@ -146,6 +135,12 @@ def _check_place(file: ForeignFile) -> None:
             file.without_results(f"all its numbers are in {whole.name}")
     if path.name in ("summary.json", "summary.csv") and any(path.parent.glob(f"{SUMMARISED[path.suffix]}run=*.json")):
         file.without_results("summary of a sweep: each run has its own file, run=N.json")
+    loads = _loads(file)
+    if not loads:
+        file.refuse("not JSON, or truncated")
+    single = len(loads) == 1 and isinstance(loads[0], dict)
+    entries = enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry"))  # type: ignore[arg-type]
+    yield from understood(file, entries, lambda entry: _run(entry[1], entry[0], _varied(entry[1])))
 
 
 SUMMARISED = {".json": "", ".csv": "*/"}
@@ -200,17 +195,16 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
         started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
         finished_at=finished_at,
         runtime=SERVER,
-        runtime_mode={**({"endpoint": backend} if backend else {}), **_not_varied(parallel_mode(load), varied), **mode},
+        runtime_mode={
+            **({"endpoint": backend} if backend else {}),
+            **{name: value for name, value in parallel_mode(load).items() if name not in varied},
+            **mode,
+        },
         device_count=device_count(load) or 1,
         doubts=engine_not_stated(backend),
         tags={"label": load.text("label")},
         kept=load.rest(),
     )
-
-
-def _not_varied(mode: Mapping[str, Scalar], varied: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The settings that are not already among the parameters of a sweep."""
-    return {name: value for name, value in mode.items() if name not in varied}
 
 
 def _requests(load: Fields) -> tuple[Requests, ...]:
@@ -266,6 +260,6 @@ PLUGIN = Format(
     "vllm bench sweep (run=N.json, summary.json, summary.csv)",
     definition="vllm-bench-serve",
     definitions=DEFINITIONS,
-    recognises=_is_load,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

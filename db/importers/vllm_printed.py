@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarking.core.records import SERVER, Doubt, Json, Point, Result, Scalar
+from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import client_result
-from db.importers.support.measures import MS_PER_S, foreign_result
+from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, foreign_result
 from db.importers.support.reading import Fields, parsed_number, understood
 from db.importers.support.serving import (
     common_length,
@@ -123,7 +123,7 @@ class Part:
     arguments: Mapping[str, str]
 
 
-def _is_log(file: ForeignFile) -> bool:
+def recognises(file: ForeignFile) -> bool:
     if file.is_json or not (text := file.text):
         return False
     lines = COLOUR.sub("", text).splitlines()
@@ -139,7 +139,7 @@ def _is_title(lines: Sequence[str], at: int) -> bool:
     return bool(TITLE.search(lines[at])) and any(LABELLED.search(line) for line in lines[at + 1 : at + 4])
 
 
-def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read(file: ForeignFile) -> Iterator[ForeignRun]:
     parts = list(_parts(COLOUR.sub("", file.text or "").splitlines()))
     for index, part in enumerate(parts):
         yield from understood(file, [part], lambda part, at=index: _run(file, part, at))  # type: ignore[misc]
@@ -329,7 +329,6 @@ def _latency(file: ForeignFile, part: Part, settings: Fields) -> Result:
     for percentile, seconds in PERCENTILE.findall(text):
         stated[f"latency_{PERCENTILES.get(percentile, f'p{percentile}')}_ms"] = float(seconds) * MS_PER_S
     batch = settings.count("batch_size")
-    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     return foreign_result(
         Point(
             batch_size=batch or 1,
@@ -340,7 +339,7 @@ def _latency(file: ForeignFile, part: Part, settings: Fields) -> Result:
         stated=stated,
         iterations=settings.integer("num_iters"),
         warmup_iterations=settings.integer("num_iters_warmup"),
-        doubts=() if batch else (unknown,),
+        doubts=() if batch else (BATCH_NOT_STATED,),
     )
 
 
@@ -350,6 +349,6 @@ PLUGIN = Format(
     "Throughput: ..., Avg latency: ...)",
     definition="serving-benchmark-printed",
     definitions=DEFINITIONS,
-    recognises=_is_log,
-    read=_read,
+    recognises=recognises,
+    read=read,
 )

@@ -221,6 +221,11 @@ class ForeignFile:
         """Raise FormatError with the file and the problem."""
         raise FormatError(f"{self.path}: {problem}")
 
+    def give_way_to(self, other: Path) -> None:
+        """Raise NoResultsError if there is such another file, which has all numbers of this one."""
+        if other != self.path and other.is_file():
+            self.without_results(f"all its numbers are in {other.name}")
+
     def without_results(self, reason: str) -> NoReturn:
         """Raise NoResultsError with the file and the reason."""
         raise NoResultsError(f"{self.path}: {reason}")

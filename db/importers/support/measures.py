@@ -43,6 +43,7 @@ SAME_RATE = 0.02
 """Relative difference up to which a throughput is that of the mean call."""
 NEEDS_BOTH = "not_stated: it needs the median and the mean latency"
 OTHER_RATE = "not_stated: the throughput is not items over the mean latency"
+BATCH_NOT_STATED = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
 NO_STATISTICS = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 
 

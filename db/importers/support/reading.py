@@ -126,6 +126,11 @@ class Fields:
             return None
         return number
 
+    def scaled(self, name: str, factor: float, *, low: float = -math.inf) -> float | None:
+        """A finite number, not below `low`, times the factor to another unit."""
+        value = self.number(name, low=low)
+        return None if value is None else value * factor
+
     def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
         """A whole number from `low` to `high`; 12.0 is one."""
         return self._integer(name, low, high)
@@ -171,6 +176,17 @@ class Fields:
             self.leave_out(name, f"expected a time in ISO 8601, found {shortened(text)}")
             return None
 
+    def time_like(self, name: str, notation: str, example: str) -> datetime | None:
+        """A time without a zone in a notation of `strptime`; `example` is for messages."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return datetime.strptime(text, notation)
+        except ValueError:
+            self.leave_out(name, f"expected a time such as {example}, found {shortened(text)}")
+            return None
+
     def unix_time(self, name: str) -> datetime | None:
         """A time in seconds since 1970 as naive UTC."""
         seconds = self.number(name)
@@ -199,8 +215,10 @@ class Fields:
             self.leave_out(name, f"expected a list of numbers, found {shortened(values)}")
             return None
         if isinstance(values, array):
+            import numpy as np
+
             numbers = floats(values)
-            if _least(numbers) >= low:
+            if np.frombuffer(numbers).min() >= low:
                 return numbers
             values = numbers.tolist()
         if set(map(type, values)) == {float} and all(low <= value and abs(value) < LARGEST for value in values):
@@ -339,12 +357,6 @@ class Fields:
 
     def _object(self, value: dict[str, Any], place: str) -> Fields:
         return Fields(self.file, value, place, numbers_are_text=self._numbers_are_text)
-
-
-def _least(numbers: array[float]) -> float:
-    import numpy as np
-
-    return float(np.frombuffer(numbers).min())
 
 
 ROW_ERRORS = (FormatError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)

@@ -370,6 +370,11 @@ def common_length(total: float | None, requests: int | None) -> int | None:
     return int(total // requests) if total and requests and not total % requests else None
 
 
+def same_length(least: float | None, most: float | None) -> int | None:
+    """Tokens per request, if the shortest and the longest request have the same number; otherwise None."""
+    return int(least) if least is not None and least == most and least >= 1 else None
+
+
 def named_statistics(
     metric: str, values: Mapping[str, float | None], columns: Columns, factor: float = 1.0
 ) -> dict[str, float]:

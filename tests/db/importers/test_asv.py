@@ -176,3 +176,11 @@ def test_a_value_alone_is_a_result_of_version_1(tmp_path):
     found = {run.cell.subject: run.results[0] for run in PLUGIN.runs(read_file(tmp_path / "first.json"))}
     assert found["mod.time_a"].metrics["latency_median_ms"] == 20
     assert (found["mod.time_b"].status, found["mod.track_c"].metrics["tracked_value"]) == ("failed", 3)
+
+
+def test_parameters_that_combine_to_billions_leave_out_their_benchmark_alone(changed):
+    def many(data):
+        data["results"]["bench.Sorting.time_sorted"][data["result_columns"].index("params")] = [["1"] * 1000] * 4
+
+    assert "bench.Sorting.track_length [param1=random]" in {run.cell.subject for run in changed(many)}
+    assert not any("time_sorted" in run.cell.subject for run in changed(many))
