@@ -16,7 +16,7 @@ from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json
 from benchmarking.core.settings import add_settings
 from benchmarking.load.generator import Level
 from benchmarking.load.load_settings import LOAD
-from benchmarking.load.traffic import Lengths, Traffic
+from benchmarking.load.traffic import Traffic
 from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
@@ -50,20 +50,18 @@ def add_flags(parser: Parser) -> None:
     add_runtime_options(parser)
 
 
-def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
+def check(arguments: argparse.Namespace, limits: Mapping[str, float], traffics: Sequence[Traffic]) -> None:
     """Raise UsageError for values that a model on this machine cannot take."""
     if arguments.precision not in (None, *PRECISIONS):
         raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
-    if arguments.scenario is None:
-        _check_loop(arguments)
-    else:
+    has_one_size = all(traffic.has_one_size for traffic in traffics)
+    if arguments.scenario is not None:
         _check_scenario(arguments, limits)
-
-
-def _check_loop(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a closed loop whose lengths are not known in advance."""
-    is_fixed = arguments.sharegpt is None and None not in _lengths(arguments)
-    if arguments.request_rates is None and arguments.num_requests is None and not is_fixed:
+        if not has_one_size:
+            raise UsageError(
+                "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
+            )
+    elif arguments.request_rates is None and arguments.num_requests is None and not has_one_size:
         raise UsageError(
             "random lengths in a closed loop require --num-requests: every length is prepared before the load"
         )
@@ -82,18 +80,9 @@ def _check_scenario(arguments: argparse.Namespace, limits: Mapping[str, float]) 
         raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
     if scenario == "offline" and arguments.num_requests is None:
         raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
-    if None in _lengths(arguments):
-        raise UsageError(
-            "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
-        )
     samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
     if samples > MAX_REQUESTS:
         raise UsageError(f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions")
-
-
-def _lengths(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
-    """The lengths of prompt and output; None if random."""
-    return Lengths(arguments.input_length).fixed, Lengths(arguments.output_length).fixed
 
 
 def scenario_levels(arguments: argparse.Namespace) -> list[Level]:
@@ -104,15 +93,16 @@ def scenario_levels(arguments: argparse.Namespace) -> list[Level]:
     return [Level(concurrency=1, number=number, duration_s=duration_s)]
 
 
-def load_of(
+def loads(
     arguments: argparse.Namespace,
     limits: Mapping[str, float],
     levels: Sequence[Level],
-    traffic: Traffic,
+    traffics: Sequence[Traffic],
     command: tuple[str, ...],
     say: Callable[[str], None],
-) -> ModelLoad:
-    """The load to measure. Raises UsageError if the runtime does not support it, or if loadgen is missing."""
+) -> list[ModelLoad]:
+    """The load with each traffic, in one session. Raises UsageError if the runtime does not support it, or if loadgen
+    is missing."""
     check_measuring("measuring a model")
     if arguments.scenario is not None:
         where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
@@ -120,27 +110,33 @@ def load_of(
     if arguments.loadgen_logs is not None:
         _check_folder(arguments.loadgen_logs)
     flags.use_cache_dir(arguments.cache_dir)
-    plan = _plan(_request(arguments, command), levels, traffic, arguments.repetitions)
-    if plan.cell.workload.weights_reason is not None:
-        say(f"{plan.cell.workload.model_id}: random weights: {plan.cell.workload.weights_reason}")
-    if arguments.anonymous:
-        plan = plan.anonymous()
-    if arguments.scenario is not None:
-        return _scenario_load(arguments, limits, plan, say)
     from benchmarking.load.model import LoopLoad
 
-    return LoopLoad(
-        plan=plan,
-        limits=limits,
-        repetitions=arguments.repetitions,
-        timeout_s=DEFAULT_TIMEOUT_S + max(_longest_s(one, arguments.timeout) for one in levels),
-        device_wait_s=arguments.lock_timeout,
-        say=say,
-        traffic=traffic,
-        is_open=levels[0].is_open,
-        warmup=arguments.warmup_requests,
-        request_timeout_s=arguments.timeout,
-    )
+    request, session_id, found = _request(arguments, command), uuid7(), list[ModelLoad]()
+    for traffic in traffics:
+        plan = _plan(request, session_id, levels, traffic, arguments.repetitions)
+        if plan.cell.workload.weights_reason is not None and not found:
+            say(f"{plan.cell.workload.model_id}: random weights: {plan.cell.workload.weights_reason}")
+        if arguments.anonymous:
+            plan = plan.anonymous()
+        if arguments.scenario is not None:
+            found.append(_scenario_load(arguments, limits, plan, say))
+            continue
+        found.append(
+            LoopLoad(
+                plan=plan,
+                limits=limits,
+                repetitions=arguments.repetitions,
+                timeout_s=DEFAULT_TIMEOUT_S + max(_longest_s(one, arguments.timeout) for one in levels),
+                device_wait_s=arguments.lock_timeout,
+                say=say,
+                traffic=traffic,
+                is_open=levels[0].is_open,
+                warmup=arguments.warmup_requests,
+                request_timeout_s=arguments.timeout,
+            )
+        )
+    return found
 
 
 def _longest_s(level: Level, timeout_s: float) -> float:
@@ -152,7 +148,7 @@ def _longest_s(level: Level, timeout_s: float) -> float:
     return level.duration_s + timeout_s if level.number is None else level.number * timeout_s
 
 
-def _plan(request: Request, levels: Sequence[Level], traffic: Traffic, repetitions: int) -> CellPlan:
+def _plan(request: Request, session_id: str, levels: Sequence[Level], traffic: Traffic, repetitions: int) -> CellPlan:
     """The plan with every point of the requests, in their order. Raises UsageError for lengths that the model cannot
     take, or too many different ones."""
     from benchmarking.load.model import planned_requests, points_of
@@ -175,7 +171,7 @@ def _plan(request: Request, levels: Sequence[Level], traffic: Traffic, repetitio
     for point in points:
         if (why := family.check(workload, point)) is not None:
             raise UsageError(f"{request.model_id} cannot run {point.label}: {why}")
-    return plan_points(request, uuid7(), workload, points, skipped={}, machine=Machine())
+    return plan_points(request, session_id, workload, points, skipped={}, machine=Machine())
 
 
 def _scenario_load(

@@ -10,9 +10,9 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -48,6 +48,7 @@ from benchmarking.load.limits import WORDS
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
 from benchmarking.load.server import (
     Generator,
+    Measured,
     ServerLoad,
     check_listening,
     own_processors,
@@ -56,12 +57,12 @@ from benchmarking.load.server import (
     tokenizer,
 )
 from benchmarking.load.server_metrics import PATH, device_use, read
-from benchmarking.load.traffic import MAX_WORDS, Lengths, Traffic
+from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import options_in
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.run.warehouse import database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from benchmarking.load.model import ModelLoad
 
 NAME = "benchhouse load"
+MOST_PAIRS = 256
+"""Pairs of lengths in a grid."""
 EXAMPLES = """\
 examples:
   benchhouse load NAME --url URL --request-rate 1,9 --find-rate --limit e2e:2s
@@ -88,89 +91,77 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     limits = parse_limits(arguments.limit, WORDS) if arguments.limit else {}
-    _check_subject(arguments, limits)
+    _check_subject(arguments)
+    traffics = _traffics(arguments)
+    is_server = _is_server(arguments)
+    if not is_server:
+        load_model.check(arguments, limits, traffics)
     levels = _levels(arguments) if arguments.scenario is None else load_model.scenario_levels(arguments)
-    _check_size(levels, arguments.turns)
+    for traffic in traffics:
+        _check_size(levels, traffic, has_prompts=is_server or not traffic.has_one_size)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
     require_running_clock()
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
-    traffic = _traffic(arguments)
-    if _is_server(arguments) or not traffic.has_one_size:
-        _check_prompts(traffic, levels)
     servers = (
         [] if arguments.serve is None else server_plan.servers(arguments.serve, arguments.sweep, arguments.model_id)
     )
-    generator = _generator(arguments, say) if _is_server(arguments) else None
-    load: ServerLoad | ModelLoad = (
-        _server_load(arguments, limits, traffic, generator, say)
-        if generator is not None
-        else load_model.load_of(arguments, limits, levels, traffic, command, say)
-    )
+
+    def measured(load: ServerLoad | ModelLoad, traffic: Traffic) -> Measured:
+        """The run of a load, and the Ctrl-C that ended it early."""
+        if len(traffics) > 1:
+            say(f"requests of {traffic.lengths} tokens")
+        started_at = utc_now()
+        results, interruption = _results(load, levels, arguments)
+        return replace(recorded(load, results), started_at=started_at), interruption
+
+    def recorded(load: ServerLoad | ModelLoad, results: Sequence[Result]) -> Run:
+        """The record of a load, as of now."""
+        if not isinstance(load, ServerLoad):
+            return load.run(results, load_model.settings_of(arguments))
+        settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}
+        about = provenance(command, dict(arguments.tag), arguments.description)
+        return load.run(results, settings, about, utc_now(), is_open=levels[0].is_open)
+
+    measurements: Iterator[Measured]
+    if is_server:
+        generator = _generator(arguments, say)
+        load = _server_load(arguments, limits, traffics[0], generator, say)
+        if servers:
+            cpus = generator.others or None
+            measurements = load_served.measurements(
+                arguments, load, servers, cpus, levels, traffics, measured, recorded
+            )
+        else:
+            measurements = load.measurements(traffics, measured)
+    else:
+        measurements = map(measured, load_model.loads(arguments, limits, levels, traffics, command, say), traffics)
     ingest = None
     if arguments.save:
         spool.prepare(Path(arguments.output_dir))
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
-
-    records: Iterable[tuple[Run, KeyboardInterrupt | None]]
-    if isinstance(load, ServerLoad) and generator is not None and servers:
-        records = load_served.records(
-            arguments,
-            load,
-            servers,
-            generator.others or None,
-            levels,
-            lambda load: _results(load, levels, arguments),
-            lambda load, results: _record(load, results, arguments, command, is_open=levels[0].is_open),
-        )
-    else:
-        started_at = utc_now()
-        with load.observing() if isinstance(load, ServerLoad) else nullcontext():
-            results, interruption = _results(load, levels, arguments)
-        record = _record(load, results, arguments, command, is_open=levels[0].is_open)
-        records = [(replace(record, started_at=started_at), interruption)]
+    is_several = bool(servers) or len(traffics) > 1
     runs: list[Run] = []
     code = EXIT_OK
     try:
-        for record, interruption in records:
+        for record, interruption in measurements:
             runs.append(run := redacted_record(record, anonymous=arguments.anonymous))
-            if not servers:
+            if not is_several:
                 load_table.print_run(run, as_json=arguments.json)
-            code = max(code, _kept(run, arguments, ingest))
+            if not all(one.status == "ok" for one in run.results if not is_search(one)):
+                code = EXIT_FAILED
+            if arguments.save and (why := store_run(_written(run, Path(arguments.output_dir)), ingest)) is not None:
+                notes(quiet=False)(f"not stored: {why}")
+                code = EXIT_FAILED
             if interruption is not None:
                 if isinstance(interruption, SearchInterrupted):
                     notes(quiet=False)(interruption.so_far)
                 raise interruption
     finally:
-        if servers and runs:
+        if is_several and runs:
             load_table.print_all(runs, as_json=arguments.json)
-    found_nothing = any(_has_found_nothing(one) for run in runs for one in run.results)
+    found_nothing = any(is_search(one) and one.status != "ok" for run in runs for one in run.results)
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and found_nothing else code
-
-
-def _record(
-    load: ServerLoad | ModelLoad,
-    results: Sequence[Result],
-    arguments: argparse.Namespace,
-    command: tuple[str, ...],
-    *,
-    is_open: bool,
-) -> Run:
-    """The record of a load, as of now."""
-    if isinstance(load, ServerLoad):
-        settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}
-        about = provenance(command, dict(arguments.tag), arguments.description)
-        return load.run(results, settings, about, utc_now(), is_open=is_open)
-    return load.run(results, load_model.settings_of(arguments))
-
-
-def _kept(run: Run, arguments: argparse.Namespace, ingest: Ingest | None) -> int:
-    """Write and store a run, if it is to be saved; returns the exit code."""
-    code = EXIT_OK if all(one.status == "ok" for one in run.results if not is_search(one)) else EXIT_FAILED
-    if arguments.save and (problem := store_run(_written(run, Path(arguments.output_dir)), ingest)) is not None:
-        notes(quiet=False)(f"not stored: {problem}")
-        return EXIT_FAILED
-    return code
 
 
 def _results(
@@ -196,11 +187,7 @@ def _results(
         return with_knee(list({offered(one): one for one in done}.values())), interruption
 
 
-def _has_found_nothing(result: Result) -> bool:
-    return is_search(result) and result.status != "ok"
-
-
-def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
+def _check_subject(arguments: argparse.Namespace) -> None:
     """Raise UsageError unless there is a model, here or on a server, with flags that apply to it."""
     if arguments.model_id is None and arguments.serve is None:
         what = "its name on the server" if arguments.url else "a MODEL on this machine, or with --url its name there"
@@ -214,9 +201,7 @@ def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -
         subject="server" if is_server else "model",
         instead="MODEL without --url" if is_server else "--url",
     )
-    if not is_server:
-        load_model.check(arguments, limits)
-    elif options := options_in(vars(arguments)):
+    if is_server and (options := options_in(vars(arguments))):
         raise UsageError(f"--{next(iter(options)).replace('_', '-')} requires MODEL without --url: {OWN_SETTINGS}")
 
 
@@ -224,25 +209,22 @@ def _is_server(arguments: argparse.Namespace) -> bool:
     return arguments.url is not None or arguments.serve is not None
 
 
-def _check_size(levels: Sequence[Level], turns: int) -> None:
-    """Raise UsageError for a level with more requests than may be held in memory."""
-    for one in levels:
-        number = one.requests * turns if one.is_open else max((one.number or 0) * turns, one.concurrency or 0)
+def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool) -> None:
+    """Raise UsageError for a level with more requests, or in an open loop more prompt words, than may be held in
+    memory. `has_prompts`: each request has a prompt of its own."""
+    for level in levels:
+        turns = traffic.most_turns
+        number = level.requests * turns if level.is_open else max((level.number or 0) * turns, level.concurrency or 0)
+        words = traffic.words(level.requests) if level.is_open and has_prompts else 0
         if number > MAX_REQUESTS:
-            raise UsageError(
-                f"{one.words}: {number} requests exceed the limit of {MAX_REQUESTS} per level: use more --repetitions "
-                "of fewer requests"
-            )
-
-
-def _check_prompts(traffic: Traffic, levels: Sequence[Level]) -> None:
-    """Raise UsageError for an open-loop level with more prompt words than may be held in memory."""
-    for one in (level for level in levels if level.is_open):
-        if (words := traffic.words(one.requests)) > MAX_WORDS:
-            raise UsageError(
-                f"{one.words}: prompts of {words} words exceed the limit of {MAX_WORDS} per level: use more "
-                "--repetitions of fewer requests"
-            )
+            what, most = f"{number} requests", MAX_REQUESTS
+        elif words > MAX_WORDS:
+            what, most = f"prompts of {words} words", MAX_WORDS
+        else:
+            continue
+        raise UsageError(
+            f"{level.words}: {what} exceed the limit of {most} per level: use more --repetitions of fewer requests"
+        )
 
 
 def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Generator:
@@ -316,27 +298,40 @@ def _levels(arguments: argparse.Namespace) -> list[Level]:
     return [Level(concurrency=one, **shared) for one in arguments.concurrency or (1,)]
 
 
-def _traffic(arguments: argparse.Namespace) -> Traffic:
+def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
+    """The traffic with each pair of lengths, in the order in which they are given."""
     if not 0 <= arguments.shared_prefix <= 1:
         raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
-    traffic = Traffic(
-        arrivals="at_once"
-        if arguments.request_rates == (math.inf,)
-        else "trace"
-        if arguments.trace is not None
-        else arguments.arrivals,
-        variation=arguments.variation,
-        burst=arguments.burst,
-        lengths_in=Lengths(arguments.input_length),
-        lengths_out=Lengths(arguments.output_length),
-        shared_prefix=arguments.shared_prefix,
-        turns=arguments.turns,
-        vocabulary=arguments.prompt_ids,
-        seed=arguments.seed,
-        file=arguments.trace or arguments.sharegpt,
-    )
-    next(traffic.requests())  # reports an unreadable file before anything is sent
-    return traffic
+    pairs = [tuple(pair.split("/")) for pair in arguments.lengths or ()]
+    if wrong := [pair for pair in pairs if len(pair) != 2]:
+        raise UsageError(f"--lengths takes pairs such as 128/128,1024/128: got {'/'.join(wrong[0])!r}")
+    both = pairs or product(arguments.input_length, arguments.output_length)
+    traffics = [
+        Traffic(
+            arrivals="at_once"
+            if arguments.request_rates == (math.inf,)
+            else "trace"
+            if arguments.trace is not None
+            else arguments.arrivals,
+            variation=arguments.variation,
+            burst=arguments.burst,
+            lengths_in=Lengths(lengths_in),
+            lengths_out=Lengths(lengths_out),
+            shared_prefix=arguments.shared_prefix,
+            turns=arguments.turns,
+            think_time=None if arguments.think_time is None else Pauses(arguments.think_time),
+            tool_calls=arguments.tool_calls,
+            tool_pause=None if arguments.tool_pause is None else Pauses(arguments.tool_pause),
+            vocabulary=arguments.prompt_ids,
+            seed=arguments.seed,
+            file=arguments.trace or arguments.sharegpt,
+        )
+        for lengths_in, lengths_out in dict.fromkeys(both)
+    ]
+    if len(traffics) > MOST_PAIRS:
+        raise UsageError(f"{len(traffics)} pairs of lengths exceed the limit of {MOST_PAIRS}: give fewer")
+    next(traffics[0].conversations())  # reports an unreadable file before anything is sent
+    return traffics
 
 
 def _target(arguments: argparse.Namespace) -> Target:
@@ -435,8 +430,9 @@ def _parser() -> Parser:
     add_settings(
         parser.add_argument_group("traffic"),
         LOAD,
-        *("arrivals", "variation", "burst", "input_length", "output_length", "prompt_ids", "shared_prefix", "turns"),
-        *("trace", "sharegpt", "seed"),
+        *("arrivals", "variation", "burst", "input_length", "output_length", "lengths", "prompt_ids", "shared_prefix"),
+        *("turns", "think_time", "tool_calls", "tool_pause", "trace", "sharegpt", "seed"),
+        lists=("input_length", "output_length", "lengths"),
     )
     add_settings(parser.add_argument_group("generator"), LOAD, "cpu_list", "capacity_seconds")
     group = parser.add_argument_group("output")

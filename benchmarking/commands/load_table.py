@@ -28,18 +28,31 @@ TIMES = {
     "e2e": ("latency", "latency_median_ms", "latency_p99_ms"),
 }
 """Name in `--limit` -> heading, metric of the median and of p99."""
+LENGTHS, OF_CURVES = ("lengths_in", "lengths_out"), ("server", "lengths")
+"""The lengths among what distinguishes a series, and the facts that distinguish the curves of a table."""
 
 
 def print_all(runs: Sequence[Run], *, as_json: bool) -> None:
-    """Print the levels of several servers in one table; as JSON, a list of runs."""
+    """Print the levels of several runs in one table, with the lengths of their requests where they differ; as JSON, a
+    list of runs."""
     if as_json:
         print(json.dumps([_shown(run) for run in runs], indent=1))
-    else:
-        print_run(replace(runs[0], results=tuple(one for run in runs for one in run.results)), as_json=False)
+        return
+    lengths = [
+        "/".join(str(run.cell.runtime_mode[name]) for name in LENGTHS if name in run.cell.runtime_mode) for run in runs
+    ]
+    several = len(set(lengths)) > 1
+    results = [
+        replace(one, extra={**one.extra, "load": {**facts_of(one), **({"lengths": text} if several else {})}})
+        for run, text in zip(runs, lengths, strict=True)
+        for one in run.results
+    ]
+    print_run(replace(runs[0], results=tuple(results)), as_json=False)
 
 
 def _shown(run: Run) -> Json:
-    shown: Json = redacted(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results))))
+    bare = [replace(one, requests=(), samples=()) for one in run.results]
+    shown: Json = redacted(to_json(replace(run, results=tuple(bare))))
     return shown
 
 
@@ -65,7 +78,7 @@ def print_run(run: Run, *, as_json: bool) -> None:
     for one in searches:
         found = HighestRate.of(one.metrics, facts_of(one))
         answer = str(one.error) if found is None else f"highest rate within the limits: {found.text}"
-        lines.append(f"{own}: {answer}" if (own := _server(one)) else answer)
+        lines.append(f"{own}: {answer}" if (own := _own(one)) else answer)
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts)
     print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
@@ -95,7 +108,8 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
         for is_tail, word, name in zip((False, True), ("p50", "p99"), metrics, strict=True)
     ]
     return [
-        Column[Result](heading="server", text=_server, is_key=True),
+        Column[Result](heading="server", text=lambda one: _fact(one, "server"), is_key=True),
+        Column[Result](heading="lengths", text=lambda one: _fact(one, "lengths"), is_key=True),
         Column[Result](heading="level", text=lambda one: _level_text(one, decimals, is_cell=True), is_key=True),
         Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
         Column[Result](
@@ -114,20 +128,25 @@ def _decimals(levels: Sequence[Result]) -> int:
     return max((len(f"{offered(one):g}".partition(".")[2]) for one in levels), default=0)
 
 
-def _server(result: Result) -> str | None:
-    """The swept values of a server that the command started; None without any."""
-    own = facts_of(result).get("server")
-    return own if isinstance(own, str) and own else None
+def _fact(result: Result, name: str) -> str | None:
+    """The swept values of a server that the command started, or the lengths where they differ; None without any."""
+    value = facts_of(result).get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _own(result: Result) -> str:
+    """What distinguishes the curve of a level from the others of the table; empty for a single curve."""
+    return " ".join(filter(None, (_fact(result, name) for name in OF_CURVES)))
 
 
 def _unmarked(result: Result) -> Result:
     """The result without what marks its level in the table."""
-    return replace(result, extra={"load": {"server": _server(result)}})
+    return replace(result, extra={"load": {name: _fact(result, name) for name in OF_CURVES}})
 
 
 def _level_text(result: Result, decimals: int | None = None, *, is_cell: bool = False) -> str:
-    """A level, its rate with this many decimals; outside the cells of the table after its server."""
-    if not is_cell and (own := _server(result)) is not None:
+    """A level, its rate with this many decimals; outside the cells of the table after its curve."""
+    if not is_cell and (own := _own(result)):
         return f"{own} {_level_text(result, decimals, is_cell=True)}"
     if is_search(result):
         return "highest rate"
@@ -209,7 +228,3 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     else:
         parts = [f"no level holds: fewer than {rule} at {', '.join(missed)}" if missed else ""]
     return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "")))
-
-
-def _without_raw(result: Result) -> Result:
-    return replace(result, requests=(), samples=())

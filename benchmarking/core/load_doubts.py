@@ -68,11 +68,22 @@ def over_saturation(requests: Requests, rate_per_s: float | None = None) -> dict
 
 def correlation(requests: Requests, rate_per_s: float | None = None) -> float | None:
     """The number of successive requests that are worth one independent request; None if no queue is seen."""
-    return _queue(requests, rate_per_s).correlation
+    found = _queue(requests, rate_per_s).correlation
+    return None if found is None else found * len(requests) / max(sum(not turn for turn in requests.turn), 1)
 
 
 def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
-    return queue_of(requests.intended_ms, [end for end in requests.end_ms if end is not None], rate_per_s)
+    """The queue of the requests, or of the conversations: only their first turns have a schedule, and a server that
+    falls behind delays the others."""
+    starts: dict[object, float] = {}
+    ends: dict[object, float] = {}
+    rows = zip(requests.conversation, requests.intended_ms, requests.end_ms, strict=True)
+    for place, (conversation, start, end) in enumerate(rows):
+        key = ("alone", place) if conversation is None else conversation
+        starts[key] = min(start, starts.get(key, start))
+        if end is not None:
+            ends[key] = max(end, ends.get(key, end))
+    return queue_of(list(starts.values()), list(ends.values()), rate_per_s)
 
 
 def _evidence(queue: Queue) -> dict[str, Json]:

@@ -16,7 +16,7 @@ from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, Toke
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.load.connections import MAX_DETAIL, MAX_REFUSAL, RequestError, Target, client_of
 from benchmarking.load.limits import judged
-from benchmarking.load.traffic import PlannedRequest, Traffic
+from benchmarking.load.traffic import Conversation, PlannedRequest, Traffic
 
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
@@ -190,7 +190,7 @@ class Generator:
 
     async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
         """Send all requests of a level; returns them in the order of their scheduled starts once the last has ended."""
-        planned = traffic.requests()
+        planned = traffic.conversations()
         if level.is_open:
             found = await self._open(traffic, level, planned)
         else:
@@ -221,52 +221,59 @@ class Generator:
         if sent.error is not None or sent.end_s is None:
             sent.end_s = sent.closed_s
 
-    async def _open(self, traffic: Traffic, level: Level, planned: Iterator[PlannedRequest]) -> list[Sent]:
-        """Send every request at its time, no matter how many are in flight."""
+    async def _open(self, traffic: Traffic, level: Level, planned: Iterator[Conversation]) -> list[Sent]:
+        """Start every conversation at its time, no matter how many requests are in flight."""
         assert level.rate is not None
         chosen = list(islice(planned, level.requests))
         loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
-        offsets = traffic.schedule(level.rate, chosen)
+        offsets = traffic.schedule(level.rate, [turns[0] for turns in chosen])
         start_s = loop.time()
-        for place, (one, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
+        for place, (turns, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
             await _until(start_s + offset_s)
-            tasks.add(task := loop.create_task(self._converse(one, start_s + offset_s, place, traffic, found)))
+            tasks.add(task := loop.create_task(self._converse(turns, start_s + offset_s, place, found)))
             task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)
         return found
 
-    async def _closed(self, traffic: Traffic, level: Level, planned: Iterator[PlannedRequest]) -> list[Sent]:
-        """Keep a fixed number in flight: the next request starts when one has ended."""
+    async def _closed(self, traffic: Traffic, level: Level, planned: Iterator[Conversation]) -> list[Sent]:
+        """Keep a fixed number of conversations going: the next starts when one has ended."""
         loop, found = asyncio.get_running_loop(), list[Sent]()
-        places = iter(range(level.number or MAX_REQUESTS // traffic.turns))
-        end_s = loop.time() + level.duration_s
+        places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
+        end_s = loop.time() + level.duration_s if level.number is None else math.inf
 
         async def one_place() -> None:
-            while level.number is not None or loop.time() < end_s:
-                place, one = next(places, None), next(planned, None)
-                if place is None or one is None:
+            while loop.time() < end_s:
+                place, turns = next(places, None), next(planned, None)
+                if place is None or turns is None:
                     return
-                await self._converse(one, loop.time(), place, traffic, found)
+                await self._converse(turns, loop.time(), place, found, end_s)
 
         await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
         return found
 
     async def _converse(
-        self, planned: PlannedRequest, intended_s: float, place: int, traffic: Traffic, found: list[Sent]
+        self, turns: Conversation, start_s: float, place: int, found: list[Sent], end_s: float = math.inf
     ) -> None:
-        """Send a request, or all turns of a conversation; a turn is scheduled for the end of the previous one."""
+        """Send a request, or the turns of a conversation until one fails or would begin after `end_s`. A turn is due
+        when its pause after the previous one is over, or at its time in a trace, but not before the previous ended."""
         history: list[str] = []
-        for turn in range(traffic.turns):
-            is_talk = traffic.turns > 1
-            sent = Sent(intended_s, conversation=place if is_talk else None, turn=turn if is_talk else None)
+        due_s, is_talk = start_s, len(turns) > 1
+        for number, planned in enumerate(turns):
+            sent = Sent(due_s, conversation=place if is_talk else None, turn=number if is_talk else None)
             found.append(sent)
-            await self.send(planned, sent, history)
-            if sent.error is not None or sent.closed_s is None:
+            await self.send(planned, sent, history if planned.has_history else ())
+            if sent.error is not None or sent.closed_s is None or number + 1 == len(turns):
                 return
             history += (str(planned.prompt), sent.text)
-            intended_s = sent.closed_s
             if not self.keeps_text:
                 sent.text = ""
+            later = turns[number + 1]
+            due_s = sent.closed_s + (later.pause_s or 0.0)
+            if later.pause_s is None and later.offset_s is not None and turns[0].offset_s is not None:
+                due_s = max(due_s, start_s + later.offset_s - turns[0].offset_s)
+            await _until(min(due_s, end_s))
+            if due_s >= end_s:
+                return
 
 
 def requests_of(

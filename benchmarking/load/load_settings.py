@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from benchmarking.core.command_line import positive_rates
+from benchmarking.core.command_line import names, positive_rates
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.settings import (
     COUNT,
@@ -32,7 +32,7 @@ NOTHING_SHARED = "calls on this machine share no text and no connection"
 OWN_SETTINGS = "the server has its own settings"
 
 
-RATES = replace(NUMBER, parse_list=positive_rates)
+RATES, TEXTS = replace(NUMBER, parse_list=positive_rates), replace(TEXT, parse_list=names)
 
 
 def _scenario(text: str) -> str:
@@ -269,9 +269,10 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="input_length",
-            kind=TEXT,
+            takes_list=True,
+            kind=TEXTS,
             metavar="N",
-            help="words per prompt: 128, uniform:64-256, normal:128+-32",
+            help="words per prompt: 128, uniform:64-256, normal:128+-32; each with each --output-length",
             default="128",
             in_series=True,
         ),
@@ -289,10 +290,20 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="output_length",
-            kind=TEXT,
+            takes_list=True,
+            kind=TEXTS,
             metavar="N",
             help="tokens per reply, in the same notation",
             default="64",
+            in_series=True,
+        ),
+        Setting(
+            name="lengths",
+            takes_list=True,
+            kind=TEXTS,
+            metavar="PAIR",
+            help="pairs of both lengths instead, such as 128/128,1024/128",
+            excludes=("input_length", "output_length", "trace", "sharegpt"),
             in_series=True,
         ),
         Setting(
@@ -310,26 +321,61 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="turns",
             is_rare=True,
             kind=WHOLE,
-            help="turns per conversation",
+            help="messages of the user per conversation",
             default=1,
             applies=SERVERS,
             why_not=NOTHING_SHARED,
             in_series=True,
         ),
         Setting(
+            name="think_time",
+            is_rare=True,
+            kind=TEXT,
+            metavar="S",
+            help="seconds from a reply to the next message: 5, exponential:5, uniform:1-9, normal:5+-2",
+            default_words="0",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            needs=(("turns", None),),
+            in_series=True,
+        ),
+        Setting(
+            name="tool_calls",
+            is_rare=True,
+            kind=COUNT,
+            help="further requests after each message, as of an agent that uses tools",
+            default=0,
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            excludes=("prompt_ids", "trace"),
+            in_series=True,
+        ),
+        Setting(
+            name="tool_pause",
+            is_rare=True,
+            kind=TEXT,
+            metavar="S",
+            help="seconds that a tool runs before each of them, in the notation of --think-time",
+            default_words="0",
+            applies=SERVERS,
+            why_not=NOTHING_SHARED,
+            needs=(("tool_calls", None),),
+            in_series=True,
+        ),
+        Setting(
             name="trace",
             is_rare=True,
             kind=PATH,
-            help="trace file with arrivals and lengths, in Mooncake's or Azure's format",
+            help="trace with arrivals, lengths and sessions: Mooncake, Azure, BurstGPT, Bailian",
             needs=(("request_rate", None),),
-            excludes=("scenario", "sharegpt"),
+            excludes=("scenario", "sharegpt", "turns", "input_length", "output_length"),
             in_series=True,
         ),
         Setting(
             name="sharegpt",
             kind=PATH,
             help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
-            excludes=("scenario",),
+            excludes=("scenario", "input_length", "output_length"),
             is_rare=True,
             in_series=True,
         ),

@@ -390,9 +390,9 @@ def about(
             found += rate_not_achieved(level.rate, achieved)
         saturated = () if is_varying else over_saturated(requests, level.rate)
         found += [*saturated, *([doubt("varying_rate", arrivals=traffic.arrivals)] if is_varying else ())]
-    elif level.rate is None and level.number is None and len(requests) + traffic.turns > MAX_REQUESTS:
+    elif level.rate is None and level.number is None and len(requests) + traffic.most_turns > MAX_REQUESTS:
         found.append(doubt("level_full", most_requests=MAX_REQUESTS))
-    if traffic.turns == 1 and is_window_expected:
+    if not any(requests.turn) and is_window_expected:
         is_growing = any(one.kind == "over_saturated" for one in saturated)
         found += about_window(window, level, is_growing=is_growing, is_varying=is_varying)
     kinds = _kinds(requests)
@@ -461,7 +461,7 @@ def prompt_tokens(requests: Iterable[Requests]) -> int | None:
 def _other_input_length(requests: Requests, traffic: Traffic) -> Sequence[Doubt]:
     """The doubt about prompts of another length than requested, such as words that are several tokens."""
     asked, tokens = traffic.lengths_in.fixed, prompt_tokens([requests])
-    if traffic.file is not None or traffic.turns > 1 or not asked or tokens is None:
+    if traffic.file is not None or any(requests.turn) or not asked or tokens is None:
         return ()
     if abs(tokens / asked - 1) <= OTHER_INPUT_LENGTH:
         return ()

@@ -53,6 +53,8 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 CONNECT_S = 10.0
 """Time limit of the first connection to the server."""
+Measured = tuple[Run, KeyboardInterrupt | None]
+"""The run of a load, and the Ctrl-C that ended it early."""
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
 
 
@@ -130,6 +132,14 @@ class ServerLoad:
                 yield
             finally:
                 self.observer = None
+
+    def measurements(
+        self, traffics: Sequence[Traffic], measured: Callable[[ServerLoad, Traffic], Measured]
+    ) -> Iterator[Measured]:
+        """What `measured` returns for each traffic in turn, while the server is observed."""
+        with self.observing():
+            for self.traffic in traffics:
+                yield measured(self, self.traffic)
 
     def measured(self, level: Level) -> Result:
         """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
@@ -308,7 +318,9 @@ class ServerLoad:
         whose prompts are different, so that they remain one curve; the requested length is among the settings."""
         from benchmarking.load.results import prompt_tokens
 
-        is_fixed = self.traffic.file is None and self.traffic.lengths_in.fixed is not None and self.traffic.turns == 1
+        is_fixed = (
+            self.traffic.file is None and self.traffic.lengths_in.fixed is not None and self.traffic.most_turns == 1
+        )
         tokens = prompt_tokens(requests for one in results for requests in one.requests) if is_fixed else None
         if not tokens:
             return results

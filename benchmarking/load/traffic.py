@@ -5,31 +5,31 @@ Everything random derives from one seed, so that two servers can get the same tr
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import LOOP, Scalar
 from benchmarking.load.limits import limits_text
+from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace
 
 Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace", "at_once"]
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-2]
 """Arrival processes that can be requested. A trace has its own times, and an infinite rate has none."""
 LENGTH = re.compile(r"(\d+)|uniform:(\d+)-(\d+)|normal:(\d+)\+-(\d+)")
 WORDS = ("time", "year", "people", "way", "day", "thing", "life", "child", "world", "school", "state", "group", "hand")
-AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
-MAX_TRACE_BYTES = 256_000_000
-MAX_LENGTH = 10_000_000
-"""Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
+PAUSE = re.compile(
+    r"(?:exponential:)?(?P<mean>{n})|uniform:(?P<low>{n})-(?P<high>{n})|normal:(?P<typical>{n})\+-(?P<spread>{n})".replace(
+        "{n}", r"\d+(?:\.\d+)?"
+    )
+)
 MAX_WORDS = 100_000_000
 """Maximum words of all prompts of an open-loop level, which are created in advance at about 8 bytes per word."""
 
@@ -70,20 +70,55 @@ class Lengths:
         return max(1, round(chance.gauss(int(match[4]), int(match[5]))))
 
 
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Times between the turns of a conversation in s, fixed or random."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        match = PAUSE.fullmatch(self.text)
+        if match is None or (match["low"] and float(match["low"]) > float(match["high"])):
+            raise UsageError(
+                f"invalid pause {self.text!r}: expected seconds such as 2, exponential:5, uniform:1-9 or normal:5+-2"
+            )
+        if max(float(one) for one in match.groups() if one) > MAX_PAUSE_S:
+            raise UsageError(f"invalid pause {self.text!r}: at most {MAX_PAUSE_S:g} s are possible")
+
+    def draw(self, chance: random.Random) -> float:
+        """Draw a pause of at least 0."""
+        match = PAUSE.fullmatch(self.text)
+        assert match is not None
+        if match["low"]:
+            return chance.uniform(float(match["low"]), float(match["high"]))
+        if match["typical"]:
+            return max(0.0, chance.gauss(float(match["typical"]), float(match["spread"])))
+        mean_s = float(match["mean"])
+        return chance.expovariate(1 / mean_s) if self.text.startswith("exponential") and mean_s else mean_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRequest:
-    """A request to send."""
+    """A request to send: one on its own, or a turn of a conversation."""
 
     prompt: str | tuple[int, ...]
-    """The prompt as text or as token ids."""
+    """The prompt as text or as token ids, without the previous turns."""
     tokens_out: int
     offset_s: float | None = None
     """Its time in a trace; None for random arrivals."""
+    pause_s: float | None = 0.0
+    """Time from the end of the previous turn; None where `offset_s` says when this one is due."""
+    has_history: bool = True
+    """Whether the previous turns are sent with it."""
 
     @property
     def length(self) -> int:
         """Words of the text, or number of token ids."""
         return len(self.prompt.split()) if isinstance(self.prompt, str) else len(self.prompt)
+
+
+Conversation = tuple[PlannedRequest, ...]
+"""Requests of which each is sent after the end of the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +138,13 @@ class Traffic:
     vocabulary: int | None = None
     """Prompts are random token ids below this number, so that their length is exact; None: text."""
     turns: int = 1
-    """Requests per conversation, each including all previous turns."""
+    """Messages of the user per conversation, each sent with all previous turns."""
+    think_time: Pauses | None = None
+    """Time from a reply to the next message of the user; None: none."""
+    tool_calls: int = 0
+    """Further requests after each message of the user, as an agent sends them with the result of a tool."""
+    tool_pause: Pauses | None = None
+    """Time from a reply to such a request, in which the tool runs; None: none."""
     seed: int = 0
     salt: str = ""
     """Combined with the seed for prompts only; traffic with different salts shares no prompts that a server may have
@@ -115,19 +156,38 @@ class Traffic:
     """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
 
     @property
+    def trace(self) -> Trace | None:
+        """The trace to replay. Raises UsageError."""
+        return read_trace(self.file) if self.arrivals == "trace" and self.file is not None else None
+
+    @property
     def has_one_size(self) -> bool:
         """Whether all requests have the same lengths."""
         return self.file is None and None not in (self.lengths_in.fixed, self.lengths_out.fixed)
 
     @property
+    def most_turns(self) -> int:
+        """The most requests of a conversation; 1 if each request stands alone."""
+        if (trace := self.trace) is not None:
+            return max(map(len, trace.sessions))
+        return self.turns * (1 + self.tool_calls)
+
+    @property
     def may_hit_a_prefix(self) -> bool:
         """Whether prompts share anything by intention."""
-        return self.shared_prefix > 0 or self.turns > 1
+        trace = self.trace
+        return self.shared_prefix > 0 or self.most_turns > 1 or (trace is not None and trace.has_blocks)
 
     @property
     def is_varying(self) -> bool:
         """Whether the rate changes during a level: figures of the level are then means over all rates."""
-        return self.arrivals == "ramp" or (self.arrivals == "trace" and self._trace_varies())
+        trace = self.trace
+        return self.arrivals == "ramp" or (trace is not None and trace.has_varying_rate)
+
+    @property
+    def lengths(self) -> str:
+        """ "128/64" """
+        return f"{self.lengths_in.text}/{self.lengths_out.text}"
 
     def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
         """The settings that distinguish a series, for `Cell.runtime_mode`."""
@@ -148,12 +208,19 @@ class Traffic:
             found["prompts"] = "token_ids"
         if self.turns > 1:
             found["turns"] = self.turns
+        if self.think_time is not None:
+            found["think_time"] = self.think_time.text
+        if self.tool_calls:
+            found["tool_calls"] = self.tool_calls
+        if self.tool_pause is not None:
+            found["tool_pause"] = self.tool_pause.text
         if limits:
             found["slo"] = limits_text(limits)
         return found
 
     def schedule(self, rate: float, planned: Sequence[PlannedRequest]) -> list[float]:
-        """The start times of these requests in s from 0, at a mean rate per second: random, or those of the trace."""
+        """The start times of the first requests of conversations in s from 0, at a mean rate per second: random, or
+        those of the trace."""
         if self.arrivals == "trace":
             return slowed([one.offset_s or 0.0 for one in planned], rate)
         return self.starts(rate, len(planned))
@@ -179,26 +246,52 @@ class Traffic:
         factor = number * gap_s / times[-1] if times[-1] > 0 else 1.0
         return [one * factor for one in times[:-1]]
 
-    def requests(self) -> Iterator[PlannedRequest]:
-        """The requests: endless, except for a trace."""
-        if self.arrivals == "trace":
-            yield from self._of_trace()
+    def conversations(self) -> Iterator[Conversation]:
+        """What is sent: endless, except for a trace. Raises UsageError."""
+        if (trace := self.trace) is not None:
+            if self.vocabulary is not None and trace.has_sessions and not trace.has_blocks:
+                raise UsageError(
+                    f"{self.file} has sessions, whose turns repeat replies: send text, without --prompt-ids"
+                )
+            blocks: dict[str, str | tuple[int, ...]] = {}
+            first_s = trace.starts_s[0]
+            for number, rows in enumerate(trace.sessions):
+                yield self._session(rows, number, first_s, blocks)
             return
         pool = self._of_sharegpt() if self.file is not None else None
         for number in count():
             chance = random.Random(f"{self.seed} {self.salt} request {number}")
             if pool is not None:
-                yield pool[chance.randrange(len(pool))]
+                yield self._with_pauses(pool[chance.randrange(len(pool))], chance)
             else:
-                words = self.lengths_in.draw(chance)
-                yield PlannedRequest(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
+                drawn = [
+                    PlannedRequest(
+                        prompt=self.prompt(self.lengths_in.draw(chance), chance),
+                        tokens_out=self.lengths_out.draw(chance),
+                    )
+                    for _ in range(self.most_turns)
+                ]
+                yield self._with_pauses(drawn, chance)
+
+    def requests(self) -> Iterator[PlannedRequest]:
+        """The requests one by one, for a model that keeps no conversations: those of a trace at their own times.
+
+        Raises UsageError for a trace in which that of a turn depends on the end of the previous one."""
+        trace = self.trace
+        if trace is None:
+            yield from (turns[0] for turns in self.conversations())
+            return
+        turns = [one for turns in self.conversations() for one in turns]
+        if any(one.offset_s is None for one in turns):
+            raise UsageError(f"{self.file} has turns that follow the reply to the previous one: this requires --url")
+        yield from sorted(turns, key=lambda one: one.offset_s or 0.0)
 
     def words(self, number: int) -> int:
-        """The approximate total number of words or token ids in the prompts of this many requests; 0 for ShareGPT
+        """The approximate total number of words or token ids in the prompts of this many conversations; 0 for ShareGPT
         files, which are in memory anyway."""
-        if self.arrivals == "trace":
-            return sum(words for _, words, _ in _trace_rows(self._read())[:number])
-        return 0 if self.file is not None else round(number * self.lengths_in.mean)
+        if (trace := self.trace) is not None:
+            return sum(row.tokens_in for rows in trace.sessions[:number] for row in rows)
+        return 0 if self.file is not None else round(number * self.most_turns * self.lengths_in.mean)
 
     def prompt(self, words: int, chance: random.Random) -> str | tuple[int, ...]:
         """Text of this many words, or as many token ids, starting with the shared part. The rest of a text begins with
@@ -211,84 +304,75 @@ class Traffic:
         rest = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
         return " ".join([*common.choices(WORDS, k=same), *rest])
 
-    def _trace_varies(self) -> bool:
-        """Whether the numbers of arrivals in tenths of the trace differ by more than chance (chi-squared with 9 degrees
-        of freedom, p = 0.001)."""
-        at = [one[0] for one in _trace_rows(self._read())]
-        span, expected = at[-1] - at[0], len(at) / 10
-        if span <= 0:
-            return False
-        counts = [0] * 10
-        for one in at:
-            counts[min(9, int((one - at[0]) / span * 10))] += 1
-        return sum((count - expected) ** 2 for count in counts) / expected > 27.88
+    def _with_pauses(self, turns: Sequence[PlannedRequest], chance: random.Random) -> Conversation:
+        """The turns with the pauses before them: the user thinks before each message, a tool runs before the others."""
+        found = list(turns[:1])
+        for place, one in enumerate(turns[1:], 1):
+            pauses = self.tool_pause if place % (1 + self.tool_calls) else self.think_time
+            found.append(one if pauses is None else replace(one, pause_s=pauses.draw(chance)))
+        return tuple(found)
 
-    def _of_trace(self) -> Iterator[PlannedRequest]:
-        rows = _trace_rows(self._read())
-        first_s = rows[0][0]
-        for number, (at_s, words, tokens_out) in enumerate(rows):
-            chance = random.Random(f"{self.seed} {self.salt} request {number}")
-            yield PlannedRequest(
-                prompt=self.prompt(max(1, words), chance), tokens_out=max(1, tokens_out), offset_s=at_s - first_s
+    def _session(
+        self, rows: Sequence[TraceRow], number: int, first_s: float, blocks: dict[str, str | tuple[int, ...]]
+    ) -> Conversation:
+        """A session of a trace that begins at `first_s`. A prompt consists of its blocks, each the same wherever it is
+        named; else of the previous turns and as many further words as its length requires. `blocks` has those made so
+        far."""
+        trace, found, said = self.trace, list[PlannedRequest](), 0
+        assert trace is not None
+        for turn, row in enumerate(rows):
+            chance = random.Random(f"{self.seed} {self.salt} request {number}" + (f" turn {turn}" if turn else ""))
+            length = max(1, row.tokens_in)
+            if row.blocks:
+                prompt = self._of_blocks(row, length, blocks)
+            else:
+                prompt = self.prompt(max(1, length - said if trace.counts_history else length), chance)
+            said = row.tokens_in + row.tokens_out
+            found.append(
+                PlannedRequest(
+                    prompt=prompt,
+                    tokens_out=max(1, row.tokens_out),
+                    offset_s=None if row.at_s is None else row.at_s - first_s,
+                    pause_s=row.delay_s,
+                    has_history=not row.blocks,
+                )
             )
+        return tuple(found)
 
-    def _of_sharegpt(self) -> list[PlannedRequest]:
-        """The first prompt of each conversation, with the length of its response in words."""
+    def _of_blocks(self, row: TraceRow, length: int, blocks: dict[str, str | tuple[int, ...]]) -> str | tuple[int, ...]:
+        """A prompt of this length from the named blocks, of which the last may be a part."""
+        size, ids = row.block_tokens, None if self.vocabulary is None else range(self.vocabulary)
+        words, tokens = list[str](), list[int]()
+        for place, name in enumerate(row.blocks[: -(-length // size)]):
+            if name not in blocks:
+                chance = random.Random(f"{self.seed} {self.salt} block {name}")
+                blocks[name] = (
+                    " ".join(chance.choices(WORDS, k=size)) if ids is None else tuple(chance.choices(ids, k=size))
+                )
+            block, rest = blocks[name], length - place * size
+            if isinstance(block, tuple):
+                tokens += block[:rest]
+            else:
+                words.append(block if rest >= size else " ".join(block.split()[:rest]))
+        return " ".join(words) if ids is None else tuple(tokens)
+
+    def _of_sharegpt(self) -> list[list[PlannedRequest]]:
+        """The first messages of the user in each conversation, with the lengths of the replies in words."""
+        assert self.file is not None
+        found = list[list[PlannedRequest]]()
         try:
-            data = json.loads(self._read())
-            talks = [one["conversations"] for one in data if len(one.get("conversations") or ()) >= 2]
-            found = [
-                PlannedRequest(prompt=one[0]["value"], tokens_out=max(1, len(one[1]["value"].split())))
-                for one in talks
-                if one[0]["from"] in ("human", "user")
-            ]
+            for one in json.loads(read_text(self.file)):
+                turns, messages = list[PlannedRequest](), one.get("conversations") or ()
+                for asked, reply in zip(messages[::2], messages[1::2], strict=False):
+                    if asked["from"] not in ("human", "user") or len(turns) == self.most_turns:
+                        break
+                    turns.append(PlannedRequest(prompt=asked["value"], tokens_out=max(1, len(reply["value"].split()))))
+                found += [turns] if turns else []
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise UsageError(f"{self.file}: expected ShareGPT conversations (JSON): {error}") from error
         if not found:
             raise UsageError(f"{self.file}: no conversation starts with a user message and a response")
         return found
-
-    def _read(self) -> str:
-        assert self.file is not None
-        try:
-            if self.file.stat().st_size > MAX_TRACE_BYTES:
-                raise UsageError(f"{self.file}: larger than {MAX_TRACE_BYTES // 10**6} MB: use a part of it")
-            return self.file.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read {self.file}: {error}") from error
-
-
-def _trace_rows(text: str) -> list[tuple[float, int, int]]:
-    """(time in s, tokens of the prompt, tokens of the output), in the order of time. Raises UsageError."""
-    lines = text.splitlines()
-    try:
-        if lines and set(lines[0].split(",")) >= AZURE:
-            rows = [_azure_row(row) for row in csv.DictReader(lines)]
-        else:
-            rows = [_mooncake_row(json.loads(line)) for line in lines if line.strip()]
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise UsageError(
-            "expected a trace in Mooncake's format (JSON lines with timestamp, input_length, output_length) or Azure's "
-            f"(CSV with {', '.join(sorted(AZURE))}): {type(error).__name__} {error}"
-        ) from error
-    if not rows:
-        raise UsageError("the trace contains no requests")
-    for row in rows:
-        if not math.isfinite(row[0]) or max(row[1:]) > MAX_LENGTH:
-            raise UsageError(
-                f"the trace has an invalid request at {row[0]:g} s with {row[1]} and {row[2]} tokens: expected lengths "
-                f"of at most {MAX_LENGTH}"
-            )
-    return sorted(rows)
-
-
-def _azure_row(row: Mapping[str, str]) -> tuple[float, int, int]:
-    at = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26])  # Azure writes seven decimals, Python reads six
-    return at.timestamp(), int(row["ContextTokens"]), int(row["GeneratedTokens"])
-
-
-def _mooncake_row(row: Any) -> tuple[float, int, int]:
-    return float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"])
 
 
 def slowed(offsets_s: Sequence[float], rate: float) -> list[float]:

@@ -48,12 +48,13 @@ vllm:prefix_cache_queries_total {requests}0
 
 
 @contextmanager
-def serving(script, tls=None):
-    """The address of a server in a thread of its own."""
+def serving(script, tls=None, seen=None):
+    """The address of a server in a thread of its own; `seen` gets the bodies of its requests."""
     ready, loop, found = threading.Event(), asyncio.new_event_loop(), []
 
     async def serve():
         async with NullServer(script, tls) as server:
+            server.seen = server.seen if seen is None else seen
             found.append(server.url)
             stop = asyncio.Event()
             found.append(stop)
@@ -258,7 +259,7 @@ def anonymous_run(address, results, monkeypatch, tmp_path):
     ]
     arguments = load_server._parser().parse_args([*command, "--anonymous"])
     generator = load_server._generator(arguments, print)
-    load = load_server._server_load(arguments, {}, load_server._traffic(arguments), generator, print)
+    load = load_server._server_load(arguments, {}, load_server._traffics(arguments)[0], generator, print)
     result = results[0]
     facts = {"load": {**result.extra["load"], "url": load.target.url}}
     details = tuple("Connect call failed ('10.9.8.7', 8000)" for _ in result.requests[0].detail)
@@ -344,13 +345,56 @@ def of_night(run, night, rate):
 
 def test_a_stored_search_is_shown_as_one(stored, capsys):
     assert show.main(["model=some-model", "--db-path", str(stored[2] / "a.duckdb")]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if " now " in line]
+    rows = [line for line in capsys.readouterr().out.splitlines() if " b1 s7 " in line]
     assert [" b1 s7 n2 highest rate " in row for row in rows].count(True) == 1
     assert len(rows) >= 5
     assert show.main(["model=some-model", "--json", "--db-path", str(stored[2] / "a.duckdb")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["axes"] for row in rows if row["is_search"]] == ["{}"]
     assert len(rows) > 1
+
+
+def test_the_lengths_of_a_grid_are_curves_of_their_own_in_the_table_and_in_the_warehouse(tmp_path, capsys):
+    seen = []
+    with serving(Script(ttft_s=0.001, itl_s=0.0005), seen=seen) as url:
+        code = load_server.main(
+            [
+                *(
+                    "--url",
+                    url,
+                    "some-model",
+                    "--concurrency",
+                    "1,2",
+                    "--input-length",
+                    "8,24",
+                    "--output-length",
+                    "2,3",
+                ),
+                *("--num-requests", "4", "--warmup-requests", "0", "--capacity-seconds", "0", "--save", "--quiet"),
+                *("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path)),
+            ]
+        )
+    table = capsys.readouterr().out
+    pairs = ["8/2", "24/3"]
+    assert code == 0
+    rows = [line.split() for line in table.splitlines() if " in flight " in line and not line.startswith(" ")]
+    assert [row[0] for row in rows if row[0] in pairs] == [pair for pair in pairs for _ in range(2)]
+    with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
+        curves = warehouse.query(
+            "SELECT (run.runtime_mode->>'lengths_in') || '/' || (run.runtime_mode->>'lengths_out') AS lengths, "
+            "run.session_id, count(DISTINCT curve_id) AS curves, count(DISTINCT run_id) AS runs, count(*) AS levels "
+            "FROM load_curve JOIN benchmark_runs run USING (run_id) GROUP BY ALL"
+        ).dicts()
+    assert sorted(row["lengths"] for row in curves) == sorted(pairs)
+    assert {(row["curves"], row["runs"], row["levels"]) for row in curves} == {(1, 1, 2)}
+    assert len({row["session_id"] for row in curves}) == 1
+    prompts = [body["prompt"] for body in seen]
+    assert len({prompt[:8] for prompt in prompts}) == len(prompts), "no pair repeats what another has put into a cache"
+
+
+def test_lists_of_lengths_multiply():
+    parsed = load_server._parser().parse_args(["m", "--input-length", "8,uniform:1-9", "--output-length", "2,2,3"])
+    assert [one.lengths for one in load_server._traffics(parsed)] == ["8/2", "8/3", "uniform:1-9/2", "uniform:1-9/3"]
 
 
 def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(stored, capsys):
@@ -462,6 +506,11 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
         (["--url", "http://me:secret@host/v1"], r"\$OPENAI_API_KEY"),
         (["--url", "http://x/v1", "--output-length", "ten"], "expected 128, uniform:64-256"),
         (["--url", "http://x/v1", "--output-length", "0"], "expected 128, uniform:64-256"),
+        (["--url", "http://x/v1", "--lengths", "128,1024/128"], "--lengths takes pairs such as 128/128"),
+        (["--url", "http://x/v1", "--lengths", "8/8", "--input-length", "9"], "--lengths and --input-length exclude"),
+        (["--url", "http://x/v1", "--think-time", "2"], "--think-time requires --turns"),
+        (["--url", "http://x/v1", "--turns", "2", "--think-time", "5m"], "expected seconds such as 2, exponential:5"),
+        (["--url", "http://x/v1", "--tool-pause", "2"], "--tool-pause requires --tool-calls"),
         (
             ["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"],
             "exceed the limit of 100000000 per level",

@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -18,7 +19,7 @@ from benchmarking.load import capacity, generator, results
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Level, Sent, _Reply, run_level
 from benchmarking.load.results import Series, result_of
-from benchmarking.load.traffic import Lengths, Traffic
+from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script, run_jumping
 
@@ -298,6 +299,45 @@ def test_a_turn_repeats_the_conversation_and_starts_when_the_previous_one_ended(
     first, second = seen[0]["prompt"], seen[1]["prompt"]
     assert second.startswith(f"{first}\naaaaaaaa\n")
     assert found.intended_ms[1] == found.closed_ms[0]
+
+
+def test_a_turn_is_due_when_the_user_has_thought_and_no_latency_counts_the_pause():
+    traffic = replace(TRAFFIC, turns=2, think_time=Pauses("30"), tool_calls=1, tool_pause=Pauses("2"))
+    found = loaded(Script(ttft_s=0.1, itl_s=0.01), Level(rate=1.0, number=3), traffic)
+    assert len(found) == 12
+    for talk in range(3):
+        rows = [place for place, one in enumerate(found.conversation) if one == talk]
+        waits = [found.intended_ms[b] - found.closed_ms[a] for a, b in pairwise(rows)]
+        assert waits == pytest.approx([2000, 30_000, 2000], abs=0.002)
+    assert max(Series.of(found).latency) == pytest.approx(170, rel=0.02)
+
+
+def test_a_closed_loop_ends_its_conversations_with_its_time():
+    traffic = replace(TRAFFIC, turns=50, think_time=Pauses("2"))
+    found = loaded(Script(), Level(concurrency=3, duration_s=10.0), traffic)
+    assert max(found.intended_ms) < 10_000
+    assert set(found.conversation) == {0, 1, 2}
+
+
+def test_the_queue_of_conversations_is_judged_by_all_their_requests():
+    traffic = replace(TRAFFIC, turns=3, think_time=Pauses("1"))
+    level = Level(rate=5.0, number=200)  # 15 requests/s
+    for slots, is_growing in ((1, True), (8, False)):  # of .17 s: 5.9/s and 47/s
+        found = loaded(Script(slots=slots), level, traffic)
+        assert ("over_saturated" in kinds(result_of(traffic, level, [found]))) == is_growing
+
+
+def test_a_session_of_a_trace_waits_for_its_reply_but_not_longer_than_its_time(tmp_path):
+    rows = [(0, 16), (100, 8), (5000, 8)]
+    trace = [{"session_id": 1, "timestamp": at, "input_length": 5, "output_length": n} for at, n in rows]
+    trace.append({"session_id": 2, "timestamp": 9000, "input_length": 5, "output_length": 1})
+    (tmp_path / "t").write_text("\n".join(map(json.dumps, trace)))
+    traffic = replace(TRAFFIC, arrivals="trace", file=tmp_path / "t")
+    found = loaded(Script(ttft_s=0.1, itl_s=0.01), Level(rate=1 / 9, number=2), traffic)
+    at = dict(zip(zip(found.conversation, found.turn, strict=True), found.intended_ms, strict=True))
+    assert at[0, 1] == pytest.approx(found.closed_ms[0])  # the reply took longer than 100 ms
+    assert at[0, 2] == pytest.approx(5000, abs=0.01)
+    assert max(at.values()) == pytest.approx(9000, abs=0.01)
 
 
 def test_a_chat_repeats_earlier_turns_as_alternating_messages():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from itertools import islice, pairwise
 from statistics import mean, stdev
 
@@ -13,7 +14,7 @@ from benchmarking.core.limits import parse_limits
 from benchmarking.load.curve import knee
 from benchmarking.load.limits import WORDS, limits_text
 from benchmarking.load.results import tails
-from benchmarking.load.traffic import Lengths, Traffic, slowed
+from benchmarking.load.traffic import Lengths, Pauses, Traffic, slowed
 
 DRAWN = {"lengths_in": Lengths("16"), "lengths_out": Lengths("8")}
 SHAREGPT = [{"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "It is so."}]}, {"id": "x"}]
@@ -70,10 +71,90 @@ def test_a_trace_defines_times_and_lengths(text, tmp_path):
     assert slowed([0.0, 2.0], rate=4.0) == [0.0, 0.25]
 
 
+def conversations(tmp_path, text, **fields):
+    (tmp_path / "trace").write_text(text)
+    return list(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN, **fields).conversations())
+
+
+def lines(*rows):
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+SESSIONS = {
+    "mooncake": lines(
+        {"timestamp": 9000, "input_length": 9, "output_length": 2},
+        {"session_id": "a", "timestamp": 1000, "input_length": 5, "output_length": 2},
+        {"session_id": "a", "delay": 1500, "input_length": 4, "output_length": 3},
+    ),
+    "bailian": lines(
+        {"chat_id": 7, "parent_chat_id": -1, "timestamp": 1.0, "input_length": 5, "output_length": 2, "turn": 1},
+        {"chat_id": 8, "parent_chat_id": 7, "timestamp": 4.0, "input_length": 4, "output_length": 3, "turn": 2},
+        {"chat_id": 9, "parent_chat_id": -1, "timestamp": 9.0, "input_length": 9, "output_length": 2, "turn": 1},
+    ),
+    "burstgpt": "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "1,3,0.5,ChatGPT,5,2,7,Conversation log\n9,,1,GPT-4,9,2,11,API log\n4,3,0.5,ChatGPT,4,3,7,Conversation log\n",
+    "azure": "TIMESTAMP,ContextTokens,GeneratedTokens,Session_Id\n2024-05-10 00:00:01.5,5,2,x\n"
+    "2024-05-10 00:00:04.5,4,3,x\n2024-05-10 00:00:09.5,9,2,y\n",
+}
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_the_sessions_of_a_trace_are_conversations(kind, tmp_path):
+    first, second = conversations(tmp_path, SESSIONS[kind])
+    assert [(one.length, one.tokens_out) for one in (*first, *second)] == [(5, 2), (4, 3), (9, 2)]
+    assert (first[0].offset_s, second[0].offset_s) == (0.0, 8.0)
+    due = (None, 1.5) if kind == "mooncake" else (3.0, None)  # a delay after the reply, or a time
+    assert (first[1].offset_s, first[1].pause_s) == due
+    assert first[1].has_history
+
+
+def test_lengths_that_include_the_history_leave_the_rest_to_a_turn(tmp_path):
+    rows = [{"session_id": 1, "timestamp": at, "input_length": n, "output_length": 4} for at, n in ((0, 10), (9, 30))]
+    ((first, second),) = conversations(tmp_path, lines(*rows))
+    assert (first.length, second.length) == (10, 30 - 10 - 4)
+
+
+@pytest.mark.parametrize("vocabulary", [None, 1000])
+def test_blocks_of_a_trace_that_are_named_alike_are_alike(vocabulary, tmp_path):
+    rows = [
+        {"timestamp": at, "input_length": n, "output_length": 1, "hash_ids": ids}
+        for at, n, ids in ((0, 1000, [1, 2]), (5, 600, [1, 3]), (9, 512, [4]))
+    ]
+    prompts = [one.prompt for (one,) in conversations(tmp_path, lines(*rows), vocabulary=vocabulary)]
+    words = [prompt.split() if vocabulary is None else prompt for prompt in prompts]
+    assert [len(one) for one in words] == [1000, 600, 512]
+    assert words[0][:512] == words[1][:512]
+    assert words[0][512:600] != words[1][512:600]
+    assert words[0][:512] != words[2][:512]
+    traffic = Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN)
+    assert traffic.may_hit_a_prefix
+
+
+def test_an_agent_pauses_for_its_tools_and_a_user_thinks_before_the_next_message():
+    talk = Traffic(turns=2, think_time=Pauses("60"), tool_calls=2, tool_pause=Pauses("uniform:1-2"), **DRAWN)
+    (turns,) = islice(talk.conversations(), 1)
+    assert [one.pause_s == 60 for one in turns] == [False, False, False, True, False, False]
+    assert all(1 <= one.pause_s <= 2 for one in (*turns[1:3], *turns[4:]))
+    assert len({one.prompt for one in turns}) == 6
+    assert talk.keys({}, is_open=False)["tool_pause"] == "uniform:1-2"
+    drawn = [Pauses("exponential:5").draw(random.Random(seed)) for seed in range(4000)]
+    assert (mean(drawn), stdev(drawn)) == (pytest.approx(5, rel=0.05), pytest.approx(5, rel=0.06))
+
+
+def test_a_trace_whose_turns_wait_for_replies_is_not_for_a_model_without_them(tmp_path):
+    (tmp_path / "trace").write_text(SESSIONS["mooncake"])
+    with pytest.raises(UsageError, match="this requires --url"):
+        list(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN).requests())
+
+
 def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
     (tmp_path / "talks.json").write_text(json.dumps(SHAREGPT))
     (one,) = islice(Traffic(file=tmp_path / "talks.json", **DRAWN).requests(), 1)
     assert (one.prompt, one.tokens_out) == ("Why?", 3)
+    more = [{"from": "human", "value": "And then?"}, {"from": "gpt", "value": "Nothing."}]
+    (tmp_path / "talks.json").write_text(json.dumps([{"conversations": SHAREGPT[0]["conversations"] + more}]))
+    (turns,) = islice(Traffic(file=tmp_path / "talks.json", turns=5, **DRAWN).conversations(), 1)
+    assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
 
 
 def test_the_keys_of_a_series_name_what_differs():
@@ -99,6 +180,9 @@ def test_limits_that_are_none_are_refused(text):
         ('{"timestamp": NaN, "input_length": 5, "output_length": 2}', "expected lengths of at most"),
         ('{"timestamp": 0, "input_length": 1e999, "output_length": 2}', "expected a trace in Mooncake's format"),
         ('{"timestamp": 0, "input_length": 1e12, "output_length": 2}', "at 0 s with 1000000000000 and 2 tokens"),
+        ('{"input_length": 5, "output_length": 2, "delay": 5}', "timestamp, or delay with session_id"),
+        ('{"session_id": 1, "input_length": 5, "output_length": 2, "delay": 5}', "no timestamp in its first request"),
+        ('{"session_id": 1, "timestamp": 0, "input_length": 5, "output_length": 2, "delay": -5}', "a delay of -0.005"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused(content, words, tmp_path):

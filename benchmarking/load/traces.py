@@ -1,0 +1,200 @@
+"""Trace files: when requests arrived, how long they were, and which of them were turns of one session.
+
+Formats: Mooncake's JSON lines (also with the sessions and delays that AIPerf adds), Alibaba's Bailian, Azure's CSV, and
+BurstGPT's CSV. Each names a session in its own way, or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.errors import UsageError
+
+AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
+BURST_GPT = {"Timestamp", "Request tokens", "Response tokens"}
+SESSION_COLUMNS = ("sessionid", "conversationid")
+"""Columns of a CSV file that name a session, without case, spaces and underscores."""
+MAX_TRACE_BYTES = 256_000_000
+MAX_LENGTH = 10_000_000
+"""Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
+MAX_PAUSE_S = 86_400.0
+MOONCAKE_BLOCK, BAILIAN_BLOCK = 512, 16
+"""Tokens per block of a prompt that `hash_ids` name."""
+EXPECTED = (
+    "expected a trace in Mooncake's format (JSON lines with timestamp, input_length, output_length), Azure's (CSV with "
+    f"{', '.join(sorted(AZURE))}) or BurstGPT's (CSV with {', '.join(sorted(BURST_GPT))})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """A request of a trace."""
+
+    at_s: float | None
+    """When it arrived, from the beginning of the trace's own clock; None if it follows the previous turn."""
+    tokens_in: int
+    tokens_out: int
+    delay_s: float | None = None
+    """Time from the end of the previous turn, instead of `at_s`."""
+    session: str | None = None
+    blocks: tuple[str, ...] = ()
+    """Names of the blocks of the prompt: what is named alike is alike."""
+    block_tokens: int = MOONCAKE_BLOCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The sessions of a trace, in the order of their first requests."""
+
+    sessions: tuple[tuple[TraceRow, ...], ...]
+    counts_history: bool
+    """Whether the lengths of prompts include everything said before in their sessions."""
+
+    @property
+    def has_sessions(self) -> bool:
+        return any(len(rows) > 1 for rows in self.sessions)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether it says which parts of the prompts are alike."""
+        return any(row.blocks for rows in self.sessions for row in rows)
+
+    @property
+    def starts_s(self) -> list[float]:
+        """When the sessions begin, in order."""
+        return [rows[0].at_s or 0.0 for rows in self.sessions]
+
+    @property
+    def has_varying_rate(self) -> bool:
+        """Whether the numbers of starts in tenths of the trace differ by more than chance (chi-squared with 9 degrees
+        of freedom, p = 0.001)."""
+        at = self.starts_s
+        span, expected = at[-1] - at[0], len(at) / 10
+        if span <= 0:
+            return False
+        counts = [0] * 10
+        for one in at:
+            counts[min(9, int((one - at[0]) / span * 10))] += 1
+        return sum((count - expected) ** 2 for count in counts) / expected > 27.88
+
+
+def read_text(path: Path) -> str:
+    """A file of traffic. Raises UsageError."""
+    try:
+        if path.stat().st_size > MAX_TRACE_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_TRACE_BYTES // 10**6} MB: use a part of it")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file, which is parsed once. Raises UsageError."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    return _parsed(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1)
+def _parsed(path: Path, _mtime_ns: int, _size: int) -> Trace:
+    lines = read_text(path).splitlines()
+    header = set(next(csv.reader(lines[:1]), ()))
+    rows, roots = list[TraceRow](), dict[str, str]()
+    is_csv = header >= AZURE or header >= BURST_GPT
+    found = csv.DictReader(lines) if is_csv else (line for line in lines if line.strip())
+    try:
+        for row in found:
+            rows.append(_csv_row(row) if isinstance(row, dict) else _json_row(json.loads(row), roots))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, csv.Error) as error:
+        what = f"request {len(rows) + 1}: {type(error).__name__} {error}"
+        raise UsageError(f"{path}: {EXPECTED}: {what}") from error
+    if not rows:
+        raise UsageError(f"{path}: the trace contains no requests")
+    for place, one in enumerate(rows, 1):
+        _check(path, place, one)
+    sessions = _sessions(path, rows)
+    turns = [pair for one in sessions for pair in pairwise(one)]
+    return Trace(
+        sessions=sessions,
+        counts_history=all(later.tokens_in >= one.tokens_in + one.tokens_out for one, later in turns),
+    )
+
+
+def _csv_row(row: Mapping[str, str]) -> TraceRow:
+    """A row of Azure's or BurstGPT's trace. BurstGPT's times are seconds; Azure's are dates, with seven decimals, of
+    which Python reads six."""
+    session = next(
+        (
+            value
+            for name, value in row.items()
+            if (name or "").lower().replace("_", "").replace(" ", "") in SESSION_COLUMNS and value and value.strip()
+        ),
+        None,
+    )
+    if "TIMESTAMP" in row:
+        at_s = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26]).timestamp()
+        tokens = row["ContextTokens"], row["GeneratedTokens"]
+    else:
+        at_s, tokens = float(row["Timestamp"]), (row["Request tokens"], row["Response tokens"])
+    return TraceRow(at_s=at_s, tokens_in=int(tokens[0]), tokens_out=int(tokens[1]), session=session)
+
+
+def _json_row(row: Any, roots: dict[str, str]) -> TraceRow:
+    """A line of a Mooncake trace, whose times are ms, or of Bailian's, whose times are s, and in which each request
+    names the one before it. `roots` are the first requests of the conversations so far, by the id of each request."""
+    is_bailian = "chat_id" in row
+    delay, stamp, session = row.get("delay"), row.get("timestamp"), row.get("session_id")
+    if is_bailian:
+        session = roots.get(str(row.get("parent_chat_id")), str(row["chat_id"]))
+        roots[str(row["chat_id"])] = session
+    if stamp is None and (delay is None or session is None):
+        raise KeyError("timestamp, or delay with session_id")
+    return TraceRow(
+        at_s=None if stamp is None else float(stamp) * (1.0 if is_bailian else 1e-3),
+        delay_s=None if delay is None else float(delay) * 1e-3,
+        tokens_in=int(row["input_length"]),
+        tokens_out=int(row["output_length"]),
+        session=None if session is None else str(session),
+        blocks=tuple(map(str, row.get("hash_ids") or ())),
+        block_tokens=BAILIAN_BLOCK if is_bailian else MOONCAKE_BLOCK,
+    )
+
+
+def _check(path: Path, number: int, row: TraceRow) -> None:
+    """Raise UsageError for a request that cannot be sent."""
+    times = [one for one in (row.at_s, row.delay_s) if one is not None]
+    if not all(map(math.isfinite, times)) or max(row.tokens_in, row.tokens_out) > MAX_LENGTH:
+        at = "no time" if row.at_s is None else f"{row.at_s:g} s"
+        raise UsageError(
+            f"{path}: request {number} is invalid: at {at} with {row.tokens_in} and {row.tokens_out} tokens: expected "
+            f"lengths of at most {MAX_LENGTH}"
+        )
+    if row.delay_s is not None and not 0 <= row.delay_s <= MAX_PAUSE_S:
+        raise UsageError(f"{path}: request {number} has a delay of {row.delay_s:g} s: expected 0 to {MAX_PAUSE_S:g}")
+
+
+def _sessions(path: Path, rows: Sequence[TraceRow]) -> tuple[tuple[TraceRow, ...], ...]:
+    """The rows by session, in the order of time; a row without one is a session of its own. Turns without a time stay
+    behind those before them."""
+    by_name: dict[str, list[TraceRow]] = {}
+    for number, row in enumerate(rows):
+        by_name.setdefault(f"row {number}" if row.session is None else f"session {row.session}", []).append(row)
+    sessions = list[tuple[TraceRow, ...]]()
+    for name, turns in by_name.items():
+        if all(row.at_s is not None for row in turns):
+            turns.sort(key=lambda row: row.at_s or 0.0)
+        if turns[0].at_s is None:
+            raise UsageError(f"{path}: {name} has no timestamp in its first request")
+        sessions.append(tuple(turns))
+    return tuple(sorted(sessions, key=lambda turns: turns[0].at_s or 0.0))
