@@ -359,17 +359,7 @@ def test_the_lengths_of_a_grid_are_curves_of_their_own_in_the_table_and_in_the_w
     with serving(Script(ttft_s=0.001, itl_s=0.0005), seen=seen) as url:
         code = load_server.main(
             [
-                *(
-                    "--url",
-                    url,
-                    "some-model",
-                    "--concurrency",
-                    "1,2",
-                    "--input-length",
-                    "8,24",
-                    "--output-length",
-                    "2,3",
-                ),
+                *("--url", url, "some-model", "--concurrency", "1,2", "--lengths", "8/2,24/3"),
                 *("--num-requests", "4", "--warmup-requests", "0", "--capacity-seconds", "0", "--save", "--quiet"),
                 *("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path)),
             ]

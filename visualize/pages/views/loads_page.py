@@ -108,18 +108,21 @@ def loads_page(data: Data, parameters: LoadsParameters) -> LoadsPage:
 def newest_loads(data: Data, most: int) -> Grid:
     """One row for each of the newest load tests, linked to its page."""
     numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
-    names = ("started (UTC)", "model", "server", "engine", "loop", *numbers, "knee", "state")
+    names = ("started (UTC)", "model", "server", "engine", "loop", "lengths", *numbers, "knee", "state")
     rows = data.warehouse.query(NEWEST, {"most": most}).dicts()
     return Grid(headings=headings(names, numbers), rows=tuple(map(_cells, rows)), caption="Newest load tests")
 
 
 def _cells(row: dict[str, Any]) -> tuple[Cell, ...]:
+    mode = json.loads(row["runtime_mode"])
+    lengths = [str(mode[name]) for name in ("lengths_in", "lengths_out") if name in mode]
     return (
         text_cell(time_text(row["started_at"])),
         text_cell(row["model_id"], link=Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))),
         text_cell(_server(row, row["device_name"] or row["device"])),
         text_cell(words.engine(row)),
-        text_cell(kind_of(json.loads(row["runtime_mode"]))),
+        text_cell(kind_of(mode)),
+        text_cell("/".join(lengths) or mode.get("traffic_file"), hint="of prompts / of replies, as requested"),
         text_cell(f"{row['measured']}/{row['levels']}" if row["levels"] else None, hint="measured / planned"),
         number_cell(row["most_requests"]),
         number_cell(row["most_tokens"]),
