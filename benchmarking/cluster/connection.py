@@ -14,21 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarking import __version__
 from benchmarking.cluster.execution import clock_s, execute, forget, offer_text
-from benchmarking.cluster.messages import ORDER as ORDER_NAME
-from benchmarking.cluster.messages import (
-    Clock,
-    Offer,
-    Order,
-    Report,
-    TaskResult,
-    message_text,
-    read_done,
-    read_offer,
-    read_report,
-    version_in,
-)
+from benchmarking.cluster.messages import Offer, Order, Report, message_text, read_message
 from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, local_workers
 from benchmarking.cluster.security import security
 from benchmarking.cluster.slurm import slurm_jobs
@@ -44,29 +31,12 @@ ROUNDS = 5
 """Number of clock queries, of which the one with the shortest round trip is used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """A worker has joined."""
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A worker has joined, or has left or was lost."""
 
     address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """A worker has left or was lost."""
-
-    address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A task has its result."""
-
-    attempt: str
-    done: TaskResult
-
-
-Event = Joined | Left | Ended | Report
+    has_joined: bool
 
 
 class Cluster:
@@ -76,13 +46,12 @@ class Cluster:
         self.address = address
         self.accepts_workers = accepts_workers
         """Whether more workers may join it."""
-        self.topic: str = client.id
-        """Topic of the reports. A scheduler deletes a topic's messages when a client of the same name disconnects."""
         self._client = client
-        self._events: queue.Queue[Event] = queue.Queue()
+        self._events: queue.Queue[Membership | Report] = queue.Queue()
         self._futures: dict[str, Any] = {}
         client.subscribe_topic("all", self._on_membership)
-        client.subscribe_topic(self.topic, self._on_report)
+        # A scheduler deletes a topic's messages when a client of the same name disconnects.
+        client.subscribe_topic(client.id, self._on_report)
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of its workers."""
@@ -96,15 +65,15 @@ class Cluster:
             try:
                 if isinstance(text, BaseException) or text is None:
                     raise FormatError("not a benchhouse worker, or an older version: start benchhouse worker")
-                if (version := version_in(text)) != __version__:
-                    raise FormatError(f"expected benchhouse {__version__}, found {version}: install the same version")
-                offers[address] = read_offer(text)
+                offers[address] = read_message(Offer, text)
             except BenchhouseError as error:
                 note(f"left out: worker at {address}: {error}")
         return dict(sorted(offers.items(), key=lambda item: item[1].worker))
 
-    def clocks(self, addresses: Sequence[str]) -> dict[str, Clock]:
-        """The clock offset of each worker, by the query with the shortest round trip."""
+    def clocks(self, addresses: Sequence[str]) -> dict[str, dict[str, float]]:
+        """The clock of each worker, as stored in the environment of its runs: the seconds by which it is ahead of this
+        machine's (negative if behind), by the query with the shortest round trip, and half of that trip, which is the
+        uncertainty."""
         clocks = {}
         for address in addresses:
             queries = []
@@ -112,24 +81,35 @@ class Cluster:
                 sent_s, began_s = time.time(), time.monotonic()
                 worker_s = self._client.run(clock_s, workers=[address])[address]
                 half_trip_s = (time.monotonic() - began_s) / 2
-                queries.append(Clock(offset_s=worker_s - sent_s - half_trip_s, error_s=half_trip_s))
-            clocks[address] = min(queries, key=lambda clock: clock.error_s)
+                queries.append((half_trip_s, worker_s - sent_s - half_trip_s))
+            error_s, offset_s = min(queries)
+            clocks[address] = {"cluster_clock_offset_s": offset_s, "cluster_clock_error_s": error_s}
         return clocks
 
-    def submit(self, order: Order, address: str, selector: str) -> None:
-        """Send an order to a worker, for this device. An `Ended` event follows, unless the worker is lost."""
+    def submit(self, attempt: str, order: Order, address: str, selector: str) -> None:
+        """Send an order to a worker, for this device. Its reports follow, of which the last says how it ended, unless
+        the worker is lost."""
         future = self._client.submit(
             execute,
-            message_text(ORDER_NAME, order),
-            key=order.attempt,
+            self._client.id,
+            message_text(order),
+            key=attempt,
             workers=[address],
             allow_other_workers=False,
             resources={selector: 1},
             retries=0,
             pure=False,
         )
-        self._futures[order.attempt] = future
-        future.add_done_callback(lambda done: self._on_result(order.attempt, done))
+
+        def end(future: Any) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None:  # whatever Dask or the worker raised is the cell's failure
+                why = f"the task failed: {type(error).__name__}: {error}"
+                self._events.put(Report(attempt=attempt, kind="failed", text=why))
+            self._futures.pop(attempt, None)
+
+        self._futures[attempt] = future
+        future.add_done_callback(end)
 
     def cancel(self, attempt: str) -> None:
         """Cancel an attempt; its worker stops at its next message."""
@@ -142,7 +122,7 @@ class Cluster:
             with suppress(OSError, TimeoutError):  # the scheduler is shutting down
                 self._client.run(forget, list(run_ids), workers=list(addresses), on_error="ignore")
 
-    def next_event(self, limit_s: float) -> Event | None:
+    def next_event(self, limit_s: float) -> Membership | Report | None:
         """The next event; None after `limit_s`. Raises WorkersLostError if the scheduler is lost."""
         try:
             return self._events.get(timeout=limit_s)
@@ -155,34 +135,20 @@ class Cluster:
 
     def close(self) -> None:
         """Unsubscribe from events."""
-        for topic in ("all", self.topic):
+        for topic in ("all", self._client.id):
             self._client.unsubscribe_topic(topic)
 
     def _on_membership(self, event: tuple[float, Any]) -> None:
-        _, message = event
-        action = message.get("action") if isinstance(message, dict) else None
-        if action == "add-worker":
-            self._events.put(Joined(address=message["worker"]))
-        elif action == "remove-worker":
-            self._events.put(Left(address=message["worker"]))
+        message = event[1] if isinstance(event[1], dict) else {}
+        if (action := message.get("action")) in ("add-worker", "remove-worker"):
+            self._events.put(Membership(message["worker"], action == "add-worker"))
 
     def _on_report(self, event: tuple[float, Any]) -> None:
-        if not isinstance(event[1], str):  # an event of the scheduler about this client
-            return
-        try:
-            self._events.put(read_report(event[1]))
-        except FormatError as error:
-            note(f"ignored: {error}")
-
-    def _on_result(self, attempt: str, future: Any) -> None:
-        if future.cancelled():
-            return
-        try:
-            done = read_done(future.result())
-        except Exception as error:  # noqa: BLE001 - whatever Dask or the worker raised is the cell's failure
-            done = TaskResult(records=0, error=f"the task failed: {type(error).__name__}: {error}")
-        self._futures.pop(attempt, None)
-        self._events.put(Ended(attempt=attempt, done=done))
+        if isinstance(event[1], str):  # other events are the scheduler's, about this client
+            try:
+                self._events.put(read_message(Report, event[1]))
+            except FormatError as error:
+                note(f"ignored: {error}")
 
 
 @contextmanager
@@ -194,7 +160,17 @@ def connect(name: str, arguments: argparse.Namespace, requirements: WorkerRequir
     from distributed import Client
 
     with ExitStack() as stack:
-        endpoint = stack.enter_context(_start_cluster(name, arguments, requirements))
+        say = notes(quiet=arguments.quiet)
+        started: AbstractContextManager[ClusterEndpoint]
+        if (local := LOCAL.fullmatch(name)) is not None:
+            started = local_workers(int(local[1]), requirements)
+        elif name.startswith(SLURM):
+            started = slurm_jobs(*slurm_settings(name, arguments), requirements, security(arguments), say)
+        elif name.startswith(SSH):
+            started = ssh_workers(*ssh_settings(name, arguments, requirements), say)
+        else:
+            started = nullcontext(ClusterEndpoint(address=name, security=security(arguments)))
+        endpoint = stack.enter_context(started)
         # Each run stores the versions of its worker; Dask compares packages that do not matter here.
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
         try:
@@ -215,18 +191,3 @@ def connect(name: str, arguments: argparse.Namespace, requirements: WorkerRequir
         cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers)
         stack.callback(cluster.close)
         yield cluster
-
-
-def _start_cluster(
-    name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
-) -> AbstractContextManager[ClusterEndpoint]:
-    """The cluster named by --cluster: a running scheduler, or one that is started here with its workers."""
-    if (local := LOCAL.fullmatch(name)) is not None:
-        return local_workers(int(local[1]), requirements)
-    if name.startswith(SLURM):
-        config, setup = slurm_settings(name, arguments)
-        return slurm_jobs(config, setup, requirements, security(arguments), notes(quiet=arguments.quiet))
-    if name.startswith(SSH):
-        hosts, ssh = ssh_settings(name, arguments, requirements)
-        return ssh_workers(hosts, ssh, notes(quiet=arguments.quiet))
-    return nullcontext(ClusterEndpoint(address=name, security=security(arguments)))

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarking.cluster.connection import Cluster, Ended, Joined, Left
-from benchmarking.cluster.messages import Clock, Offer, Order, ProgressMessage, Report, outcomes
+from benchmarking.cluster.connection import Cluster
+from benchmarking.cluster.messages import Offer, Order, Report
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.live_status import DeviceState, MachineProgress
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Point, Readings, canonical_hash
+from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Readings, canonical_hash
 from benchmarking.core.text import duration, listed
 from benchmarking.sweep.plan.plan import CLUSTER, CellPlan, Machine
 from benchmarking.sweep.run.supervisor import Observer, Track, without_samples
@@ -81,23 +81,18 @@ def offered_text(offers: Mapping[str, Offer]) -> str:
 
 def check_same_versions(offers: Mapping[str, Offer]) -> None:
     """Raise UsageError, with the differences, for workers that differ in version or commit."""
-    seen: dict[str, dict[str, list[str]]] = {}
-    for offer in offers.values():
-        for name, version in offer.software.items():
-            seen.setdefault(name, {}).setdefault(version, []).append(offer.worker)
-    names = {name for offer in offers.values() for name in offer.software}
-    for name in names:
-        absent = [offer.worker for offer in offers.values() if name not in offer.software]
-        if absent:
-            seen[name]["none"] = seen[name].get("none", []) + absent
-    differing = {name: found for name, found in sorted(seen.items()) if len(found) > 1}
-    if differing:
-        words = "; ".join(
-            f"{name}: "
-            + ", ".join(f"{version} on {listed(workers, MAX_LISTED_WORKERS)}" for version, workers in found.items())
-            for name, found in differing.items()
+    differences = []
+    for name in sorted({name for offer in offers.values() for name in offer.software}):
+        workers: dict[str, list[str]] = {}
+        for offer in sorted(offers.values(), key=lambda offer: name not in offer.software):
+            workers.setdefault(offer.software.get(name, "none"), []).append(offer.worker)
+        if len(workers) > 1:
+            each = (f"{version} on {listed(where, MAX_LISTED_WORKERS)}" for version, where in workers.items())
+            differences.append(f"{name}: {', '.join(each)}")
+    if differences:
+        raise UsageError(
+            f"--require-same-versions: the workers differ: {'; '.join(differences)}: install the same versions"
         )
-        raise UsageError(f"--require-same-versions: the workers differ: {words}: install the same versions")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -106,7 +101,8 @@ class Slot:
 
     address: str
     offer: Offer
-    clock: Clock
+    clock: Mapping[str, float]
+    """How far its clock is from this one, as in `Cluster.clocks`."""
     device: Device
     state: MachineProgress
     work: Work | None = None
@@ -120,10 +116,6 @@ class Work:
     cell: Cell
     launches: tuple[int, ...]
     losses: int = 0
-    received: int = 0
-    """Records of the current attempt."""
-    ended: Ended | None = None
-    """Its result, if it arrived before the last record."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -184,16 +176,12 @@ class ClusterSweep:
             while self._cells:
                 self._assign()
                 event = self._cluster.next_event(POLL_S) if self._cells else None
-                if isinstance(event, Joined):
+                if isinstance(event, Report):
+                    self._on_report(event)
+                elif event is not None and event.has_joined:
                     self._on_joined(event.address)
-                elif isinstance(event, Left):
-                    self._on_left(event.address)
                 elif event is not None:
-                    slot = next((slot for slot in self._slots.values() if slot.attempt == event.attempt), None)
-                    if slot is not None and isinstance(event, Report):
-                        self._save_record(event, slot)
-                    elif slot is not None and isinstance(event, Ended):
-                        self._on_result(event, slot)
+                    self._on_left(event.address)
         finally:
             for slot in self._slots.values():
                 if slot.work is not None:
@@ -283,19 +271,19 @@ class ClusterSweep:
             cell.identity = slot.offer.identity(cell.selector)
         cell.address = slot.address
         track.begin()
-        work.received, work.ended = 0, None
         slot.work, slot.attempt = work, uuid7()
         self._open.remove(work)
         order = Order(
-            attempt=slot.attempt,
-            topic=self._cluster.topic,
             plan=track.plan,
             launches=work.launches,
-            finished=outcomes(track.measurements),
+            finished=tuple(  # reduced to what the worker needs: which points are finished, and with which status
+                dataclasses.replace(measured, samples=(), window={}, extra={}, doubts=(), metrics={})
+                for measured in track.measurements
+            ),
             kept=tuple(self._saved_runs.pop(slot.address, ())),
             device_wait_s=self._device_wait_s,
         )
-        self._cluster.submit(order, slot.address, slot.device.selector)
+        self._cluster.submit(slot.attempt, order, slot.address, slot.device.selector)
         self._show(slot, "measuring", cell_name(track.plan.cell), immediate=True)
 
     def _split(self, cell: Cell) -> None:
@@ -378,63 +366,46 @@ class ClusterSweep:
             work.cell.identity = None
         self._open.insert(0, work)
 
-    def _save_record(self, report: Report, slot: Slot) -> None:
-        """Save a record, unless it was saved already."""
-        assert slot.work is not None
-        track = slot.work.cell.track
-        if report.progress is not None:
-            self._show_progress(report.progress, slot)
-        if (record := report.kept) is None:
+    def _on_report(self, report: Report) -> None:
+        """Save a record, show progress, or end the attempt; reports of attempts that are over are ignored."""
+        slot = next((slot for slot in self._slots.values() if slot.attempt == report.attempt), None)
+        if slot is None or (work := slot.work) is None:
             return
-        slot.work.received += 1
+        track, record = work.cell.track, report.kept
+        name = cell_name(track.plan.cell)
         if isinstance(record, Measurement):
-            known = [(measured.launch, measured.point) for measured in track.measurements]
-            if (record.launch, record.point) not in known:
+            if (record.launch, record.point) not in [(known.launch, known.point) for known in track.measurements]:
                 track.keep(record)
                 failed = slot.state.failed + (record.status != "ok")
                 slot.state = dataclasses.replace(slot.state, done=slot.state.done + 1, failed=failed)
                 self._observer.measured(track, record)
                 self._draw(immediate=True)
-        elif not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
-            track.keep(record)
-        if (ended := slot.work.ended) is not None:
-            self._on_result(ended, slot)
-
-    def _show_progress(self, progress: ProgressMessage, slot: Slot) -> None:
-        assert slot.work is not None
-        track = slot.work.cell.track
-        name = cell_name(track.plan.cell)
-        if progress.kind == "waiting":
-            self._observer.waiting(f"{slot.offer.worker}: {progress.text}")
-        elif progress.kind == "preparing":
-            self._observer.preparing(track, progress.text)
-        elif progress.kind == "launch":
-            self._observer.launch(track, progress.launch)
-        elif isinstance(progress.point, Point):
-            self._observer.live(track, progress.launch, progress.point, progress.live)
-            name = f"{name}  {progress.point.label}"
-        self._show(slot, "measuring", name, immediate=progress.live is None)
-
-    def _on_result(self, ended: Ended, slot: Slot) -> None:
-        """End a task once all its records have arrived."""
-        work = slot.work
-        assert work is not None
-        if ended.done.is_cancelled:
-            return  # its worker is about to leave
-        if ended.done.error is None and work.received < ended.done.records:
-            work.ended = ended
-            return
-        slot.work, slot.attempt = None, ""
-        self._show(slot, "idle", "", immediate=True)
-        if ended.done.error is not None:
-            self._observer.waiting(f"{slot.offer.worker}: {cell_name(work.cell.track.plan.cell)}: {ended.done.error}")
-        if ended.done.error is not None and ended.done.is_refused:
-            work.cell.refusals[slot.address] = ended.done.error
-            self._reopen(work)
-        elif ended.done.error is not None:
-            self._fail(work, slot, ended.done.error)
+        elif record is not None:
+            if not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
+                track.keep(record)
+        elif report.kind in ("done", "failed", "refused"):
+            slot.work, slot.attempt = None, ""
+            self._show(slot, "idle", "", immediate=True)
+            if report.kind == "done":
+                self._close_work(work)
+                return
+            self._observer.waiting(f"{slot.offer.worker}: {name}: {report.text}")
+            if report.kind == "refused":
+                work.cell.refusals[slot.address] = report.text
+                self._reopen(work)
+            else:
+                self._fail(work, slot, report.text)
         else:
-            self._close_work(work)
+            if report.kind == "waiting":
+                self._observer.waiting(f"{slot.offer.worker}: {report.text}")
+            elif report.kind == "preparing":
+                self._observer.preparing(track, report.text)
+            elif report.kind == "launch":
+                self._observer.launch(track, report.launch)
+            elif report.point is not None:
+                self._observer.live(track, report.launch, report.point, report.live)
+                name = f"{name}  {report.point.label}"
+            self._show(slot, "measuring", name, immediate=report.live is None)
 
     def _fail(self, work: Work, slot: Slot, why: str) -> None:
         """Record all open points of some work as failed."""
@@ -469,14 +440,14 @@ class ClusterSweep:
             self._observer.machines(self.machines)
 
 
-def plan_for_worker(plan: CellPlan, offer: Offer, clock: Clock, device: Device, cluster: str) -> CellPlan:
+def plan_for_worker(plan: CellPlan, offer: Offer, clock: Mapping[str, float], device: Device, cluster: str) -> CellPlan:
     """The plan of a cell for a worker, with its device, machine, versions and clock."""
     found = offer.of(device.selector)
     assert found is not None
     worker, requested = offer.provenance, plan.provenance
-    cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock.readings()}
+    cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock}
     if plan.is_anonymous:  # both may contain names of hosts and users
-        cluster_facts = {CLUSTER: cluster.partition(":")[0], **clock.readings()}
+        cluster_facts = {CLUSTER: cluster.partition(":")[0], **clock}
     return dataclasses.replace(
         plan,
         cell=dataclasses.replace(plan.cell, device=device),

@@ -13,33 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarking.cluster.messages import (
-    OFFER,
-    Offer,
-    OfferedDevice,
-    Order,
-    ProgressMessage,
-    Report,
-    TaskResult,
-    message_text,
-    read_order,
-)
+from benchmarking.cluster.messages import Offer, OfferedDevice, Order, Report, message_text, read_message
 from benchmarking.core.errors import BenchhouseError, LockedError, UnsupportedError, UsageError
-from benchmarking.core.records import (
-    Device,
-    Measurement,
-    Point,
-    WeightsChoice,
-    Workload,
-    dumps,
-)
+from benchmarking.core.records import Device, Measurement, Point, WeightsChoice, Workload
 from benchmarking.devices.support.kinds import free_memory
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.spool import PartialRun, Record
+from benchmarking.sweep.run.spool import Record
 from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
 from benchmarking.workloads.support.graph_inputs import choices_of
 from benchmarking.workloads.support.resolve import resolve
@@ -101,7 +85,7 @@ def register_worker(context: WorkerContext) -> None:
 
 def offer_text() -> str | None:
     """For a coordinator: the offer of this worker as JSON; None in other Dask workers."""
-    return None if _context is None else message_text(OFFER, _context.offer())
+    return None if _context is None else message_text(_context.offer())
 
 
 def clock_s() -> float:
@@ -120,47 +104,44 @@ def forget(run_ids: Sequence[str]) -> None:
                     file.remove()
 
 
-def execute(text: str) -> str:
-    """For a coordinator: execute an order, and report each record once it is on this machine's disk.
-
-    Errors are part of the result. An order that this worker refuses is not started.
-    """
+def execute(topic: str, text: str) -> None:
+    """For a coordinator: execute an order, and report each record to `topic` once it is on this machine's disk. The
+    attempt is the key of the task; its last report says how it ended."""
     from distributed import get_worker
 
     worker = get_worker()
-    key = worker.get_current_task()
+    attempt = worker.get_current_task()
 
     def is_needed() -> bool:
-        task = worker.state.tasks.get(key)
+        task = worker.state.tasks.get(attempt)
         return task is not None and task.state in ("executing", "long-running")
 
+    reporter = Reporter(attempt, lambda line: worker.log_event(topic, line), is_needed)
     try:
-        order = read_order(text)
-        context = _context
-        if context is None:
+        order = read_message(Order, text)
+        if _context is None:
             raise UsageError("this process is not a benchhouse worker: start one with benchhouse worker")
-        reports = Reports(order, lambda line: worker.log_event(order.topic, line))
-        observer = Reporter(context, reports, is_needed)
-        observer.looking_for(order.plan.cell.workload)
-        plan = adapt_plan(order.plan, context)
+        if order.plan.cell.workload.source == "hub":
+            model_id = order.plan.cell.workload.model_id  # may have to be downloaded, which takes long
+            reporter.progress("preparing", text=f"looking for {model_id} in the cache and on the hub")
+        plan = adapt_plan(order.plan, _context)
     except OrderCancelled:
-        return dumps(TaskResult(records=0, is_cancelled=True))
+        return
     except BenchhouseError as error:
-        return dumps(TaskResult(records=0, error=str(error), is_refused=True))
-    error_text = None
+        reporter.report("refused", text=str(error))
+        return
     try:
-        track = WorkerTrack.open(plan, order, context.folder, reports)
+        track = WorkerTrack.open(plan, order, _context.folder, reporter)
         with closing([track]):
             track.begin()
             for launch in order.launches:
-                run_launch(track, launch, observer, order.device_wait_s)
+                run_launch(track, launch, reporter, order.device_wait_s)
+        reporter.report("done")
     except OrderCancelled:
-        by = "" if context.is_leaving else " (cancelled by the coordinator)"
-        context.say(f"stopped: {order.plan.cell.subject}{by}")
-        return dumps(TaskResult(records=reports.records, is_cancelled=True))
+        by = "" if _context.is_leaving else " (cancelled by the coordinator)"
+        _context.say(f"stopped: {order.plan.cell.subject}{by}")
     except BenchhouseError as error:
-        error_text = str(error)
-    return dumps(TaskResult(records=reports.records, error=error_text))
+        reporter.report("failed", text=str(error))
 
 
 def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
@@ -226,31 +207,57 @@ def _check_script(workload: Workload, context: WorkerContext) -> None:
         )
 
 
-class Reports:
-    """Sends the reports of an attempt."""
+class Reporter(Observer):
+    """Sends the reports of an attempt, and ends it when its result is no longer needed."""
 
-    def __init__(self, order: Order, send: Callable[[str], None]) -> None:
-        self.records = 0
-        self._attempt = order.attempt
+    def __init__(self, attempt: str, send: Callable[[str], None], is_needed: Callable[[], bool]) -> None:
+        self._attempt = attempt
         self._send = send
+        self._is_needed = is_needed
+        self._sent_s = 0.0
 
-    def keep(self, record: Record) -> None:
-        """Send a record that is saved here."""
-        self._send(dumps(Report(attempt=self._attempt, kept=record)))
-        self.records += 1
+    def report(self, kind: Any, **content: Any) -> None:
+        """Send a report, whose fields are `content`."""
+        self._send(message_text(Report(attempt=self._attempt, kind=kind, **content)))
 
-    def send_progress(self, progress: ProgressMessage) -> None:
-        """Send a progress message."""
-        self._send(dumps(Report(attempt=self._attempt, progress=progress)))
+    def progress(self, kind: Any, **content: Any) -> None:
+        """Send a report of progress. Raises OrderCancelled."""
+        self._check()
+        self._sent_s = time.monotonic()
+        self.report(kind, **content)
+
+    def preparing(self, track: Track, what: str) -> None:
+        self.progress("preparing", text=what)
+
+    def launch(self, track: Track, launch: int) -> None:
+        self.progress("launch", launch=launch)
+
+    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        self._check()
+        if live is None or time.monotonic() - self._sent_s >= PROGRESS_INTERVAL_S:
+            self.progress("live", launch=launch, point=point, live=live)
+
+    def measured(self, track: Track, measurement: Measurement) -> None:
+        outcome = "" if measurement.status == "ok" else f": {measurement.error}"
+        if _context is not None:
+            _context.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
+        self._check()
+
+    def waiting(self, message: str) -> None:
+        self.progress("waiting", text=message)
+
+    def _check(self) -> None:
+        if not self._is_needed() or (_context is not None and _context.is_leaving):
+            raise OrderCancelled
 
 
 class WorkerTrack(Track):
     """A cell on a worker: every record is saved on this machine, then sent to the coordinator."""
 
-    reports: Reports
+    reporter: Reporter
 
     @classmethod
-    def open(cls, plan: CellPlan, order: Order, folder: Path, reports: Reports) -> WorkerTrack:
+    def open(cls, plan: CellPlan, order: Order, folder: Path, reporter: Reporter) -> WorkerTrack:
         """The track of an order. Records of an earlier attempt of this worker that the coordinator lacks are sent first
         rather than measured again. Raises StorageError."""
         with _folder_lock:
@@ -259,85 +266,35 @@ class WorkerTrack(Track):
                 with suppress(LockedError):
                     if (file := files.pop(run_id, None)) is not None and file.hold():
                         file.remove()
-        known = {(measured.point.label, measured.launch) for measured in order.finished}
         track = cls(plan, folder, measurements=order.finished)
-        track.reports = reports
-        if (file := files.get(plan.run_id)) is not None:
-            track.adopt(file, known)
-        return track
-
-    def adopt(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
-        """Continue in the file of an earlier attempt."""
+        track.reporter = reporter
+        file = files.get(plan.run_id)
         try:
-            is_held = file.hold()
+            if file is None or not file.hold():
+                return track
         except LockedError:
-            return
-        if not is_held or _run_conditions((progress := file.read()).plan) != _run_conditions(self.plan):
+            return track
+        progress = file.read()
+        if _run_conditions(progress.plan) != _run_conditions(plan):
             file.release()  # the device or installation has changed, so its points are measured again in a new file
-            return
+            return track
         file.take_over(progress)
-        self._file = file
-        for load in progress.loads:
-            self.reports.keep(load)
-        self.quality = progress.quality
-        if progress.quality is not None:
-            self.reports.keep(progress.quality)
-        for measured in progress.measurements:
-            if (measured.point.label, measured.launch) not in known:
-                self.measurements.append(measured)
-                self.reports.keep(measured)
+        track._file = file
+        track.quality = progress.quality
+        known = {(measured.point.label, measured.launch) for measured in order.finished}
+        lacking = [one for one in progress.measurements if (one.point.label, one.launch) not in known]
+        track.measurements += lacking
+        for record in (*progress.loads, progress.quality, *lacking):
+            if record is not None:
+                reporter.report("record", kept=record)
+        return track
 
     def keep(self, record: Record) -> None:
         super().keep(record)
-        self.reports.keep(record)
+        self.reporter.report("record", kept=record)
 
 
 def _run_conditions(plan: CellPlan) -> tuple[object, ...]:
     """The fields that must be equal for launches of the same run."""
     provenance = plan.provenance
     return plan.cell, plan.hardware.hardware_id, dict(provenance.versions), provenance.git_commit
-
-
-class Reporter(Observer):
-    """Sends the progress of an order, and ends the order when its result is no longer needed."""
-
-    def __init__(self, context: WorkerContext, reports: Reports, is_needed: Callable[[], bool]) -> None:
-        self._context = context
-        self._reports = reports
-        self._is_needed = is_needed
-        self._sent_s = 0.0
-
-    def looking_for(self, workload: Workload) -> None:
-        """Report that a model of the hub may have to be downloaded, which takes long."""
-        if workload.source == "hub":
-            self._send_progress(
-                ProgressMessage(kind="preparing", text=f"looking for {workload.model_id} in the cache and on the hub")
-            )
-
-    def preparing(self, track: Track, what: str) -> None:
-        self._send_progress(ProgressMessage(kind="preparing", text=what))
-
-    def launch(self, track: Track, launch: int) -> None:
-        self._send_progress(ProgressMessage(kind="launch", launch=launch))
-
-    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        self._check()
-        if live is None or time.monotonic() - self._sent_s >= PROGRESS_INTERVAL_S:
-            self._send_progress(ProgressMessage(kind="live", launch=launch, point=point, live=live))
-
-    def measured(self, track: Track, measurement: Measurement) -> None:
-        outcome = "" if measurement.status == "ok" else f": {measurement.error}"
-        self._context.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
-        self._check()
-
-    def waiting(self, message: str) -> None:
-        self._send_progress(ProgressMessage(kind="waiting", text=message))
-
-    def _send_progress(self, progress: ProgressMessage) -> None:
-        self._check()
-        self._sent_s = time.monotonic()
-        self._reports.send_progress(progress)
-
-    def _check(self) -> None:
-        if self._context.is_leaving or not self._is_needed():
-            raise OrderCancelled

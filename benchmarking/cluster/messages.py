@@ -6,11 +6,9 @@ sends is text, parsed here by the same readers as untrusted files.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from benchmarking import __version__
 from benchmarking.core.errors import FormatError, UnsupportedError
@@ -25,14 +23,13 @@ from benchmarking.core.records import (
     Provenance,
     Readings,
     canonical_hash,
+    dumps,
     from_json,
     to_json,
 )
 from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan
-
-ORDER, OFFER = "order", "offer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +56,7 @@ class Offer:
 
     def of(self, selector: str) -> OfferedDevice | None:
         """The offered device with this selector."""
-        return next((one for one in self.devices if one.device.selector == selector), None)
+        return next((offered for offered in self.devices if offered.device.selector == selector), None)
 
     @property
     def software(self) -> dict[str, str]:
@@ -75,11 +72,8 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The work of one task: launches of one cell on one device of one worker."""
+    """The work of one attempt: launches of one cell on one device of one worker."""
 
-    attempt: str
-    """Unique id of the task, repeated in its reports."""
-    topic: str
     plan: CellPlan
     launches: tuple[int, ...]
     finished: tuple[Measurement, ...] = ()
@@ -90,104 +84,48 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressMessage:
-    """The progress of a worker in its order."""
+class Report:
+    """A message about an attempt, in the order in which they were sent. The last one is how it ended, unless its worker
+    is leaving, or the attempt was cancelled."""
 
-    kind: Literal["preparing", "launch", "live", "waiting"]
-    launch: int = 0
+    attempt: str
+    kind: Literal["record", "preparing", "launch", "live", "waiting", "done", "failed", "refused"]
+    """refused: nothing was started, so that another worker may be able to."""
+    kept: Preparation | LaunchLoad | Measurement | Quality | None = None
+    """Of a record, which goes unchanged to the run file; that is redacted when it is written."""
     text: str = ""
+    """What is prepared or waited for, or why it failed or was refused."""
+    launch: int = 0
     point: Point | None = None
     live: Live | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A message about an attempt: a record to save, or progress. Records go unchanged to the run file, which is
-    redacted when it is written."""
-
-    attempt: str
-    kept: Preparation | LaunchLoad | Measurement | Quality | None = None
-    progress: ProgressMessage | None = None
+Message = TypeVar("Message", Offer, Order, Report)
+NAMES = {Offer: "the offer of a worker", Order: "the order", Report: "the report of a worker"}
+OTHER_VERSION = {
+    Offer: "expected benchhouse {here}, found {there}: install the same version",
+    Order: "the order is from benchhouse {there}, this worker is benchhouse {here}: install the same version",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
-    """The result of a task."""
-
-    records: int
-    """Number of records sent."""
-    error: str | None = None
-    """Why the order was refused or not finished; None if it was finished."""
-    is_refused: bool = False
-    """Whether nothing was started, so that another worker may be able to execute the order."""
-    is_cancelled: bool = False
-    """Whether it was stopped, because the worker is leaving or the result is no longer needed."""
+def message_text(message: Offer | Order | Report) -> str:
+    """The text of a message. Offers and orders begin with the program's version, and have no names of home folders."""
+    if isinstance(message, Report):
+        return dumps(message)
+    return json.dumps({"benchhouse": __version__, "content": redacted(to_json(message))}, allow_nan=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
-    """The offset of a worker's clock from the coordinator's."""
-
-    offset_s: float
-    """Seconds by which the worker's clock is ahead; negative if behind."""
-    error_s: float
-    """Half the round-trip time of the query, which is the uncertainty of the offset."""
-
-    def readings(self) -> Mapping[str, float]:
-        """The values stored in the run's environment."""
-        return {"cluster_clock_offset_s": self.offset_s, "cluster_clock_error_s": self.error_s}
-
-
-def message_text(kind: str, content: Any) -> str:
-    """The text of an offer or order, which starts with the program's version."""
-    return json.dumps({"benchhouse": __version__, kind: redacted(to_json(content))}, allow_nan=False)
-
-
-def version_in(text: str) -> str:
-    """The version of the program that wrote an offer or order. Raises FormatError for another text."""
-    version = _object(text).get("benchhouse")
-    if not isinstance(version, str):
-        raise FormatError("not a message of a benchhouse cluster")
-    return version
-
-
-def read_offer(text: str) -> Offer:
-    """The offer in a text of the same program version. Raises FormatError."""
-    return from_json(Offer, expanded(_object(text).get(OFFER)), "the offer of a worker")
-
-
-def read_order(text: str) -> Order:
-    """The order in a text. Raises FormatError, and UnsupportedError for one of another program version."""
-    if (version := version_in(text)) != __version__:
-        raise UnsupportedError(
-            f"the order is from benchhouse {version}, this worker is benchhouse {__version__}: install the same version"
-        )
-    return from_json(Order, expanded(_object(text).get(ORDER)), "the order")
-
-
-def read_report(text: str) -> Report:
-    """The report in a text. Raises FormatError."""
-    return from_json(Report, _object(text), "the report of a worker")
-
-
-def read_done(text: str) -> TaskResult:
-    """The result in a text. Raises FormatError."""
-    return from_json(TaskResult, _object(text), "the result of a worker")
-
-
-def outcomes(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """The measurements reduced to what an order needs: which points are finished, and with which status."""
-    return tuple(
-        dataclasses.replace(measurement, samples=(), window={}, extra={}, doubts=(), metrics={})
-        for measurement in measurements
-    )
-
-
-def _object(text: str) -> dict[str, Any]:
+def read_message(kind: type[Message], text: str) -> Message:
+    """The message in a text. Raises FormatError, and UnsupportedError for the offer or order of another version of the
+    program."""
     try:
-        data = json.loads(text)
+        data: Any = json.loads(text)
     except (ValueError, RecursionError, TypeError) as error:
         raise FormatError(f"not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise FormatError("not a JSON object")
-    return data
+    if kind is Report:
+        return from_json(kind, data, NAMES[kind])
+    if not isinstance(data, dict) or not isinstance(version := data.get("benchhouse"), str):
+        raise FormatError("not a message of a benchhouse cluster")
+    if version != __version__:
+        raise UnsupportedError(OTHER_VERSION[kind].format(here=__version__, there=version))
+    return from_json(kind, expanded(data.get("content")), NAMES[kind])

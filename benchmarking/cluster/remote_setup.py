@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarking import __version__
-from benchmarking.core.command_line import run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 
-Kind = Literal["python", "venv", "conda", "docker"]
 WORKER = "benchmarking.cluster.worker"
 MODULE = "benchmarking.cluster.remote_setup"
 DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
@@ -43,7 +41,7 @@ same='import sys, benchmarking; sys.exit(benchmarking.__version__ != sys.argv[1]
 class Setup:
     """How benchhouse is started on another machine."""
 
-    kind: Kind = "python"
+    kind: Literal["python", "venv", "conda", "docker"] = "python"
     what: str = "python3"
     """The Python, folder, environment or image."""
 
@@ -58,45 +56,22 @@ def read_setup(text: str) -> Setup:
     return Setup(kind=kind, what=what)  # type: ignore[arg-type]
 
 
-def python_command(
+def remote_command(
     setup: Setup, module: str, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The command line that runs a module of benchhouse there. `volumes` are folders that a container needs."""
+    """The command line that runs a module of benchhouse there. A container gets access to `devices` (None: to none in
+    particular) and to the folders `volumes`."""
     run = ("-P", "-m", module, *arguments)
     if setup.kind == "conda":
         return ("conda", "run", "--no-capture-output", "--name", setup.what, "python", *run)
     if setup.kind == "docker":
-        mounted = [word for folder in (LOCKS, *volumes) for word in ("--volume", f"{folder}:{folder}")]
-        given = container_flags(devices)
-        return (
-            "docker",
-            "run",
-            "--rm",
-            "--interactive",
-            "--network",
-            "host",
-            *mounted,
-            *given,
-            setup.what,
-            "python",
-            *run,
-        )
+        from benchmarking.devices.support.kinds import kinds
+
+        named = {name.partition(":")[0] for name in devices or ()}
+        shared = [word for folder in (LOCKS, *volumes) for word in ("--volume", f"{folder}:{folder}")]
+        shared += [word for kind in kinds() if named & {kind.name, *kind.aliases} for word in kind.container_flags]
+        return ("docker", "run", "--rm", "--interactive", "--network", "host", *shared, setup.what, "python", *run)
     return (f"{setup.what}/bin/python" if setup.kind == "venv" else setup.what, *run)
-
-
-def worker_command(
-    setup: Setup, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """The command line that starts a worker there."""
-    return python_command(setup, WORKER, *arguments, devices=devices, volumes=volumes)
-
-
-def container_flags(devices: Sequence[str] | None) -> tuple[str, ...]:
-    """The flags that give a container access to these devices; none if no devices are named."""
-    from benchmarking.devices.support.kinds import kinds
-
-    named = {name.partition(":")[0] for name in devices or ()}
-    return tuple(word for kind in kinds() if named & {kind.name, *kind.aliases} for word in kind.container_flags)
 
 
 def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
@@ -108,16 +83,11 @@ def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """On the remote side: print the version of benchhouse and free ports as JSON."""
-    return run_command(MODULE, _answer, argv)
-
-
-def _answer(argv: Sequence[str]) -> int:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(PORTS)]
         for free in sockets:
             free.bind(("127.0.0.1", 0))
-        ports = [free.getsockname()[1] for free in sockets]
-    print(json.dumps({"benchhouse": __version__, "ports": ports}))
+        print(json.dumps({"benchhouse": __version__, "ports": [free.getsockname()[1] for free in sockets]}))
     return EXIT_OK
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
-from benchmarking.cluster.security import ROLES
+from benchmarking.cluster.remote_setup import WORKER
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
@@ -71,29 +71,6 @@ def temporary_security(what: str) -> Any:
     return Security.temporary()
 
 
-def send_certificates(process: Popen[str], security: Any) -> None:
-    """Give a worker that was started with --tls-stdin its certificates."""
-    assert process.stdin is not None
-    try:
-        process.stdin.write(f"{json.dumps(security.get_tls_config_for_role('worker'))}\n")
-        process.stdin.close()
-    except OSError:
-        process.stdin = None  # it has ended: `failure` says why
-
-
-def temporary_certificate_files(folder: Path) -> Any:
-    """The same certificates in files of a folder that only this user can read."""
-    from distributed.security import Security
-
-    texts = temporary_security("--cluster").get_tls_config_for_role("worker")
-    paths = {part: folder / f"{part}.pem" for part in ("ca_file", "cert", "key")}
-    for part, path in paths.items():
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(texts[part], encoding="ascii")
-    files = {f"tls_{role}_{part}": str(paths[part]) for role in ROLES for part in ("cert", "key")}
-    return Security(tls_ca_file=str(paths["ca_file"]), require_encryption=True, **files)
-
-
 @contextmanager
 def own_scratch_folder() -> Iterator[None]:
     """Inside, Dask's schedulers have their scratch folder in one that is deleted at the end. In the temporary folder of
@@ -105,8 +82,15 @@ def own_scratch_folder() -> Iterator[None]:
 
 
 @contextmanager
-def scheduler_on_loopback(security: Any) -> Iterator[str]:
-    """A scheduler in this process that listens on loopback only; yields its address."""
+def started_workers(
+    security: Any, commands: Callable[[str, Path], Mapping[str, Sequence[str]]], *, has_logs: bool
+) -> Iterator[ClusterEndpoint]:
+    """A scheduler in this process that listens on loopback only, and worker processes, which are stopped at the end.
+
+    `commands` are their command lines by name, given the scheduler's address and a temporary folder. They get the
+    certificates on stdin, since other users can reach loopback too. With `has_logs` their stderr goes to files, whose
+    last line is why one ended; otherwise to this process's.
+    """
     from distributed import LocalCluster
 
     quiet_dask()
@@ -120,34 +104,52 @@ def scheduler_on_loopback(security: Any) -> Iterator[str]:
             silence_logs=50,
             security=security,
             protocol="tls://",
-        ) as cluster,
+        ) as scheduler,
+        temporary_folder("benchhouse-workers") as folder,
+        ExitStack() as stack,
     ):
-        yield cluster.scheduler_address
+        processes: dict[str, Popen[str]] = {}
+        for number, (name, command) in enumerate(commands(scheduler.scheduler_address, folder).items()):
+            log = stack.enter_context((folder / f"{number}.log").open("wb")) if has_logs else None
+            process = processes[name] = stack.enter_context(start(command, stdin=PIPE, stdout=DEVNULL, stderr=log))
+            stack.callback(process.terminate)
+            assert process.stdin is not None
+            try:
+                process.stdin.write(f"{json.dumps(security.get_tls_config_for_role('worker'))}\n")
+                process.stdin.close()
+            except OSError:
+                process.stdin = None  # it has ended: `failure` says why
+
+        def failure() -> str | None:
+            for number, (name, process) in enumerate(processes.items()):
+                if process.poll() is not None and not has_logs:
+                    return f"a worker ended with exit code {process.returncode}: see its message above"
+                if process.poll() is not None:
+                    log = (folder / f"{number}.log").read_text(errors="replace")
+                    why = (log.strip().splitlines() or ["no message"])[-1]
+                    return f"the worker on {name} ended with exit code {process.returncode}: {why}"
+            return None
+
+        yield ClusterEndpoint(
+            address=scheduler.scheduler_address,
+            security=security,
+            workers=len(processes),
+            accepts_workers=False,
+            failure=failure,
+        )
 
 
 @contextmanager
 def local_workers(count: int, requirements: WorkerRequirements) -> Iterator[ClusterEndpoint]:
-    """Workers on this machine. The connection has its own certificates, since other users can reach loopback too."""
-    security = temporary_security("--cluster local")
-    with (
-        scheduler_on_loopback(security) as address,
-        temporary_folder("benchhouse-workers") as folder,
-        ExitStack() as stack,
-    ):
-        processes = []
-        for number in range(count):
-            spool_dir = str(Path(folder) / str(number))
-            command = module_command(
-                *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
-                *("--quiet", "--tls-stdin", *requirements.flags),
-            )
-            process = stack.enter_context(start(command, stdin=PIPE, stdout=DEVNULL, stderr=None))
-            stack.callback(process.terminate)
-            send_certificates(process, security)
-            processes.append(process)
+    """Workers on this machine."""
 
-        def failure() -> str | None:
-            ended = [process.returncode for process in processes if process.poll() is not None]
-            return f"a worker ended with exit code {ended[0]}: see its message above" if ended else None
+    def commands(address: str, folder: Path) -> dict[str, tuple[str, ...]]:
+        names = [f"local-{number}" for number in range(count)]
+        further = ("--quiet", "--tls-stdin", *requirements.flags)
+        return {
+            name: module_command(WORKER, address, "--name", name, "--spool-dir", str(folder / name), *further)
+            for name in names
+        }
 
-        yield ClusterEndpoint(address=address, security=security, workers=count, accepts_workers=False, failure=failure)
+    with started_workers(temporary_security("--cluster local"), commands, has_logs=False) as endpoint:
+        yield endpoint

@@ -6,6 +6,7 @@ Connections use TLS with certificates for this command only, which the nodes rea
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 import time
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarking.cluster.remote_setup import Setup, worker_command
+from benchmarking.cluster.remote_setup import WORKER, Setup, remote_command
 from benchmarking.cluster.scheduler import (
     ClusterEndpoint,
     WorkerRequirements,
     own_scratch_folder,
     quiet_dask,
-    temporary_certificate_files,
+    temporary_security,
 )
+from benchmarking.cluster.security import ROLES
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
@@ -32,8 +34,6 @@ from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 
 PROGRAMS = ("sbatch", "squeue", "scancel")
 INSTALL = 'pip install "benchhouse[cluster]"'
-WAIT_S = 3600.0
-"""Default time limit for the first job to start, since a queue may be long."""
 POLL_S = 2.0
 """Seconds between two calls of squeue."""
 PROGRAM_S = 60.0
@@ -42,8 +42,19 @@ END_GRACE_S = 10.0
 """Seconds after the end of the last job until it is an error, since one of its workers may just be joining."""
 MAX_COUNT = 10_000
 """Maximum number of jobs, and of processors of a job."""
-WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-FOLDER = "slurm_jobs"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}"
+WORDS = {
+    "partition": (rf"{NAME}(,{NAME})*", "gpu"),
+    "account": (NAME, "my-project"),
+    "gres": (rf"{GRES}(,{GRES})*", "gpu:1"),
+    "time_limit": (r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
+    "memory": (r"\d+[KMGT]", "64G"),
+    "directives": (r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'),
+    "interface": (r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
+    "folder": (r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
+}
+"""Key whose value is text in the job script -> its pattern, and an example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,91 +78,55 @@ class SlurmConfig:
     """Shell commands to run before the worker starts."""
     interface: str | None = None
     """The network interface of scheduler and workers; None for Dask's choice."""
-    folder: str = FOLDER
+    folder: str = "slurm_jobs"
     """Folder for job output and runs in progress, shared with the nodes."""
-    wait_s: float = WAIT_S
-    """Time limit for the first job to start."""
+    wait_s: float = 3600.0
+    """Time limit for the first job to start, since a queue may be long."""
 
 
-def _matching(pattern: str, example: str) -> Callable[[Node], str]:
-    def read(node: Node) -> str:
-        if not isinstance(node.content, str) or not re.fullmatch(pattern, node.content):
-            raise UsageError(f"takes text such as {example}: got {node.text}")
-        return node.content
-
-    return read
-
-
-def _line(node: Node) -> str:
-    if not isinstance(node.content, str) or not node.content.strip() or not node.content.isprintable():
-        raise UsageError(f"takes shell commands: got {node.text}")
-    return node.content
-
-
-def _integer(node: Node) -> int:
-    if isinstance(node.content, bool) or not isinstance(node.content, int) or not 1 <= node.content <= MAX_COUNT:
-        raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
-    return node.content
-
-
-def _seconds(node: Node) -> float:
+def _value(key: str, node: Node) -> Any:
+    """The value of a key. Raises UsageError."""
     value = node.content
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UsageError(f"takes seconds above 0: got {node.text}")
-    return float(value)
+    if key in ("directives", "setup"):
+        return tuple(_word(key, line) for line in node.items())
+    if key == "exclusive":
+        if not isinstance(value, bool):
+            raise UsageError(f"takes true or false: got {node.text}")
+    elif key in ("jobs", "cpus"):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
+            raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
+    elif key == "wait_s":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise UsageError(f"takes seconds above 0: got {node.text}")
+    else:
+        return _word(key, node)
+    return value
 
 
-def _flag(node: Node) -> bool:
-    if not isinstance(node.content, bool):
-        raise UsageError(f"takes true or false: got {node.text}")
-    return node.content
-
-
-def _each(read: Callable[[Node], str]) -> Callable[[Node], tuple[str, ...]]:
-    return lambda node: tuple(map(read, node.items()))
-
-
-READERS: dict[str, Callable[[Node], Any]] = {
-    "partition": _matching(rf"{WORD}(,{WORD})*", "gpu"),
-    "account": _matching(WORD, "my-project"),
-    "gres": _matching(r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}(,[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2})*", "gpu:1"),
-    "time_limit": _matching(r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
-    "exclusive": _flag,
-    "jobs": _integer,
-    "cpus": _integer,
-    "memory": _matching(r"\d+[KMGT]", "64G"),
-    "directives": _each(_matching(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"')),
-    "setup": _each(_line),
-    "interface": _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
-    "folder": _matching(r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
-    "wait_s": _seconds,
-}
-"""How the value of each key is read."""
+def _word(key: str, node: Node) -> str:
+    """Text that goes into the job script. Raises UsageError for more than the key may name."""
+    text = node.content
+    if key == "setup":
+        if not isinstance(text, str) or not text.strip() or not text.isprintable():
+            raise UsageError(f"takes shell commands: got {node.text}")
+        return text
+    pattern, example = WORDS[key]
+    if not isinstance(text, str) or not re.fullmatch(pattern, text):
+        raise UsageError(f"takes text such as {example}: got {node.text}")
+    return text
 
 
 def read_config(path: Path) -> SlurmConfig:
     """The configuration in a YAML file. Raises UsageError with the place, and UnreadableError."""
-    fields = read_yaml(path).mapping("the configuration of Slurm")
+    keys = tuple(field.name for field in dataclasses.fields(SlurmConfig))
     values = {}
-    for key, node in fields.items():
+    for key, node in read_yaml(path).mapping("the configuration of Slurm").items():
         try:
-            choice(key, tuple(READERS), "key")
-            values[key] = READERS[key](node)
+            choice(key, keys, "key")
+            values[key] = _value(key, node)
         except UsageError as error:
-            node.refuse(f"{key}: {error}" if key in READERS else str(error))
+            node.refuse(f"{key}: {error}" if key in keys else str(error))
     return SlurmConfig(**values)
-
-
-def directives(config: SlurmConfig) -> list[str]:
-    """The arguments of #SBATCH lines that dask-jobqueue does not support itself."""
-    gres = [] if config.gres is None else [f"--gres={config.gres}"]
-    return [*gres, *(["--exclusive"] if config.exclusive else []), *config.directives]
-
-
-def suppressed_directives(config: SlurmConfig) -> list[str]:
-    """Directives that dask-jobqueue would add without being in the configuration."""
-    skipped = {"--cpus-per-task": config.cpus, "--mem=": config.memory, "#SBATCH -t ": config.time_limit}
-    return [words for words, value in skipped.items() if value is None]
 
 
 @contextmanager
@@ -171,40 +146,6 @@ def slurm_jobs(
         raise StorageError(
             f"cannot use {config.folder}, the folder of the Slurm jobs: {error.strerror}: choose another"
         ) from error
-    quiet_dask()
-    with (
-        temporary_folder(".tls", folder) as tls_folder,
-        _cluster(
-            config, setup, requirements, security := security or temporary_certificate_files(tls_folder), folder
-        ) as cluster,
-    ):
-        path = tls_folder / "job.sh"
-        path.write_text(cluster.job_script(), encoding="utf-8")
-        trial = run_program((str(programs["sbatch"]), "--test-only", str(path)), limit_s=PROGRAM_S)
-        if trial.exit_code != 0:
-            why = trial.last_line or f"no answer within {PROGRAM_S:g} s"
-            raise BenchhouseError(f"Slurm rejected the jobs: {why}")
-        cluster.scale(jobs=config.jobs)
-        jobs = Jobs(cluster, str(programs["squeue"]), folder, config.jobs, say)
-        say(f"slurm: {config.jobs} {'job' if config.jobs == 1 else 'jobs'} submitted; their output: {folder}")
-        yield ClusterEndpoint(
-            address=cluster.scheduler_address,
-            security=security,
-            workers=1,
-            limit_s=config.wait_s,
-            failure=jobs.failure,
-        )
-
-
-@contextmanager
-def _cluster(
-    config: SlurmConfig,
-    setup: Setup,
-    requirements: WorkerRequirements,
-    security: Any,
-    folder: Path,
-) -> Iterator[Any]:
-    """Dask's cluster of jobs."""
     import dask
     from dask_jobqueue import SLURMCluster
     from dask_jobqueue.slurm import SLURMJob
@@ -215,24 +156,26 @@ def _cluster(
         def __init__(self, scheduler: str | None = None, name: str | None = None, **fields: Any) -> None:
             super().__init__(scheduler, name, **fields)
             files = fields["security"].get_tls_config_for_role("worker")
-            self._words = worker_command(
+            words = remote_command(
                 setup,
-                *(str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
-                *("--tls-ca-file", str(files["ca_file"])),
-                *("--tls-cert", str(files["cert"]), "--tls-key", str(files["key"])),
+                *(WORKER, str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
+                *("--tls-ca-file", files["ca_file"], "--tls-cert", files["cert"], "--tls-key", files["key"]),
                 *(() if config.interface is None else ("--interface", config.interface)),
                 *requirements.flags,
                 devices=requirements.devices,
                 volumes=(str(folder),),
             )
+            self._command_template = f"exec {shlex.join(words)}"
 
-        def job_script(self) -> str:
-            return "\n".join(["#!/bin/bash", self.job_header, *config.setup, f"exec {shlex.join(self._words)}", ""])
-
-    unset = {"queue": None, "account": None, "project": None, "job-mem": None, "job-cpu": None, "walltime": None}
+    # What the configuration leaves open is Slurm's default, neither the user's of Dask nor one of dask-jobqueue.
+    unset = ("queue", "account", "project", "job-mem", "job-cpu", "walltime")
+    open_directives = {"--cpus-per-task": config.cpus, "--mem=": config.memory, "#SBATCH -t ": config.time_limit}
+    gres = () if config.gres is None else (f"--gres={config.gres}",)
+    quiet_dask()
     with (
+        temporary_folder(".tls", folder) as tls_folder,
         own_scratch_folder(),
-        dask.config.set({f"jobqueue.slurm.{key}": value for key, value in unset.items()}),
+        dask.config.set({f"jobqueue.slurm.{key}": None for key in unset}),
         SLURMCluster(
             job_cls=WorkerJob,
             name="slurm",
@@ -245,16 +188,46 @@ def _cluster(
             job_cpu=config.cpus,
             job_mem=config.memory,
             job_name="benchhouse",
-            job_directives_skip=suppressed_directives(config),
-            job_extra_directives=directives(config),
+            job_directives_skip=[words for words, value in open_directives.items() if value is None],
+            job_extra_directives=[*gres, *(("--exclusive",) if config.exclusive else ()), *config.directives],
+            job_script_prologue=list(config.setup),
+            shebang="#!/bin/bash",
             log_directory=str(folder),
             interface=config.interface,
-            security=security,
+            security=security or certificate_files(tls_folder),
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             silence_logs=50,
         ) as cluster,
     ):
-        yield cluster
+        path = tls_folder / "job.sh"
+        path.write_text(cluster.job_script(), encoding="utf-8")
+        trial = run_program((str(programs["sbatch"]), "--test-only", str(path)), limit_s=PROGRAM_S)
+        if trial.exit_code != 0:
+            why = trial.last_line or f"no answer within {PROGRAM_S:g} s"
+            raise BenchhouseError(f"Slurm rejected the jobs: {why}")
+        cluster.scale(jobs=config.jobs)
+        say(f"slurm: {config.jobs} {'job' if config.jobs == 1 else 'jobs'} submitted; their output: {folder}")
+        yield ClusterEndpoint(
+            address=cluster.scheduler_address,
+            security=cluster.security,
+            workers=1,
+            limit_s=config.wait_s,
+            failure=Jobs(cluster, str(programs["squeue"]), folder, config.jobs, say).failure,
+        )
+
+
+def certificate_files(folder: Path) -> Any:
+    """Certificates for this command only, in files of a folder that only this user can read. Those that dask-jobqueue
+    writes for its jobs are deleted when Python happens to collect them, with a traceback if their folder is gone."""
+    security = temporary_security("--cluster slurm")
+    for field, text in security.get_tls_config_for_role("worker").items():
+        if field != "ciphers" and text is not None:
+            path = folder / f"{field}.pem"
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_text(text, encoding="ascii")
+            for role in ("",) if field == "ca_file" else tuple(f"{role}_" for role in ROLES):
+                setattr(security, f"tls_{role}{field}", str(path))
+    return security
 
 
 class Jobs:

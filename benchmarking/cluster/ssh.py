@@ -12,25 +12,16 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
-from subprocess import DEVNULL, PIPE, Popen
-from typing import IO
 
 from benchmarking import __version__
-from benchmarking.cluster.remote_setup import MODULE, PORTS, Setup, preparation, python_command, worker_command
-from benchmarking.cluster.scheduler import (
-    ClusterEndpoint,
-    WorkerRequirements,
-    scheduler_on_loopback,
-    send_certificates,
-    temporary_security,
-)
-from benchmarking.core.child_process import Finished, program, run_program, start
+from benchmarking.cluster.remote_setup import MODULE, PORTS, WORKER, Setup, preparation, remote_command
+from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, started_workers, temporary_security
+from benchmarking.core.child_process import Finished, program, run_program
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError
-from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.input_files import read_text
 
 HOST = re.compile(r"(?:\w[\w.-]*@)?(?:\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?P<port>:\d{1,5})?", re.ASCII)
@@ -50,38 +41,27 @@ SSH_FAILED = 255
 """The exit code of ssh itself on an error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """A machine as written by the user."""
-
-    name: str
-
-    @property
-    def destination(self) -> str:
-        """The destination for ssh: a host or an entry of its configuration, or with a port a URI."""
-        return f"ssh://{self.name}" if HOST.fullmatch(self.name)["port"] else self.name  # type: ignore[index]
-
-
-def read_host(text: str, where: str) -> Host:
-    """The host in a text. Raises UsageError."""
-    if HOST.fullmatch(text) is None:
+def destination(text: str, where: str) -> str:
+    """The destination for ssh of a machine as written by the user: a host or an entry of its configuration, or with a
+    port a URI. Raises UsageError."""
+    if (found := HOST.fullmatch(text)) is None:
         raise UsageError(f"{where}: invalid host {text!r}: expected MACHINE or USER@MACHINE, optionally with :PORT")
-    return Host(name=text)
+    return f"ssh://{text}" if found["port"] else text
 
 
-def read_hosts(path: Path) -> tuple[Host, ...]:
+def read_hosts(path: Path) -> tuple[str, ...]:
     """The hosts in a file, one per line; # starts a comment. Raises UsageError with the line, and UnreadableError."""
     try:
         lines = read_text(path, MAX_BYTES).splitlines()
     except FormatError as error:
         raise UsageError(str(error)) from error
-    lines_of: dict[Host, int] = {}
+    lines_of: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if text := line.partition("#")[0].strip():
-            host = read_host(text, f"{path}:{number}")
-            if host in lines_of:
-                raise UsageError(f"{path}:{number}: {text} is listed twice (first: line {lines_of[host]})")
-            lines_of[host] = number
+            destination(text, f"{path}:{number}")
+            if text in lines_of:
+                raise UsageError(f"{path}:{number}: {text} is listed twice (first: line {lines_of[text]})")
+            lines_of[text] = number
     if not lines_of:
         raise UsageError(f"{path}: contains no hosts: list at least one")
     return tuple(lines_of)
@@ -98,44 +78,48 @@ class Ssh:
     """An SSH configuration file; None for the user's."""
     requirements: WorkerRequirements
 
-    def command(self, host: Host, words: Sequence[str], *options: str) -> tuple[str, ...]:
+    def command(self, host: str, words: Sequence[str], *options: str) -> tuple[str, ...]:
         """The command line that runs a command on a host; each word is quoted for the shell there."""
         found = program("ssh")
         if found is None:
             raise NotInstalledError("ssh is not on PATH: install the OpenSSH client")
         config = () if self.config is None else ("-F", self.config)
-        return (found, *config, "-T", *options, "--", host.destination, shlex.join(words))
+        return (found, *config, "-T", *options, "--", destination(host, "host"), shlex.join(words))
 
-    def prepare(self, host: Host) -> tuple[int, ...]:
+    def prepare(self, host: str) -> tuple[int, ...]:
         """Prepare a host; returns free ports there. Raises BenchhouseError with the problem."""
+
+        def run(words: Sequence[str], limit_s: float) -> tuple[Finished, str]:
+            """The ended command on the host, and why it failed if it did."""
+            done = run_program(self.command(host, words), limit_s=limit_s)
+            why = f"no answer within {limit_s:g} s" if done.exit_code is None else f"exit code {done.exit_code}"
+            return done, (done.exit_code is not None and done.last_line) or why
+
         if (words := preparation(self.setup, self.package)) is not None:
-            prepared = run_program(self.command(host, words), limit_s=PREPARE_S)
+            prepared, why = run(words, PREPARE_S)
             if prepared.exit_code != 0:
-                raise BenchhouseError(
-                    f"{host.name}: --setup venv:{self.setup.what} failed: {_reason(prepared, PREPARE_S)}"
-                )
-        probe = run_program(self.command(host, python_command(self.setup, MODULE)), limit_s=ANSWER_S)
+                raise BenchhouseError(f"{host}: --setup venv:{self.setup.what} failed: {why}")
+        probe, why = run(remote_command(self.setup, MODULE), ANSWER_S)
         if probe.exit_code == SSH_FAILED:
-            raise BenchhouseError(f"cannot reach {host.name}: {_reason(probe, ANSWER_S)}")
+            raise BenchhouseError(f"cannot reach {host}: {why}")
         try:
             answer = json.loads(probe.stdout.strip().splitlines()[-1])
             version, ports = answer["benchhouse"], tuple(map(int, answer["ports"]))
         except (ValueError, LookupError, TypeError) as error:
             raise BenchhouseError(
-                f"{host.name}: benchhouse does not start: {_reason(probe, ANSWER_S)}: install benchhouse {__version__} "
-                "for its python3, or use --setup venv"
+                f"{host}: benchhouse does not start: {why}: install benchhouse {__version__} for its python3, or use "
+                "--setup venv"
             ) from error
         if version != __version__:
             raise BenchhouseError(
-                f"{host.name} has benchhouse {version}, expected {__version__}: install this version, or use --setup "
-                "venv"
+                f"{host} has benchhouse {version}, expected {__version__}: install this version, or use --setup venv"
             )
         if len(ports) != PORTS:
-            raise BenchhouseError(f"{host.name}: expected {PORTS} ports, got {len(ports)}")
+            raise BenchhouseError(f"{host}: expected {PORTS} ports, got {len(ports)}")
         return ports
 
-    def start(self, host: Host, ports: Sequence[int], scheduler_port: int, stderr: IO[bytes]) -> Popen[str]:
-        """Start the worker of a host, which waits for its certificates on stdin."""
+    def worker(self, host: str, ports: Sequence[int], scheduler_port: str) -> tuple[str, ...]:
+        """The command line that starts the worker of a host, which waits for its certificates on stdin."""
         remote_port, worker_port = ports
         with socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -144,50 +128,27 @@ class Ssh:
             *("-R", f"127.0.0.1:{remote_port}:127.0.0.1:{scheduler_port}"),
             *("-L", f"127.0.0.1:{local_port}:127.0.0.1:{worker_port}"),
         )
-        words = worker_command(
+        words = remote_command(
             self.setup,
-            *(f"tls://127.0.0.1:{remote_port}", "--name", host.name, "--spool-dir", SPOOL, "--quiet", "--tls-stdin"),
-            *("--listen-port", str(worker_port), "--contact-address", f"tls://127.0.0.1:{local_port}"),
-            *self.requirements.flags,
+            *(WORKER, f"tls://127.0.0.1:{remote_port}", "--name", host, "--spool-dir", SPOOL, "--quiet"),
+            *("--tls-stdin", "--listen-port", str(worker_port)),
+            *("--contact-address", f"tls://127.0.0.1:{local_port}", *self.requirements.flags),
             devices=self.requirements.devices,
         )
-        return start(self.command(host, words, *TUNNEL, *forwarded), stdin=PIPE, stdout=DEVNULL, stderr=stderr)
+        return self.command(host, words, *TUNNEL, *forwarded)
 
 
 @contextmanager
-def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> Iterator[ClusterEndpoint]:
-    """Workers on all hosts, stopped at the end. Raises BenchhouseError for a host on which no worker can run."""
+def ssh_workers(hosts: Sequence[str], ssh: Ssh, say: Callable[[str], None]) -> Iterator[ClusterEndpoint]:
+    """Workers on all hosts. Raises BenchhouseError for a host on which no worker can run."""
     security = temporary_security("--cluster ssh")
-    say(f"ssh: preparing {', '.join(host.name for host in hosts)}")
+    say(f"ssh: preparing {', '.join(hosts)}")
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        ports = list(pool.map(ssh.prepare, hosts))
-    with (
-        scheduler_on_loopback(security) as address,
-        temporary_folder("benchhouse-ssh") as folder,
-        ExitStack() as stack,
-    ):
-        scheduler_port = int(address.rpartition(":")[2])
-        processes: dict[Host, Popen[str]] = {}
-        for number, host in enumerate(hosts):
-            log = stack.enter_context((folder / str(number)).open("wb"))
-            process = stack.enter_context(ssh.start(host, ports[number], scheduler_port, log))
-            stack.callback(process.terminate)
-            send_certificates(process, security)
-            processes[host] = process
+        ports = dict(zip(hosts, pool.map(ssh.prepare, hosts), strict=True))
 
-        def failure() -> str | None:
-            for number, (host, process) in enumerate(processes.items()):
-                if process.poll() is not None:
-                    lines = (folder / str(number)).read_text(errors="replace").strip().splitlines() or ["no message"]
-                    return f"the worker on {host.name} ended with exit code {process.returncode}: {lines[-1]}"
-            return None
+    def commands(address: str, folder: Path) -> dict[str, tuple[str, ...]]:
+        port = address.rpartition(":")[2]
+        return {host: ssh.worker(host, ports[host], port) for host in hosts}
 
-        yield ClusterEndpoint(
-            address=address, security=security, workers=len(hosts), accepts_workers=False, failure=failure
-        )
-
-
-def _reason(done: Finished, limit_s: float) -> str:
-    if done.exit_code is None:
-        return f"no answer within {limit_s:g} s"
-    return done.last_line or f"exit code {done.exit_code}"
+    with started_workers(security, commands, has_logs=True) as endpoint:
+        yield endpoint

@@ -33,7 +33,7 @@ from benchmarking.sweep.run.session import LOCAL_EXECUTOR, Executor
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
     from benchmarking.cluster.slurm import SlurmConfig
-    from benchmarking.cluster.ssh import Host, Ssh
+    from benchmarking.cluster.ssh import Ssh
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """Prefix of a cluster that the command starts on this machine."""
@@ -182,12 +182,14 @@ def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfi
 
 def ssh_settings(
     name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
-) -> tuple[tuple[Host, ...], Ssh]:
+) -> tuple[tuple[str, ...], Ssh]:
     """The settings of `ssh:HOSTFILE` or `ssh://HOST,HOST`. Raises UsageError with the place of an invalid value."""
-    from benchmarking.cluster.ssh import Ssh, read_host, read_hosts
+    from benchmarking.cluster.ssh import Ssh, destination, read_hosts
 
     if name.startswith(HOSTS):
-        hosts = tuple(read_host(text, "--remote-host") for text in name.removeprefix(HOSTS).split(","))
+        hosts = tuple(name.removeprefix(HOSTS).split(","))
+        for host in hosts:
+            destination(host, "--remote-host")
     else:
         hosts = read_hosts(Path(name.removeprefix(SSH)))
     setup = Setup() if arguments.setup is None else read_setup(arguments.setup)

@@ -111,6 +111,12 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, where, "an object")
         return {key: _read(get_args(kind)[1], value, f"{where}.{key}") for key, value in data.items()}
+    if typing.is_typeddict(kind):
+        _expect(isinstance(data, dict), data, where, "an object")
+        hints = _hints(kind)
+        for key, value in data.items():  # a key without a type is of another version of the program
+            _read(hints.get(key, Any), value, f"{where}.{key}")
+        return data
     if origin is list:
         return _expect(isinstance(data, list), data, where, "a list")
     if kind is float:

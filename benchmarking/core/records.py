@@ -28,6 +28,7 @@ from benchmarking.core.codec import dumps as dumps
 from benchmarking.core.codec import from_json as from_json
 from benchmarking.core.codec import to_json as to_json
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.quality import Quality
 
 FORMAT = "benchhouse-run"
@@ -433,7 +434,7 @@ class Measurement:
     window: Mapping[str, Json] = field(default_factory=dict)
     """Counters and states during the latency pass: steal, pressure, run-queue wait, clocks, temperatures."""
     doubts: tuple[Doubt, ...] = ()
-    extra: Mapping[str, Json] = field(default_factory=dict)
+    extra: LaunchFacts = field(default_factory=LaunchFacts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import (
     prefix_cache_hit,
     rate_not_achieved,
 )
-from benchmarking.core.metrics import CUSTOM_METRICS, LOAD_RATES, METRICS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.metrics import LOAD_RATES, METRICS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     MAX_REQUESTS,
@@ -263,7 +263,7 @@ def _measurement(
         )
     if shares_processors:
         found.append(doubt("shared_processors"))
-    custom: Json = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in NO_CUSTOM}
+    custom = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in NO_CUSTOM}
     names = {
         "latency_wall": series.latency,
         "time_to_first_token": series.time_to_first_token,
@@ -291,7 +291,7 @@ def _measurement(
         metrics=metrics,
         missing=missing,
         doubts=tuple(found),
-        extra={CUSTOM_METRICS: custom},
+        extra={"custom_metrics": custom},
     )
 
 

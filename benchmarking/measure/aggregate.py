@@ -115,7 +115,7 @@ def summarise(
 
 def _custom(measured: Sequence[Measurement]) -> tuple[dict[str, Json], dict[str, str]]:
     """Unit and direction of each custom metric, and why some have no value."""
-    given = [stated for launch in measured if isinstance(stated := launch.extra.get(CUSTOM_METRICS), dict)]
+    given = [launch.extra["custom_metrics"] for launch in measured if "custom_metrics" in launch.extra]
     custom: dict[str, Json] = {name: definition for stated in given for name, definition in stated.items()}
     why = f"{NOT_SUPPORTED}: its unit or direction differs between launches"
     unlike = {name: why for stated in given for name, definition in stated.items() if definition != custom[name]}
@@ -172,8 +172,7 @@ def _combined(source: Source, launches: Sequence[Mapping[str, Any]]) -> dict[str
 
 def _verified(measurement: Measurement) -> Mapping[str, Json]:
     """What a launch's calls actually ran on; empty if the runtime does not report it."""
-    verified = measurement.extra.get("verified")
-    return verified if isinstance(verified, dict) else {}
+    return measurement.extra.get("verified", {})
 
 
 def _doubts(

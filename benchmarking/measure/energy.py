@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import mean, stdev
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, DeviceHandle
+from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.metrics import NS_PER_S, ns_to_s
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
@@ -168,7 +169,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         for name in windows[0].gpu_joules
         if dropped is None and all(name in window.gpu_joules for window in windows)
     }
-    extra: dict[str, Json] = {
+    extra: LaunchFacts = {
         "energy_method": methods.get("gpu", reading.values.get("method")),
         "energy_method_by_domain": methods,
         "energy_j_by_window": joules,
@@ -177,9 +178,11 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         "power_mean_w_by_domain": dict(mean_w),
         "energy_calls": [window.calls for window in windows],
         "energy_calls_per_s": [window.calls / window.seconds for window in windows],
-        **({"energy_gpu_j_per_call_by_device": of_devices} if of_devices else {}),
-        **({} if dropped is None else {"energy_counter_dropped": dropped}),
     }
+    if of_devices:
+        extra["energy_gpu_j_per_call_by_device"] = of_devices
+    if dropped is not None:
+        extra["energy_counter_dropped"] = dropped
     return PassResult(metrics=metrics, missing=missing, extra=extra)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
@@ -186,7 +187,7 @@ class WarmUp:
     """Calls per value in `values_ms`."""
     next_inner_loops: int
     """Calls per block for the latency pass."""
-    extra: dict[str, Json]
+    extra: LaunchFacts
     pass_start: PassStart | None = None
     """The steady windows if they count as timed calls; they are not included in the calls above."""
 
@@ -211,7 +212,7 @@ def warm_up(context: MeasureContext, *, may_block: bool, first_call_ns: int) -> 
     context.live("warmup")
     search = SteadySearch(context)
     call_ns = search.first_calls_ns()
-    extra: dict[str, Json] = {}
+    extra: LaunchFacts = {}
     calibration = 0
     inner_loops = inner_loops_for(call_ns) if may_block else 1
     if inner_loops > 1:

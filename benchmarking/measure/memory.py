@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
+from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
@@ -199,7 +200,7 @@ class PassResult:
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Json] = field(default_factory=dict)
+    extra: LaunchFacts = field(default_factory=LaunchFacts)
 
 
 def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None) -> PassResult:
@@ -252,11 +253,12 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
         )
         | _sampled(at_rest, used, handle.state())
     )
-    extra: dict[str, Json] = {"memory_calls": calls, **method.values}
+    extra: LaunchFacts = {"memory_calls": calls, "peak_rss_method": str(method.values["peak_rss_method"])}
     if of_each := by_device(peaks):
         extra["device_memory_peaks_by_device"] = dict(of_each)
     if sampler is not None:
-        extra |= {"device_memory_interval_s": DEVICE_INTERVAL_S, "device_memory_readings": sampler.readings}
+        extra["device_memory_interval_s"] = DEVICE_INTERVAL_S
+        extra["device_memory_readings"] = sampler.readings
     metrics = {name: float(value) for name, value in together.values.items() if isinstance(value, int | float)}
     return PassResult(metrics=metrics, missing=dict(together.missing), extra=extra)
 

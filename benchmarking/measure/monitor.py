@@ -29,6 +29,7 @@ from typing import IO, Any, Self
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.device_contracts import CONDITION_NAMES, MACHINE_NAMES, USE_NAMES
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
+from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, bytes_to_mb, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
@@ -410,7 +411,7 @@ def usage_pass(
     if len(usage.samples) < MIN_SAMPLES:
         return _without(TOO_FEW_SAMPLES)
     summary = usage.summary()
-    extra: dict[str, Json] = {
+    extra: LaunchFacts = {
         "monitored_calls": calls,
         "monitored_s": ns_to_s(end_ns - begin_ns),
         "monitor_interval_s": INTERVAL_S,

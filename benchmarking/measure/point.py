@@ -13,7 +13,8 @@ from typing import Any
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operation
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, is_device_lost, is_out_of_memory
-from benchmarking.core.metrics import CUSTOM_METRICS, ns_to_ms, ns_to_s
+from benchmarking.core.launch_facts import LaunchFacts
+from benchmarking.core.metrics import ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -38,7 +39,6 @@ from benchmarking.measure.monitor import UsagePass, memory_and_usage
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
-    WALL_OF_REQUESTS,
     Series,
     Stopwatch,
     check_tokens,
@@ -174,7 +174,7 @@ def measure_point(
 
 
 @contextmanager
-def _cold_caches(context: MeasureContext) -> Iterator[tuple[MeasureContext, dict[str, Json]]]:
+def _cold_caches(context: MeasureContext) -> Iterator[tuple[MeasureContext, LaunchFacts]]:
     """The context of the timed calls, with a flush between calls for cold caches, and facts about the flush. The memory
     of the flush is released before the memory pass."""
     if not context.settings.cold_cache:
@@ -220,7 +220,7 @@ def _slow_calls(context: MeasureContext, device: Device | None, launch: int, fir
     started_at, begin_ns = utc_now(), context.handle.now_ns()
     passes = memory_and_usage(context, device, launch, math.inf)
     calls = passes[0].extra["memory_calls"]
-    if not isinstance(calls, int) or not is_too_slow(settings, (context.handle.now_ns() - begin_ns) / max(1, calls)):
+    if not is_too_slow(settings, (context.handle.now_ns() - begin_ns) / max(1, calls)):
         return None  # only the first call was slow: it compiled or read from disk
     return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
 
@@ -238,7 +238,7 @@ def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
         return PassResult()
     definitions: dict[str, Json] = {metric.name: {"unit": metric.unit, "better": metric.better} for metric in given}
     return PassResult(
-        metrics={metric.name: float(metric.value) for metric in given}, extra={CUSTOM_METRICS: definitions}
+        metrics={metric.name: float(metric.value) for metric in given}, extra={"custom_metrics": definitions}
     )
 
 
@@ -303,18 +303,18 @@ def _sample_series(
     )
 
 
-def _facts(context: MeasureContext, passes: list[LatencyPass]) -> dict[str, Json]:
+def _facts(context: MeasureContext, passes: list[LatencyPass]) -> LaunchFacts:
     """The amount of work in a call, from which rates are computed; with several requests in flight, the wall time of
     all timed ones, the denominator of the throughput; and a throttled pass that was repeated."""
     operation, latency = context.operation, passes[-1]
-    facts: dict[str, Json] = {
+    facts: LaunchFacts = {
         "items_per_call": operation.items_per_call,
         "tokens_per_call": operation.tokens_per_call,
         "prompt_tokens_per_call": operation.prompt_tokens_per_call,
         "new_tokens": operation.new_tokens,
     }
     if operation.requests_in_flight > 1:
-        facts[WALL_OF_REQUESTS] = ns_to_ms(latency.watch.spent_ns)
+        facts["requests_wall_ms"] = ns_to_ms(latency.watch.spent_ns)
         facts["requests_in_flight"] = operation.requests_in_flight
     for throttled in passes[:-1]:
         facts["throttled_try"] = {
@@ -329,7 +329,7 @@ def _facts(context: MeasureContext, passes: list[LatencyPass]) -> dict[str, Json
 def _merge(*results: PassResult) -> PassResult:
     metrics: dict[str, float] = {}
     missing: dict[str, str] = {}
-    extra: dict[str, Json] = {}
+    extra: LaunchFacts = {}
     for result in results:
         metrics |= result.metrics
         missing |= result.missing
@@ -339,7 +339,7 @@ def _merge(*results: PassResult) -> PassResult:
     )
 
 
-def _read_back(operation: Operation) -> tuple[Mapping[str, Json], dict[str, Json]]:
+def _read_back(operation: Operation) -> tuple[Mapping[str, Json], LaunchFacts]:
     """What the calls actually ran on, and whether the process can measure more points.
 
     Everything is measured at this stage, so an error becomes a fact of the point: the calls were not as requested
@@ -347,11 +347,14 @@ def _read_back(operation: Operation) -> tuple[Mapping[str, Json], dict[str, Json
     try:
         return operation.verified(), {}
     except Exception as error:  # noqa: BLE001 - a profiler may raise anything; only the check is lost
-        ends = {"out_of_memory": is_out_of_memory(error), "device_lost": is_device_lost(error)}
         if isinstance(error, UnsupportedError):
             return {NOT_AS_REQUESTED: str(error)}, {}
-        why = f"{type(error).__name__}: {first_line(error)}"
-        return {NOT_VERIFIED: why}, {name: True for name, is_so in ends.items() if is_so}
+        ends: LaunchFacts = {}
+        if is_out_of_memory(error):
+            ends["out_of_memory"] = True
+        if is_device_lost(error):
+            ends["device_lost"] = True
+        return {NOT_VERIFIED: f"{type(error).__name__}: {first_line(error)}"}, ends
 
 
 SECONDS, STATE = "compile_s", "compile_cache"
@@ -377,7 +380,7 @@ def compile_pass(
         return _without("the first call compiled nothing", verified)
     state = verified.get(STATE)
     by_state = {} if state is None else {f"compile_{state}_s": seconds}
-    extra = {"compile_method": method, **_verified({**verified, **by_state})}
+    extra: LaunchFacts = {"compile_method": method, **_verified({**verified, **by_state})}
     return PassResult(metrics={SECONDS: seconds}, extra=extra)
 
 
@@ -385,5 +388,5 @@ def _without(why: str, verified: Mapping[str, Json]) -> PassResult:
     return PassResult(missing={SECONDS: f"{NOT_APPLICABLE}: {why}"}, extra=_verified(verified))
 
 
-def _verified(verified: Mapping[str, Json]) -> dict[str, Json]:
+def _verified(verified: Mapping[str, Json]) -> LaunchFacts:
     return {"verified": dict(verified)} if verified else {}

@@ -16,7 +16,6 @@ from benchmarking.measure.timing import (
     TIME_PER_OUTPUT_TOKEN,
     TIME_TO_FIRST_TOKEN,
     TOKENIZE,
-    WALL_OF_REQUESTS,
     Series,
 )
 
@@ -103,8 +102,7 @@ def _of_launch(measurement: Measurement) -> dict[str, float]:
     values: dict[str, float] = {}
     # Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time from
     # the first start to the last end of requests in flight. It is thus a mean, not the rate at the median latency.
-    together_ms = measurement.extra.get(WALL_OF_REQUESTS)
-    wall_ms = float(together_ms) if isinstance(together_ms, int | float) else sum(series[LATENCY_WALL])
+    wall_ms = measurement.extra.get("requests_wall_ms", sum(series[LATENCY_WALL]))
     items, tokens, prompt_tokens, new_tokens = (
         _count(measurement, key)
         for key in ("items_per_call", "tokens_per_call", "prompt_tokens_per_call", "new_tokens")

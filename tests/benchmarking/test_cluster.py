@@ -239,12 +239,12 @@ def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_c
         Track.resume(kept)
 
 
-def test_messages_of_other_program_versions_are_refused(monkeypatch):
+def test_messages_of_other_program_versions_are_refused(order_plan, monkeypatch):
     monkeypatch.setattr(messages, "__version__", "9.9.9")
-    text = messages.message_text(messages.ORDER, None)
+    text = messages.message_text(messages.Order(plan=order_plan(), launches=(0,)))
     monkeypatch.undo()
     with pytest.raises(UnsupportedError, match=r"the order is from benchhouse 9\.9\.9, this worker is benchhouse"):
-        messages.read_order(text)
+        messages.read_message(messages.Order, text)
 
 
 def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):

@@ -13,10 +13,10 @@ pytest.importorskip("distributed")
 
 from benchmarking.batch.batch import Batch
 from benchmarking.batch.manifest import BatchInfo, Manifest
-from benchmarking.cluster.connection import Ended, Left
+from benchmarking.cluster.connection import Membership
 from benchmarking.cluster.coordinator import ClusterSweep
 from benchmarking.cluster.execution import WorkerContext
-from benchmarking.cluster.messages import Clock, Report, TaskResult
+from benchmarking.cluster.messages import Report
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples
@@ -37,7 +37,7 @@ SAMPLES = Samples(
 class ScriptedCluster:
     """Each worker measures so many points of an order, then it is lost or done; one with a text refuses it."""
 
-    address = topic = "scripted"
+    address = "scripted"
 
     def __init__(self, script, folder, *, accepts_workers):
         self.script = script
@@ -47,9 +47,9 @@ class ScriptedCluster:
         self._events = []
 
     def clocks(self, addresses):
-        return dict.fromkeys(addresses, Clock(offset_s=0.0, error_s=0.001))
+        return {address: {"cluster_clock_offset_s": 0.0, "cluster_clock_error_s": 0.001} for address in addresses}
 
-    def submit(self, order, address, selector):
+    def submit(self, attempt, order, address, selector):
         assert on_disk(self.folder)[order.plan.run_id] == order.plan
         (launch,) = order.launches
         known = {(one.point.label, one.launch) for one in order.finished}
@@ -57,17 +57,15 @@ class ScriptedCluster:
         self.orders.append((address, [point.label for point in points]))
         count = self.script[address]
         if isinstance(count, str):
-            self._events.append(Ended(attempt=order.attempt, done=TaskResult(records=0, error=count, is_refused=True)))
+            self._events.append(Report(attempt=attempt, kind="refused", text=count))
             return
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
         for point in measured:
             kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
             kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
-            self._events.append(Report(attempt=order.attempt, kept=kept))
-        done = TaskResult(records=len(measured), is_cancelled=is_lost)  # as reported by a worker that ends on request
-        self._events.append(Ended(attempt=order.attempt, done=done))
-        self._events += [Left(address=address)] if is_lost else []
+            self._events.append(Report(attempt=attempt, kind="record", kept=kept))
+        self._events.append(Membership(address, has_joined=False) if is_lost else Report(attempt=attempt, kind="done"))
 
     def cancel(self, attempt):
         pass

@@ -14,9 +14,17 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking import benchmark_script, run_hardware_benchmark
-from benchmarking.cluster.remote_setup import DEFAULT_VENV, LOCKS, Setup, preparation, read_setup, worker_command
+from benchmarking.cluster.remote_setup import (
+    DEFAULT_VENV,
+    LOCKS,
+    WORKER,
+    Setup,
+    preparation,
+    read_setup,
+    remote_command,
+)
 from benchmarking.cluster.scheduler import WorkerRequirements
-from benchmarking.cluster.ssh import Host, Ssh, read_host, read_hosts
+from benchmarking.cluster.ssh import Ssh, destination, read_hosts
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.settings import settings
@@ -84,7 +92,7 @@ def test_errors_in_a_host_file_name_the_line(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("# the lab\nme@lab-1  # two GPUs\n\n[::1]:2222\n")
     hosts = read_hosts(path)
-    assert [host.destination for host in hosts] == ["me@lab-1", "ssh://[::1]:2222"]
+    assert [destination(host, "") for host in hosts] == ["me@lab-1", "ssh://[::1]:2222"]
     for text, why in (
         ("a\nb;c", r"hosts:2: invalid host 'b;c'"),
         ("a\n\na", r"hosts:3: a is listed twice \(first: line 1\)"),
@@ -98,7 +106,7 @@ def test_errors_in_a_host_file_name_the_line(tmp_path):
 def test_words_are_quoted_for_the_remote_shell():
     words = ["sh", "-c", 'printf "%s|" "$@"', "sh", "a b", "$(id)", "it's", ";", "--devices"]
     command = Ssh(setup=Setup(), package="p", config="my config", requirements=WorkerRequirements()).command(
-        read_host("lab", ""), words
+        "lab", words
     )
     assert command[1:-1] == ("-F", "my config", "-T", "--", "lab")
     assert run_program(("sh", "-c", command[-1])).stdout == "a b|$(id)|it's|;|--devices|"
@@ -132,9 +140,9 @@ def test_workers_start_in_an_environment_or_a_container():
         f"{LOCKS}:{LOCKS} --gpus all registry.local:5000/bench@sha256:ab python {run}",
     }
     for setup, command in started.items():
-        words = worker_command(read_setup(setup), "tls://127.0.0.1:8786", devices=("cuda:0", "cpu"))
+        words = remote_command(read_setup(setup), WORKER, "tls://127.0.0.1:8786", devices=("cuda:0", "cpu"))
         assert shlex.join(words) == command
-    assert "--gpus" not in worker_command(Setup(kind="docker", what="bench"), devices=None)
+    assert "--gpus" not in remote_command(Setup(kind="docker", what="bench"), WORKER)
 
 
 def test_venvs_are_created_if_missing_and_updated_for_other_versions(tmp_path):
@@ -158,4 +166,3 @@ def test_venvs_are_created_if_missing_and_updated_for_other_versions(tmp_path):
     assert python.exists()
     assert preparation(read_setup("conda:bench")) is None
     assert Path(DEFAULT_VENV).parts[0] == ".cache"
-    assert Host(name="lab").destination == "lab"

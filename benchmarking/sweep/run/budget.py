@@ -117,7 +117,7 @@ class Budget:
         }
         if not changed and measurement.stop_reason != "budget":
             return measurement
-        limits: Json = {"budget_s": self._settings.budget_s, **changed}
+        limits = {"budget_s": self._settings.budget_s, **changed}
         return replace(measurement, extra={**measurement.extra, "budget": limits})
 
 

@@ -364,7 +364,7 @@ _KINDS: dict[str, type[Any]] = {
 
 def ends_worker(measurement: Measurement) -> bool:
     """Whether a process stops after this failure: it ran out of memory or lost its device."""
-    return bool(measurement.extra.get("out_of_memory") or measurement.extra.get("device_lost"))
+    return measurement.extra.get("out_of_memory", False) or measurement.extra.get("device_lost", False)
 
 
 def encode(message: Job | PreparationJob | Message) -> str:

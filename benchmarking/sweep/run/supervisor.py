@@ -234,8 +234,8 @@ class WorkerSession:
         measurement = dataclasses.replace(measurement, doubts=(*measurement.doubts, *self.doubts))
         self.track.keep(measurement)
         self.observer.measured(self.track, measurement)
-        if shows_tracebacks() and measurement.extra.get("traceback"):
-            print(measurement.extra["traceback"], file=sys.stderr, end="")
+        if shows_tracebacks() and (traceback := measurement.extra.get("traceback")):
+            print(traceback, file=sys.stderr, end="")
 
     def _may_try_alone(self, point: Point) -> bool:
         """Whether a point may be retried in a fresh process, since earlier points of this one may have caused the
