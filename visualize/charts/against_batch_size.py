@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, PEAK_MEMORY
 from visualize.drawing import words
 from visualize.drawing.batch_charts import BatchChart
-from visualize.drawing.rows import Row, is_ok, memory_column
+from visualize.drawing.rows import JUDGED_THROUGHPUT, LATENCY, MEMORY_COLUMNS, Row, is_ok, memory_column
 from visualize.drawing.scales import number
 
 READING = "Median over launches, one reading each; no interval."
@@ -21,10 +21,9 @@ def _interval(drawn: Sequence[Row]) -> list[str]:
 
 def _throughput_title(row: Row) -> str:
     """Generated tokens if the model generates, else images or other inputs."""
-    if row["new_tokens"] is not None:
-        return f"Throughput (generated tokens/s)\n{words.better('higher')}"
     is_image = row["sequence_length"] is None and row["image_size"] is not None
-    return f"Throughput ({'images' if is_image else 'inputs'}/s)\n{words.better('higher')}"
+    unit = "generated tokens" if row["new_tokens"] is not None else "images" if is_image else "inputs"
+    return f"Throughput ({unit}/s)\n{words.better('higher')}"
 
 
 def _with_memory(members: Sequence[Row]) -> list[Row]:
@@ -39,15 +38,10 @@ def _weights(drawn: Sequence[Row]) -> tuple[str, float] | None:
 
 def _with_energy(members: Sequence[Row]) -> list[Row]:
     column = next(name for name in ENERGY if any(row[name] is not None for row in members))
+    read = [row[column] / row["batch_size"] if is_ok(row) and row[column] is not None else None for row in members]
     return [
-        {
-            **row,
-            "value": row[column] / row["batch_size"] if is_ok(row) and row[column] is not None else None,
-            "low": None,
-            "high": None,
-            "column": column,
-        }
-        for row in members
+        {**row, "value": value, "low": None, "high": None, "column": column}
+        for row, value in zip(members, read, strict=True)
     ]
 
 
@@ -58,7 +52,7 @@ PLUGINS = (
         needs="a model with a measured result",
         quantity="the latency",
         judged="latency_median_ms",
-        columns="r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high",
+        columns=LATENCY,
         value_title=lambda row: words.value_title("latency_median_ms"),
         notes=_interval,
     ),
@@ -69,11 +63,7 @@ PLUGINS = (
         quantity="the throughput",
         judged="latency_median_ms",
         better="higher",
-        # One call is in flight at a time, so throughput is the work of a call divided by its latency, and its interval
-        # is the scaled inverse of the latency interval.
-        columns="""CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END
-            AS value, value * r.latency_median_ms / r.latency_ci_high_ms AS low,
-            value * r.latency_median_ms / r.latency_ci_low_ms AS high, r.latency_median_ms""",
+        columns=JUDGED_THROUGHPUT,
         value_title=_throughput_title,
         notes=lambda drawn: [words.interval(drawn, "Band or whisker, converted from latency")],
     ),
@@ -82,7 +72,7 @@ PLUGINS = (
         title="Peak memory vs batch size",
         needs="a model with a memory reading",
         quantity="peak memory",
-        columns="{memory}, r.memory_weights_mb",
+        columns=f"{MEMORY_COLUMNS}, r.memory_weights_mb",
         prepare=_with_memory,
         value_title=lambda row: words.value_title(row["column"]),
         notes=lambda drawn: [READING],
@@ -100,30 +90,22 @@ PLUGINS = (
         notes=lambda drawn: [ENERGY_READING],
         also_by_sequence=True,
     ),
-    BatchChart(
-        name="time_to_first_token",
-        title="Time to first token",
-        needs="a generative model with a measured result",
-        quantity="the time to the first token",
-        judged="time_to_first_token_ms",
-        columns="""r.time_to_first_token_ms AS value, r.time_to_first_token_ci_low_ms AS low,
-            r.time_to_first_token_ci_high_ms AS high""",
-        condition="r.new_tokens IS NOT NULL",
-        value_title=lambda row: words.value_title("time_to_first_token_ms"),
-        notes=_interval,
-        also_by_sequence=True,
-    ),
-    BatchChart(
-        name="time_per_output_token",
-        title="Time per output token",
-        needs="a model that generates two or more tokens",
-        quantity="the time per token",
-        judged="time_per_output_token_ms",
-        columns="""r.time_per_output_token_ms AS value, r.time_per_output_token_ci_low_ms AS low,
-            r.time_per_output_token_ci_high_ms AS high""",
-        condition="r.new_tokens IS NOT NULL",
-        value_title=lambda row: words.value_title("time_per_output_token_ms"),
-        notes=_interval,
-        also_by_sequence=True,
+    *(
+        BatchChart(
+            name=name,
+            title=name.replace("_", " ").capitalize(),
+            needs=needs,
+            quantity=quantity,
+            judged=f"{name}_ms",
+            columns=f"r.{name}_ms AS value, r.{name}_ci_low_ms AS low, r.{name}_ci_high_ms AS high",
+            condition="r.new_tokens IS NOT NULL",
+            value_title=lambda row, column=f"{name}_ms": words.value_title(column),  # type: ignore[misc]
+            notes=_interval,
+            also_by_sequence=True,
+        )
+        for name, needs, quantity in (
+            ("time_to_first_token", "a generative model with a measured result", "the time to the first token"),
+            ("time_per_output_token", "a model that generates two or more tokens", "the time per token"),
+        )
     ),
 )

@@ -9,8 +9,10 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.plugins import family_names
 from visualize.drawing import words
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel
-from visualize.drawing.marks import mark, states_legend
+from visualize.drawing.marks import ends, mark, states_legend
 from visualize.drawing.rows import (
+    LATENCY,
+    MEMORY_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
     Row,
@@ -21,14 +23,6 @@ from visualize.drawing.rows import (
     memory_column,
 )
 from visualize.drawing.scales import Axis, name_axis, value_axis
-
-SQL = """
-SELECT {facts}, {memory},
-    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
-FROM {tables}
-WHERE r.result_id IN {comparable} AND {selected}
-ORDER BY {order}
-"""
 
 ALIKE = (
     "device",
@@ -66,7 +60,8 @@ class ArchitectureComparison(ChartPlugin):
     title = "Models by architecture family"
     needs = "two or more models on the same device, runtime and precision, with the same kind of weights"
     scope = "models"
-    sql = SQL
+    columns = f"{MEMORY_COLUMNS}, {LATENCY}"
+    newest = "comparable"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, ALIKE):
@@ -85,33 +80,27 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
-    """Blocks that together cover every family, in family order."""
+    """Blocks that together cover every family, in family order. A block is at the point with the most models; ties go
+    to the smallest batch, then the longest sequence, then the smallest values on all other axes."""
+
+    def preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
+        point, rows = group
+        further = [point[name] or 0 for name in FURTHER]
+        models = len({row["model_id"] for row in rows})
+        return (-models, point["batch_size"], -(point["sequence_length"] or 0), point["new_tokens"] or 0, *further)
+
     blocks: list[Block] = []
-    for _, rows in grouped(measured, ("task",)):
+    for key, rows in grouped(measured, ("task",)):
         while rows:
-            blocks.append(_block(rows))
-            shown = {row["architecture_type"] for row in blocks[-1].rows}
+            point, chosen = min(grouped(rows, ("batch_size", *POINT_COLUMNS)), key=preference)
+            shown = {row["architecture_type"] for row in chosen}
+            best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
+            ordered = sorted(chosen, key=lambda row: (-best[words.family(row)], words.family(row), -row["value"]))
+            models = {row["model_id"] for row in rows if row["architecture_type"] in shown}
+            elsewhere = sorted(models - {row["model_id"] for row in chosen})
+            blocks.append(Block(point={**point, **key}, rows=tuple(ordered), elsewhere=tuple(elsewhere)))
             rows = [row for row in rows if row["architecture_type"] not in shown]
     return sorted(blocks, key=lambda block: min(_place(row["architecture_type"]) for row in block.rows))
-
-
-def _block(rows: Sequence[Row]) -> Block:
-    """The block at the point with the most models. Ties go to the smallest batch, then the longest sequence, then the
-    smallest values on all other axes."""
-    point, chosen = min(grouped(rows, ("batch_size", *POINT_COLUMNS)), key=_preference)
-    measured = {row["model_id"] for row in chosen}
-    best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
-    ordered = sorted(chosen, key=lambda row: (-best[words.family(row)], words.family(row), -row["value"]))
-    shown = {row["architecture_type"] for row in chosen}
-    elsewhere = sorted({row["model_id"] for row in rows if row["architecture_type"] in shown} - measured)
-    return Block(point={**point, "task": rows[0]["task"]}, rows=tuple(ordered), elsewhere=tuple(elsewhere))
-
-
-def _preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
-    point, rows = group
-    further = [point[name] or 0 for name in FURTHER]
-    models = len({row["model_id"] for row in rows})
-    return (-models, point["batch_size"], -(point["sequence_length"] or 0), point["new_tokens"] or 0, *further)
 
 
 def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -132,18 +121,9 @@ def _figure(key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Figure
     styles = {family: _place(own[0]["architecture_type"]) for family, own in _by_family(drawn)}
     memory = memory_column(drawn)
     columns = ["value", *([memory] if memory else [])]
-    titles = {
-        "value": words.value_title("latency_median_ms"),
-        **({memory: words.value_title(memory)} if memory else {}),
-    }
-    ranges = {"value": ("value", "low", "high")}
-    axes = {
-        column: value_axis(
-            titles[column],
-            [row[end] for row in drawn for end in ranges.get(column, (column,)) if row[end] is not None],
-        )
-        for column in columns
-    }
+    axes = {"value": value_axis(words.value_title("latency_median_ms"), ends(drawn))}
+    if memory:
+        axes[memory] = value_axis(words.value_title(memory), ends(drawn, memory))
     row_in = ROW_IN if len(drawn) < NARROW_FROM else NARROW_ROW_IN
     elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
     tasks = "Tasks do different work per call: compare only within a block." if len(blocks) > 1 else None
@@ -188,26 +168,23 @@ def _panel(block: Block, column: str, x: Axis, styles: dict[str, int], row_in: f
                     is_across=True, has_bands=False,
                 )
             )  # fmt: skip
-    title = _heading(block) if column == "value" else ""
+    title = ""
+    if column == "value":  # the task and the point, preceded by the family if there is only one
+        families = {words.family(row) for row in block.rows}
+        task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
+        title = words.unbroken(f"{task}: {words.point(block.point)}")
     # Settings distinguish models of the same name.
     facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in block.rows]
-    names = distinct_names([_name(row) for row in block.rows], facts, ", ")
+    plain = [
+        str(row["model_id"])
+        + ("" if (size := row["parameter_count"]) is None else " " + words.unbroken(f"({words.size(size)})"))
+        for row in block.rows
+    ]
+    names = distinct_names(plain, facts, ", ")
     return Panel(
         x=x, y=name_axis(names, edge=0.6), elements=tuple(lines), title=title,
         height_in=BLOCK_IN + len(block.rows) * row_in,
     )  # fmt: skip
-
-
-def _heading(block: Block) -> str:
-    """The task and the point, preceded by the family if there is only one."""
-    families = {words.family(row) for row in block.rows}
-    task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
-    return words.unbroken(f"{task}: {words.point(block.point)}")
-
-
-def _name(row: Row) -> str:
-    count = row["parameter_count"]
-    return str(row["model_id"]) if count is None else f"{row['model_id']} {words.unbroken(f'({words.size(count)})')}"
 
 
 PLUGIN = ArchitectureComparison()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from visualize.drawing import words
 from visualize.drawing.configurations import (
@@ -19,52 +18,26 @@ from visualize.drawing.configurations import (
     speedup,
 )
 from visualize.drawing.figure import Figure, NotDrawn
-from visualize.drawing.marks import Series, states_legend
-from visualize.drawing.rows import (
-    MODEL_COLUMNS,
-    POINT_COLUMNS,
-    ChartPlugin,
-    Row,
-    axis_values,
-    details,
-    grouped,
-    is_ok,
-    trust,
-)
+from visualize.drawing.marks import Series, figure, held, held_names, states_legend
+from visualize.drawing.rows import LATENCY, POINT_COLUMNS, SUBJECT, ChartPlugin, Row, grouped, is_ok, trust
 from visualize.drawing.scales import Axis, log_ticks, number, spans_decade, ticks
 
-SQL = """
-SELECT {facts},
-    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high,
-    coalesce(
-        $baseline IN (run.device, split_part(run.device, ':', 1), hardware.device_name), FALSE
-    ) AS is_on_baseline, $baseline IS NOT NULL AS is_baseline_chosen
-FROM {tables}
-WHERE r.result_id IN {comparable} AND {selected}
-ORDER BY {order}
-"""
-
-SUBJECT = ("model_id", *MODEL_COLUMNS)
 PANEL_IN, MOST_PANELS = 2.9, 3
+AXIS = "Speedup over the baseline\nhigher is better"
 ROOM = 1.45
 """Length of a linear axis as a multiple of the largest speedup; the rest is room for labels."""
 LOG_ROOM = 0.6
 """The same room on a log axis, as a share of the distance from the smallest to the largest speedup."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """The configuration that others are compared with, and its result at each batch size."""
-
-    line: Series
-    at: dict[int, Row]
-
-
 class HardwareSpeedup(ChartPlugin):
     name = "hardware_speedup"
     title = "Speedup by hardware"
     needs = "a model measured at the same point on two devices"
-    sql = SQL
+    columns = f"""{LATENCY}, $baseline IS NOT NULL AS is_baseline_chosen, coalesce(
+        $baseline IN (run.device, split_part(run.device, ':', 1), hardware.device_name), FALSE
+    ) AS is_on_baseline"""
+    newest = "comparable"
     is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
@@ -73,19 +46,76 @@ class HardwareSpeedup(ChartPlugin):
             what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
             if len({row["hardware_id"] for row in drawn}) < 2:
                 continue  # a single device has nothing to compare with
-            baseline = _baseline(drawn)
-            if baseline is None:
+            line = _baseline(drawn)
+            if line is None:
                 yield NotDrawn(what=what, why="no valid result on the --baseline device")
                 continue
-            compared = [row for row in drawn if row["batch_size"] in baseline.at]
+            sizes = {row["batch_size"] for row in line.rows}
+            compared = [row for row in drawn if row["batch_size"] in sizes]
             if len({row["hardware_id"] for row in compared}) < 2:
-                yield NotDrawn(what=what, why=f"no batch size of {baseline.line.label} was measured on another device")
+                yield NotDrawn(what=what, why=f"no batch size of {line.label} was measured on another device")
                 continue
-            yield _figure(key, members, compared, baseline)
+            yield self._figure(key, members, compared, line)
+
+    def _figure(self, key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Series) -> Figure:
+        series, left_out = fastest(configurations(compared))
+        at = {row["batch_size"]: row for row in baseline.rows}
+        batches = sorted(at)
+        if len(batches) > MOST_PANELS:
+            batches = [batches[0], batches[len(batches) // 2], batches[-1]]
+        shown = [row for one in series for row in one.rows if row["batch_size"] in batches]
+        ratios = {id(row): speedup(at[row["batch_size"]], row) for row in shown}
+        highs = [ratio.high for ratio in ratios.values()]
+        # The axis begins at 0, or is logarithmic if values span a decade, with room for labels.
+        values = [ratio.value for ratio in ratios.values()]
+        shortest, longest = min(values), reach(values, highs)
+        if spans_decade(values):
+            low, high = shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** LOG_ROOM
+            x = Axis(title=AXIS, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
+        else:
+            high = longest * ROOM
+            x = Axis(title=AXIS, low=0.0, high=high, ticks=ticks(0.0, high, 5), is_value=True)
+        panels = [
+            rows_panel(
+                series, [row for row in shown if row["batch_size"] == batch], lambda row: ratios[id(row)],
+                lambda row: _remark(row, ratios[id(row)]), x, words.axis("batch_size", batch),
+            )
+            for batch in batches
+        ]  # fmt: skip
+        # The fastest device against the baseline's, each with its best configuration.
+        base = at[batches[0]]
+        ranked = [
+            row for row in shown if row["batch_size"] == batches[0] and trust(row) != "invalid" and not row["simulated"]
+        ]
+        others = [row for row in ranked if row["hardware_id"] != base["hardware_id"]]
+        rivals = [base, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
+        best = min(rivals, key=_latency)
+        result = None if best is base else finding((words.device(best), best), (words.device(base), base), rivals)
+        skipped = [size for size in sorted(at) if size not in batches]
+        notes = words.caption(
+            [row for row in words.accountable(members, shown, left_out) if row["batch_size"] not in skipped],
+            shown,
+            f"Baseline: {baseline.label}, the best configuration of its device.",
+            words.interval(shown, "Whisker", "the speedup of "),
+            cut_note(highs, x.high),
+            result.note if result else None,
+            lacking=(
+                f"Batch sizes without a panel: {', '.join(map(str, skipped))}." if skipped else None,
+                left_out,
+            ),
+            named=words.cell_and_point,
+            otherwise="left out or without a baseline",
+        )
+        told = f"{result.text} at batch {batches[0]}" if result else None
+        return figure(
+            self, key, shown, panels, told, place=[held(key)], names=held_names(key), notes=notes, columns=len(panels),
+            width_in=LABEL_IN + PANEL_IN * len(batches), legend=states_legend(shown),
+        )  # fmt: skip
 
 
-def _baseline(drawn: Sequence[Row]) -> Baseline | None:
-    """The best configuration of the chosen device, or else of the device whose best configuration is slowest."""
+def _baseline(drawn: Sequence[Row]) -> Series | None:
+    """The best configuration of the chosen device, or else of the device whose best configuration is slowest, with its
+    result at each batch size."""
     sound = [row for row in drawn if trust(row) != "invalid" and not row["simulated"]]
     if drawn[0]["is_baseline_chosen"]:
         sound = [row for row in drawn if trust(row) != "invalid" and row["is_on_baseline"]]
@@ -97,85 +127,12 @@ def _baseline(drawn: Sequence[Row]) -> Baseline | None:
         for key, rows in grouped(sound, ("hardware_id",))
     }
     chosen = max((row for row in best.values() if row is not None), key=_latency)
-    same = [row for row in sound if all(row[name] == chosen[name] for name in CONFIGURATION)]
-    (line,) = configurations(same)
-    return Baseline(line=line, at={row["batch_size"]: row for row in same})
+    (line,) = configurations([row for row in sound if all(row[name] == chosen[name] for name in CONFIGURATION)])
+    return line
 
 
 def _latency(row: Row) -> float:
     return float(row["value"])
-
-
-def _figure(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Baseline) -> Figure:
-    series, left_out = fastest(configurations(compared))
-    batches = sorted(baseline.at)
-    if len(batches) > MOST_PANELS:
-        batches = [batches[0], batches[len(batches) // 2], batches[-1]]
-    shown = [row for one in series for row in one.rows if row["batch_size"] in batches]
-    ratios = {id(row): speedup(baseline.at[row["batch_size"]], row) for row in shown}
-    x = _axis(list(ratios.values()))
-    panels = tuple(
-        rows_panel(
-            series, [row for row in shown if row["batch_size"] == batch], lambda row: ratios[id(row)],
-            lambda row: _remark(row, ratios[id(row)]), x, words.axis("batch_size", batch),
-        )
-        for batch in batches
-    )  # fmt: skip
-    # The fastest device against the baseline's, each with its best configuration.
-    base = baseline.at[batches[0]]
-    ranked = [
-        row for row in shown if row["batch_size"] == batches[0] and trust(row) != "invalid" and not row["simulated"]
-    ]
-    others = [row for row in ranked if row["hardware_id"] != base["hardware_id"]]
-    rivals = [base, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
-    best = min(rivals, key=_latency)
-    result = None if best is base else finding((words.device(best), best), (words.device(base), base), rivals)
-    skipped = [size for size in sorted(baseline.at) if size not in batches]
-    reading = (
-        f"Baseline: {baseline.line.label}, the best configuration of its device.",
-        words.interval(shown, "Whisker", "the speedup of "),
-        cut_note([ratio.high for ratio in ratios.values()], x.high),
-        result.note if result else None,
-    )
-    title = f"{HardwareSpeedup.title}: {key['model_id']}"
-    if result:
-        title = f"{key['model_id']}: {result.text} at batch {batches[0]}"
-    point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
-    sizes = f"Batch sizes without a panel: {', '.join(map(str, skipped))}." if skipped else None
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
-        source=words.provenance(shown),
-        notes=words.caption(
-            [row for row in words.accountable(members, shown, left_out) if row["batch_size"] not in skipped],
-            shown,
-            *reading,
-            lacking=(sizes, left_out),
-            named=words.cell_and_point,
-            otherwise="left out or without a baseline",
-        ),
-        panels=panels,
-        columns=len(panels),
-        width_in=LABEL_IN + PANEL_IN * len(batches),
-        legend=states_legend(shown),
-        name_parts=(
-            str(key["model_id"]),
-            *words.point_names(key["new_tokens"], key["concurrency"], axis_values(key)),
-        ),
-        details=details(key, MODEL_COLUMNS),
-    )
-
-
-def _axis(ratios: Sequence[Ratio]) -> Axis:
-    """From 0, or log if values span a decade, with room for labels."""
-    values = [ratio.value for ratio in ratios]
-    shortest, longest = min(values), reach(values, [ratio.high for ratio in ratios])
-    title = "Speedup over the baseline\nhigher is better"
-    if spans_decade(values):
-        low, high = shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** LOG_ROOM
-        return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
-    high = longest * ROOM
-    return Axis(title=title, low=0.0, high=high, ticks=ticks(0.0, high, 5), is_value=True)
 
 
 def _remark(row: Row, ratio: Ratio) -> str:

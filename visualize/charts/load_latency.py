@@ -20,22 +20,9 @@ from visualize.drawing.loads import (
     request_words,
     without_rate,
 )
-from visualize.drawing.marks import Series, legend, marks_of
+from visualize.drawing.marks import Series, figure, legend, marks_of, not_drawn
 from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Row, details, is_ok, trust
 from visualize.drawing.scales import Axis, number, value_axis
-
-SQL = f"""
-SELECT {{facts}}, {LEVELS}, coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS value,
-    r.time_to_first_token_ms AS ttft, r.time_to_first_token_p99_ms AS ttft_p99,
-    r.time_per_output_token_ms AS tpot, r.time_per_output_token_p99_ms AS tpot_p99,
-    coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS latency,
-    CASE WHEN r.latency_median_ms IS NULL THEN r.other_metrics['service_time_p99_ms'] ELSE r.latency_p99_ms
-    END AS latency_p99, r.latency_median_ms IS NULL AS is_from_sending,
-    r.throughput_samples_per_sec AS throughput, r.other_metrics['goodput_requests_per_sec'] AS goodput
-FROM {{tables}}
-WHERE r.result_id IN {{latest}} AND {{selected}}
-ORDER BY {{order}}
-"""  # noqa: S608 - a constant of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,57 +62,59 @@ class LoadLatency(ChartPlugin):
     name = "load_latency"
     title = "Latency under load"
     needs = "a load test at two or more levels"
-    sql = SQL
+    columns = f"""{LEVELS}, coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS value,
+        r.time_to_first_token_ms AS ttft, r.time_to_first_token_p99_ms AS ttft_p99,
+        r.time_per_output_token_ms AS tpot, r.time_per_output_token_p99_ms AS tpot_p99, value AS latency,
+        CASE WHEN r.latency_median_ms IS NULL THEN r.other_metrics['service_time_p99_ms'] ELSE r.latency_p99_ms
+        END AS latency_p99, r.latency_median_ms IS NULL AS is_from_sending,
+        r.throughput_samples_per_sec AS throughput, r.other_metrics['goodput_requests_per_sec'] AS goodput"""
     loads = "only"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in by_kind(rows):
             drawn = [row for row in members if is_ok(row) and row["value"] and row["throughput"]]
             if len(drawn) > 1:
-                yield _figure(key, members, drawn)
+                yield self._figure(key, members, drawn)
             else:
                 why = "only one level was measured" if drawn else words.nothing_to_draw(members)
-                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
+                yield not_drawn(self, key, why)
 
-
-def _figure(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
-    series, left_out = level_lines(drawn)
-    shown = [row for one in series for row in one.rows]
-    has_dotted = len(series) <= MOST_DOTTED
-    times = [panel for panel in TIMES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
-    limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
-    panels = [_panel(one, series, limits, x, shown, has_dotted=has_dotted) for one in (*times, RATES)]
-    if len(series) == 1:
-        at_knees = [level(row) for row in series[0].rows if row["is_knee"]]
-        notes = (Note(x=x, y=0.04, text="knee", dx=3, in_share=True) for x in at_knees)
-        panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
-    # The knee, if a single server is drawn and its knee is valid.
-    knees = [row for line in series for row in line.rows if row["is_knee"] and trust(row) == "valid"]
-    if len(series) != 1 or len(knees) != 1:
-        title = f"{LoadLatency.title}: {key['model_id']}"
-    else:
-        title = f"{key['model_id']}: latency knee at {level_words(knees[0])}"
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(title, LoadLatency.title, *request_words(key)),
-        source=words.provenance(shown),
-        notes=words.caption(
-            words.accountable(members, shown, left_out),
-            shown,
-            _note(shown) if has_dotted else f"{SOLID}; {WITHOUT_DOTTED}",
+    def _figure(self, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+        series, left_out = level_lines(drawn)
+        shown = [row for one in series for row in one.rows]
+        has_dotted = len(series) <= MOST_DOTTED
+        times = [panel for panel in TIMES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
+        limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
+        panels = [_panel(one, series, limits, x, shown, has_dotted=has_dotted) for one in (*times, RATES)]
+        finding = None
+        if len(series) == 1:
+            knees = [row for row in series[0].rows if row["is_knee"]]
+            notes = (Note(x=level(row), y=0.04, text="knee", dx=3, in_share=True) for row in knees)
+            panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
+            sound = [row for row in knees if trust(row) == "valid"]
+            finding = f"latency knee at {level_words(sound[0])}" if len(sound) == 1 else None
+        has_tails = any(row[panel.thin] is not None for panel in TIMES for row in shown)
+        has_goodput = any(row[RATES.thin] is not None for row in shown)
+        dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
+        reading = (
+            f"{SOLID}; {WITHOUT_DOTTED}"
+            if not has_dotted
+            else f"{SOLID}; dotted: {dotted}."
+            if dotted
+            else f"{SOLID}.",
             IDEAL if key["loop"] == "open" and any(without_rate(row) is None for row in shown) else None,
             KNEE if has_dotted and any(row["is_knee"] for row in shown) else None,
             FROM_SENDING if any(row["is_from_sending"] for row in shown) else None,
             ALL_AT_ONCE if UNLIMITED in map(without_rate, shown) else None,
-            lacking=[left_out],
-            named=lambda row: f"{words.cell(row)} at {level_words(row)}",
-        ),
-        panels=tuple(panels),
-        width_in=WIDTH_IN,
-        legend=legend(series, shown),
-        name_parts=(str(key["model_id"]), str(key["loop"])),
-        details=(*details(key, MODEL_COLUMNS), *request_words(key)),
-    )
+        )
+        return figure(
+            self, key, shown, panels, finding, about=request_words(key), names=[str(key["loop"])], width_in=WIDTH_IN,
+            notes=words.caption(
+                words.accountable(members, shown, left_out), shown, *reading, lacking=[left_out],
+                named=lambda row: f"{words.cell(row)} at {level_words(row)}",
+            ),
+            legend=legend(series, shown), details=(*details(key, MODEL_COLUMNS), *request_words(key)),
+        )  # fmt: skip
 
 
 def _panel(
@@ -173,14 +162,6 @@ def _panel(
         if len(series) == 1 and apart:
             elements.append(Note(x=at(apart[0]), y=apart[0]["goodput"], text="goodput", dx=5, dy=6))
     return Panel(x=x, y=y, elements=tuple(elements), height_in=PANEL_IN)
-
-
-def _note(rows: Sequence[Row]) -> str:
-    """The meaning of the solid and dotted lines."""
-    has_tails = any(row[panel.thin] is not None for panel in TIMES for row in rows)
-    has_goodput = any(row[RATES.thin] is not None for row in rows)
-    dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
-    return f"{SOLID}; dotted: {dotted}." if dotted else f"{SOLID}."
 
 
 PLUGIN = LoadLatency()

@@ -8,14 +8,13 @@ from benchmarking.core.metrics import PEAK_MEMORY
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.figure import Figure, NotDrawn, Panel
-from visualize.drawing.marks import Series, ends, legend, marks_of
+from visualize.drawing.marks import Series, figure, legend, mark, not_drawn
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
     Row,
-    details,
     grouped,
     is_ok,
     trust,
@@ -45,13 +44,6 @@ PANELS: Mapping[str, Mapping[str, str]] = {
 PEAKS = tuple(name for name in PEAK_MEMORY if any(name in phases for phases in PANELS.values()))
 """Candidates for the title; the first column with a reading is used."""
 OF_THE_DEVICE = "memory_device_"
-COLUMNS = tuple(column for phases in PANELS.values() for column in phases)
-SQL = f"""
-SELECT {{facts}}, {", ".join(f"r.{column}" for column in COLUMNS)}
-FROM {{tables}}
-WHERE r.result_id IN {{latest}} AND r.status = 'ok' AND {{selected}}
-ORDER BY {{order}}
-"""  # noqa: S608 - columns of this module
 PANEL_IN, HEIGHT_IN = 4.2, 3.4
 NOTE = "Medians over launches, one reading each; no interval."
 
@@ -60,17 +52,52 @@ class MemoryPhases(ChartPlugin):
     name = "memory_phases"
     title = "Memory by phase"
     needs = "a result with memory readings of two phases"
-    sql = SQL
+    columns = ", ".join(f"r.{column}" for phases in PANELS.values() for column in phases)
+    condition = "r.status = 'ok'"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
             drawn = [row for row in members if is_ok(row)]
             panels = {title: phases for title in PANELS if len(phases := measured(drawn, title)) > 1}
             if panels:
-                yield _figure(key, drawn, panels)
+                yield self._figure(key, drawn, panels)
             else:
-                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why="no memory readings of two phases")
+                yield not_drawn(self, key, "no memory readings of two phases", of_cell=True)
+
+    def _figure(self, key: Row, drawn: Sequence[Row], phases: Mapping[str, tuple[str, ...]]) -> Figure:
+        groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
+        shown = groups[-MOST_LINES:]  # the largest points need the most memory
+        rows = [found[-1] for _, found in shown]
+        series = [Series(label=words.point(row), rows=(row,), style=style) for style, row in enumerate(rows)]
+        rest = len(groups) - len(shown)
+        left_out = f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
+        panels = []
+        for title, columns in phases.items():
+            values = [row[column] for row in rows for column in columns if row[column] is not None]
+            lines = tuple(
+                one.line(
+                    mark(one.rows[0], place, one.rows[0][column])
+                    for place, column in enumerate(columns)
+                    if one.rows[0][column] is not None
+                )
+                for one in series
+            )
+            x = name_axis([PANELS[title][column] for column in columns], edge=0.3)
+            panels.append(
+                Panel(x=x, y=value_axis(title, values, may_be_log=False), elements=lines, height_in=HEIGHT_IN)
+            )
+        # The highest peak memory of a valid result during inference.
+        column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
+        sound = [row for row in rows if trust(row) == "valid" and column and row[column] is not None]
+        finding = None
+        if column is not None and sound and not key["simulated"]:
+            most = max(sound, key=lambda row: float(row[column]))
+            finding = f"memory peaks at {number(most[column])} MB at {words.point(most)}"
+        return figure(
+            self, key, rows, panels, finding, of_cell=True, columns=len(panels),
+            notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
+            width_in=max(6.4, PANEL_IN * len(panels)), legend=legend(series, rows),
+        )  # fmt: skip
 
 
 def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
@@ -78,53 +105,6 @@ def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
     columns = tuple(column for column in PANELS[title] if any(row[column] is not None for row in rows))
     is_read = any(column.startswith(OF_THE_DEVICE) for column in columns)
     return columns if is_read or "memory_weights_mb" not in columns else ()
-
-
-def _figure(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]]) -> Figure:
-    groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
-    shown = groups[-MOST_LINES:]  # the largest points need the most memory
-    rows = [found[-1] for _, found in shown]
-    series = [Series(label=words.point(row), rows=(row,), style=style) for style, row in enumerate(rows)]
-    rest = len(groups) - len(shown)
-    left_out = f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
-    # The highest peak memory of a valid result during inference.
-    column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
-    sound = [row for row in rows if trust(row) == "valid" and column and row[column] is not None]
-    if column is None or not sound or key["simulated"]:
-        title = f"{MemoryPhases.title}: {key['model_id']}"
-    else:
-        most = max(sound, key=lambda row: float(row[column]))
-        title = f"{key['model_id']}: memory peaks at {number(most[column])} MB at {words.point(most)}"
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(title, MemoryPhases.title, words.cell(key), str(key["task"])),
-        source=words.provenance(rows),
-        notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
-        panels=tuple(_panel(heading, columns, series) for heading, columns in panels.items()),
-        columns=len(panels),
-        width_in=max(6.4, PANEL_IN * len(panels)),
-        legend=legend(series, rows),
-        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
-        details=details(key, CELL_DETAIL_COLUMNS),
-    )
-
-
-def _panel(title: str, columns: Sequence[str], series: Sequence[Series]) -> Panel:
-    phases = {one.label: _phases(one.rows[0], columns) for one in series}
-    values = ends([row for rows in phases.values() for row in rows])
-    lines = tuple(one.line(marks_of(phases[one.label], "phase")) for one in series)
-    x = name_axis([PANELS[title][column] for column in columns], edge=0.3)
-    y = value_axis(title, values, may_be_log=False)
-    return Panel(x=x, y=y, elements=lines, height_in=HEIGHT_IN)
-
-
-def _phases(row: Row, columns: Sequence[str]) -> tuple[Row, ...]:
-    """One row per phase with a reading: its position and value."""
-    return tuple(
-        {**row, "phase": place, "value": row[column], "low": None, "high": None}
-        for place, column in enumerate(columns)
-        if row[column] is not None
-    )
 
 
 PLUGIN = MemoryPhases()

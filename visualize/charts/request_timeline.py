@@ -11,7 +11,6 @@ from visualize.drawing.loads import (
     LEVELS,
     REQUEST_PARTS,
     TIMES,
-    Request,
     by_kind,
     in_flight,
     level_words,
@@ -19,23 +18,13 @@ from visualize.drawing.loads import (
     request_words,
     requests_of,
 )
-from visualize.drawing.marks import states_legend
-from visualize.drawing.rows import CELL_COLUMNS, CELL_DETAIL_COLUMNS, ChartPlugin, Row, details, grouped
-from visualize.drawing.scales import Axis, count_axis, number, value_axis
+from visualize.drawing.marks import figure, states_legend
+from visualize.drawing.rows import CELL_COLUMNS, CELL_DETAIL_COLUMNS, ChartPlugin, Row, grouped
+from visualize.drawing.scales import count_axis, number, value_axis
 
-SQL = f"""
-SELECT {{facts}}, {LEVELS}, requests.*
-FROM {{tables}}
-JOIN (
-    SELECT result_id AS load_id, launch, {TIMES}, count(*) AS count_all, count(error) AS count_failed,
-        list_sort(list_distinct(list(error)))[:3] AS errors
-    FROM requests WHERE phase = 'measure' GROUP BY result_id, launch
-) requests ON requests.load_id = r.result_id
-WHERE r.result_id IN {{latest}} AND {{selected}}
-ORDER BY {{order}}, requests.launch
-"""  # noqa: S608 - names of this module
 MOST_BARS = 300
 """Maximum requests with a bar; with more, bars would be thinner than a pixel."""
+COLOURS: tuple[Colour, ...] = ("grey", 4, 0)
 WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
 
 
@@ -43,83 +32,74 @@ class RequestTimeline(ChartPlugin):
     name = "request_timeline"
     title = "Requests over time"
     needs = "a load test with stored requests"
-    sql = SQL
+    columns = f"{LEVELS}, requests.*"
+    joins = f"""JOIN (
+        SELECT result_id AS load_id, launch, {TIMES}, count(*) AS count_all, count(error) AS count_failed,
+            list_sort(list_distinct(list(error)))[:3] AS errors
+        FROM requests WHERE phase = 'measure' GROUP BY result_id, launch
+    ) requests ON requests.load_id = r.result_id"""  # noqa: S608 - names of columns only
+    then_by = "requests.launch"
     by_default = False
     loads = "only"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
         for key, members in by_kind(rows):
             for _, launches in grouped(members, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "result_id")):
-                yield _figure({**launches[0], **key}, launches)
+                yield self._figure({**launches[0], **key}, launches)
 
-
-def _figure(key: Row, launches: Sequence[Row]) -> Figure:
-    requests = requests_of(launches[0])
-    shown = requests[:MOST_BARS]
-    total, failed = launches[0]["count_all"], launches[0]["count_failed"]
-    kinds = ", ".join(map(str, launches[0]["errors"] or ()))
-    last = max((one.end or one.sent or one.intended) for one in shown)
-    if len(requests) < total:  # later requests were not read and may be in flight
-        last = min(last, requests[-1].intended)
-    x = value_axis("Time since the first intended start (s)", [last], room=1.02, may_be_log=False)
-    entries = [Entry(label=name, colour=own) for own, name in zip(COLOURS, REQUEST_PARTS, strict=True)]
-    if any(one.error for one in shown):
-        entries.append(Entry(label="failed", colour="ink", shape=0, state="invalid"))
-    more = total - len(shown)
-    lacking = (
-        words.doubts(launches[:1]),
-        f"{failed} of {total} requests failed ({kinds})." if failed else None,
-        f"Left out: {more} of {total} requests, after the first {len(shown)}." if more else None,
-        f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
-    )
-    steps = in_flight(requests) or [(0.0, 0)]
-    marks = tuple(Mark(x=time, y=count) for time, count in steps if time <= x.high)
-    line = Line(
-        label="", role="in flight", marks=marks, colour="ink", shape=None, step="after", width=1.0, in_table=False
-    )
-    y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
-    y = replace(y, ticks=tuple((value, f"{value:,.0f}") for value, _ in y.ticks if value == int(value)))
-    whole = tuple(tick for tick in y.ticks if tick[0].is_integer())
-    return Figure(
-        title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",
-        subtitle=words.SEPARATOR.join(part for part in (words.cell(key), *request_words(key)) if part),
-        source=words.provenance(launches[:1]),
-        notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
-        panels=(_bars(shown, x), Panel(x=x, y=replace(y, ticks=whole), elements=(line,), height_in=FLIGHT_IN)),
-        width_in=WIDTH_IN,
-        legend=(*entries, *states_legend(launches[:1])),
-        columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
-        rows=tuple(
-            (place, one.intended, one.sent, one.first, one.end, one.error) for place, one in enumerate(shown, start=1)
-        ),
-        name_parts=(*(str(key[column]) for column in CELL_COLUMNS), level_words(key)),
-        details=details(key, CELL_DETAIL_COLUMNS),
-    )
-
-
-COLOURS: tuple[Colour, ...] = ("grey", 4, 0)
-
-
-def _bars(shown: Sequence[Request], x: Axis) -> Panel:
-    """One bar in three parts per request, the first at the top; a cross marks a failure."""
-    blocks = [
-        Block(
-            left=start, right=end, bottom=place - 0.4, top=place + 0.4, role=REQUEST_PARTS[part], fill=COLOURS[part],
-            words=f"request {place}: {REQUEST_PARTS[part]}, {number(end - start)} s",
+    def _figure(self, key: Row, launches: Sequence[Row]) -> Figure:
+        requests = requests_of(launches[0])
+        shown = list(enumerate(requests[:MOST_BARS], start=1))
+        total, failed = launches[0]["count_all"], launches[0]["count_failed"]
+        kinds = ", ".join(map(str, launches[0]["errors"] or ()))
+        last = max((one.end or one.sent or one.intended) for _, one in shown)
+        if len(requests) < total:  # later requests were not read and may be in flight
+            last = min(last, requests[-1].intended)
+        x = value_axis("Time since the first intended start (s)", [last], room=1.02, may_be_log=False)
+        # One bar in three parts per request, the first at the top; a cross marks a failure.
+        blocks = [
+            Block(
+                left=start, right=end, bottom=place - 0.4, top=place + 0.4, role=part, fill=COLOURS[at],
+                words=f"request {place}: {part}, {number(end - start)} s",
+            )
+            for place, one in shown
+            for at, part in enumerate(REQUEST_PARTS)
+            for start, end in [part_of(one, at)]
+            if end > start
+        ]  # fmt: skip
+        crosses = tuple(
+            Mark(x=one.intended if one.end is None else one.end, y=place, state="invalid", words=str(one.error))
+            for place, one in shown
+            if one.error
         )
-        for place, one in enumerate(shown, start=1)
-        for part in range(len(REQUEST_PARTS))
-        for start, end in [part_of(one, part)]
-        if end > start
-    ]  # fmt: skip
-    crosses = tuple(
-        Mark(x=one.intended if one.end is None else one.end, y=place, state="invalid", words=str(one.error))
-        for place, one in enumerate(shown, start=1)
-        if one.error
-    )
-    failed = Line(label="failed", role="failed", marks=crosses, colour="ink", shape=0, dashes=None, size=3.5)
-    y = count_axis("Request, by\nintended start", len(shown), from_top=True)
-    return Panel(x=x, y=y, elements=(*blocks, *((failed,) if crosses else ())), height_in=BARS_IN)
+        lost = Line(label="failed", role="failed", marks=crosses, colour="ink", shape=0, dashes=None, size=3.5)
+        first = count_axis("Request, by\nintended start", len(shown), from_top=True)
+        bars = Panel(x=x, y=first, elements=(*blocks, *((lost,) if crosses else ())), height_in=BARS_IN)
+        steps = in_flight(requests) or [(0.0, 0)]
+        line = Line(
+            label="", role="in flight", colour="ink", shape=None, step="after", width=1.0, in_table=False,
+            marks=tuple(Mark(x=time, y=count) for time, count in steps if time <= x.high),
+        )  # fmt: skip
+        y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
+        y = replace(y, ticks=tuple((value, f"{value:,.0f}") for value, _ in y.ticks if value == int(value)))
+        entries = [Entry(label=name, colour=own) for own, name in zip(COLOURS, REQUEST_PARTS, strict=True)]
+        if crosses:
+            entries.append(Entry(label="failed", colour="ink", shape=0, state="invalid"))
+        more = total - len(shown)
+        lacking = (
+            words.doubts(launches[:1]),
+            f"{failed} of {total} requests failed ({kinds})." if failed else None,
+            f"Left out: {more} of {total} requests, after the first {len(shown)}." if more else None,
+            f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
+        )
+        return figure(
+            self, key, launches[:1], [bars, Panel(x=x, y=y, elements=(line,), height_in=FLIGHT_IN)], of_cell=True,
+            title=f"{self.title}: {key['model_id']} at {level_words(key)}", about=request_words(key),
+            notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
+            width_in=WIDTH_IN, legend=(*entries, *states_legend(launches[:1])), names=[level_words(key)],
+            columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
+            rows=tuple((place, one.intended, one.sent, one.first, one.end, one.error) for place, one in shown),
+        )  # fmt: skip
 
 
 PLUGIN = RequestTimeline()

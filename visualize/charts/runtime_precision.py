@@ -9,13 +9,15 @@ from benchmarking.core.records import Precision
 from benchmarking.core.text import relative_error
 from visualize.drawing import words
 from visualize.drawing.figure import Figure
+from visualize.drawing.marks import figure, held, held_names
 from visualize.drawing.panels import Cell, heat_key, heat_panel
 from visualize.drawing.rows import (
+    LATENCY,
     MODEL_COLUMNS,
     POINT_COLUMNS,
+    SUBJECT,
     ChartPlugin,
     Row,
-    axis_values,
     details,
     distinct_names,
     grouped,
@@ -25,16 +27,7 @@ from visualize.drawing.rows import (
 from visualize.drawing.scales import number
 from visualize.drawing.verdicts import clear_winner
 
-SQL = """
-SELECT {facts}, c.place, c.is_ranked, r.latency_median_ms AS value, r.latency_ci_low_ms AS low,
-    r.latency_ci_high_ms AS high, r.output_error
-FROM {tables}
-JOIN runtime_comparison c ON c.result_id = r.result_id
-WHERE {selected}
-ORDER BY {order}
-"""
-
-SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list", *POINT_COLUMNS)
+ALIKE = (*SUBJECT, "place", "num_threads", "cpu_list", *POINT_COLUMNS)
 """What all results of a picture share."""
 RUNTIME = ("runtime", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
 """Columns that identify a row."""
@@ -50,71 +43,59 @@ class RuntimePrecision(ChartPlugin):
     name = "runtime_precision"
     title = "Latency and error by runtime and precision"
     needs = "a model measured with two runtimes or precisions on the same device"
-    sql = SQL
+    columns = f"c.place, c.is_ranked, {LATENCY}, r.output_error"
+    joins = "JOIN runtime_comparison c ON c.result_id = r.result_id"
+    newest = None
     is_judged = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
-        for key, members in grouped(rows, SUBJECT):
+        for key, members in grouped(rows, ALIKE):
             drawn = [row for row in members if is_ok(row) and row["value"]]
-            if len({(row["runtime"], row["precision"]) for row in drawn}) < 2:
-                continue  # a single cell is no comparison
-            yield _figure(key, drawn)
+            if len({(row["runtime"], row["precision"]) for row in drawn}) > 1:  # a single cell is no comparison
+                yield self._figure(key, drawn)
 
-
-def _figure(key: Row, drawn: Sequence[Row]) -> Figure:
-    groups = sorted(grouped(drawn, RUNTIME), key=lambda group: min(row["value"] for row in group[1]))
-    shown = groups[:MOST_ROWS]
-    facts = [details(own, RUNTIME[1:]) for own, _ in shown]
-    names = distinct_names([own["runtime"] for own, _ in shown], facts, ", ")
-    columns = [name for name in PRECISIONS if any(row["precision"] == name for row in drawn)]
-    sizes = sorted({row["batch_size"] for row in drawn})
-    batches = sizes if len(sizes) <= MOST_PANELS else [sizes[0], sizes[-1]]
-    panels = []
-    for batch in batches:
-        at = {
-            (columns.index(row["precision"]), place): row
-            for place, (_, members) in enumerate(shown)
-            for row in members
-            if row["batch_size"] == batch
-        }
-        best = clear_winner([row for row in at.values() if row["is_ranked"]], "lower")
-        cells = {place: _cell(row, is_best=row is best) for place, row in at.items()}
-        title = f"batch {batch}: ms per call"
-        panels.append(heat_panel(cells, columns, names, better="lower", title=title, row_in=ROW_IN))
-    rows = [row for _, members in shown for row in members if row["batch_size"] in batches]
-    missing = [str(size) for size in sizes if size not in batches]
-    rest = len(groups) - len(shown)
-    lacking = (
-        words.doubts(rows, ("~", "Crossed out")),
-        f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
-        f"Left out: the {rest} slowest runtimes." if rest else None,
-    )
-    batch = batches[0]
-    best = clear_winner([row for row in rows if row["is_ranked"] and row["batch_size"] == batch], "lower")
-    if best is None:
-        title = f"{RuntimePrecision.title}: {key['model_id']}"
-    else:
-        title = f"{key['model_id']}: {best['runtime']} at {best['precision']} is the fastest at batch {batch}"
-    held = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
-    ranked = [row["value"] for row in rows if row["is_ranked"]] if len(batches) == 1 else []
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(
-            title, RuntimePrecision.title, words.device({**rows[0], "simulated": False}), str(key["task"]), held
-        ),
-        source=words.provenance(rows),
-        notes=words.sentences([DARKER, STAR, ERROR], lacking),
-        panels=tuple(panels),
-        columns=len(panels),
-        width_in=max(LABEL_IN + CELL_IN * len(columns) * len(batches), 5.4),
-        legend=heat_key(ranked, "ms", better="lower"),
-        name_parts=(
-            str(key["model_id"]),
-            str(drawn[0]["device"]).split(":")[0],
-            *words.point_names(key["new_tokens"], key["concurrency"], axis_values(key)),
-        ),
-        details=details(key, (*MODEL_COLUMNS, "num_threads", "cpu_list", "place")),
-    )
+    def _figure(self, key: Row, drawn: Sequence[Row]) -> Figure:
+        groups = sorted(grouped(drawn, RUNTIME), key=lambda group: min(row["value"] for row in group[1]))
+        shown = groups[:MOST_ROWS]
+        facts = [details(own, RUNTIME[1:]) for own, _ in shown]
+        names = distinct_names([own["runtime"] for own, _ in shown], facts, ", ")
+        columns = [name for name in PRECISIONS if any(row["precision"] == name for row in drawn)]
+        sizes = sorted({row["batch_size"] for row in drawn})
+        batches = sizes if len(sizes) <= MOST_PANELS else [sizes[0], sizes[-1]]
+        panels = []
+        winners = []
+        for batch in batches:
+            at = {
+                (columns.index(row["precision"]), place): row
+                for place, (_, members) in enumerate(shown)
+                for row in members
+                if row["batch_size"] == batch
+            }
+            winners.append(clear_winner([row for row in at.values() if row["is_ranked"]], "lower"))
+            cells = {place: _cell(row, is_best=row is winners[-1]) for place, row in at.items()}
+            title = f"batch {batch}: ms per call"
+            panels.append(heat_panel(cells, columns, names, better="lower", title=title, row_in=ROW_IN))
+        rows = [row for _, members in shown for row in members if row["batch_size"] in batches]
+        missing = [str(size) for size in sizes if size not in batches]
+        rest = len(groups) - len(shown)
+        lacking = (
+            words.doubts(rows, ("~", "Crossed out")),
+            f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
+            f"Left out: the {rest} slowest runtimes." if rest else None,
+        )
+        finding, best = None, winners[0]
+        if best is not None:
+            finding = f"{best['runtime']} at {best['precision']} is the fastest at batch {batches[0]}"
+        ranked = [row["value"] for row in rows if row["is_ranked"]] if len(batches) == 1 else []
+        return figure(
+            self, key, rows, panels, finding,
+            about=[words.device({**rows[0], "simulated": False}), str(key["task"]), held(key)],
+            notes=words.sentences([DARKER, STAR, ERROR], lacking), columns=len(panels),
+            width_in=max(LABEL_IN + CELL_IN * len(columns) * len(batches), 5.4),
+            legend=heat_key(ranked, "ms", better="lower"),
+            names=(str(drawn[0]["device"]).split(":")[0], *held_names(key)),
+            details=details(key, (*MODEL_COLUMNS, "num_threads", "cpu_list", "place")),
+        )  # fmt: skip
 
 
 def _cell(row: Row, *, is_best: bool) -> Cell:

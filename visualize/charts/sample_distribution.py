@@ -9,32 +9,16 @@ from statistics import median
 from benchmarking.core.sample_statistics import quantile
 from visualize.drawing import words
 from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, entries
-from visualize.drawing.rows import (
-    CELL_COLUMNS,
-    CELL_DETAIL_COLUMNS,
-    POINT_COLUMNS,
-    ChartPlugin,
-    Row,
-    details,
-    grouped,
-    trust,
-)
+from visualize.drawing.marks import figure, not_drawn
+from visualize.drawing.rows import CELL_COLUMNS, CELL_DETAIL_COLUMNS, POINT_COLUMNS, ChartPlugin, Row, grouped, trust
 from visualize.drawing.scales import Axis, close_axis, number, share_axis
-
-SQL = """
-SELECT {facts}, raw.launch, raw.metric, raw.unit, raw.samples, raw.sketch, raw.inner_loops
-FROM {tables}
-JOIN raw_benchmark_data raw ON raw.result_id = r.result_id
-WHERE r.result_id IN {latest} AND raw.phase = 'measure' AND raw.metric = coalesce($samples, 'latency_wall')
-    AND {selected}
-ORDER BY {order}, raw.launch
-"""
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
 """Maximum points of a figure, launches of a point, and approximate samples of a launch in its strip."""
 LEAST_SAMPLES = 6
 """Fewest samples of a launch whose distribution is drawn: the curve of fewer would be a few large steps."""
 MOST_STEPS = 200
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
 WIDTH_IN, PANEL_IN = 8.4, 2.3
 
 
@@ -42,7 +26,10 @@ class SampleDistribution(ChartPlugin):
     name = "sample_distribution"
     title = "Sample distribution"
     needs = "a result with two or more raw samples"
-    sql = SQL
+    columns = "raw.launch, raw.metric, raw.unit, raw.samples, raw.sketch, raw.inner_loops"
+    joins = "JOIN raw_benchmark_data raw ON raw.result_id = r.result_id"
+    condition = "raw.phase = 'measure' AND raw.metric = coalesce($samples, 'latency_wall')"
+    then_by = "raw.launch"
     by_default = False
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
@@ -53,11 +40,52 @@ class SampleDistribution(ChartPlugin):
                 if sum(len(values(row)) for row in launches) > 1
             ]
             if points:
-                yield _figure(key, points)
+                yield self._figure(key, points)
             else:
-                yield NotDrawn(
-                    what=f"{self.title}: {key['model_id']} on {words.cell(key)}", why="fewer than two raw samples"
-                )
+                yield not_drawn(self, key, "fewer than two raw samples", of_cell=True)
+
+    def _figure(self, key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Figure:
+        shown = [(point, launches[:MOST_LAUNCHES]) for point, launches in points[:MOST_POINTS]]
+        every = [row for _, launches in shown for row in launches]
+        has_curves = any(len(values(row)) >= LEAST_SAMPLES for row in every)
+        panels = [panel for point, launches in shown for panel in _panels(point, launches, has_curves=has_curves)]
+        rows = [launches[0] for _, launches in shown]
+        most = max(len(launches) for _, launches in points[:MOST_POINTS])
+        rest = len(points) - len(shown)
+        left_out = f"Left out: {rest} of {len(points)} points; narrow the selection to see them, e.g. batch=8."
+        curves = "Left: share of samples at or below each latency; right: one strip per launch, with its median."
+        strips = "One strip of samples per launch, with its median; too few samples for a distribution."
+        blocks = {row["inner_loops"] for row in every} - {1}
+        reading = (
+            curves if has_curves else strips,
+            "Each sample is the mean of a block of short calls." if blocks else None,
+        )
+        lacking = (
+            words.doubts(rows, ("In doubt", "Invalid")),
+            left_out if rest else None,
+            f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
+        )
+        finding = None  # for a single point, how much its launches differ
+        middles = [median(values(row)) for row in every if values(row)]
+        if len(shown) == 1 and len(middles) > 1:
+            by = f"up to {(max(middles) - min(middles)) / median(middles):.1%}"
+            if max(middles) >= 10 * min(middles) > 0:
+                by = f"a factor of {number(max(middles) / min(middles))}"
+            finding = f"medians of {len(middles)} launches differ by {by}"
+        of_launch = {row["launch"]: row for row in every}
+        return figure(
+            self, key, rows, panels, finding, of_cell=True,
+            place=[words.point(shown[0][0])] if len(shown) == 1 else [],
+            notes=words.sentences(reading, lacking), columns=2 if has_curves else 1,
+            widths=(2.0, 3.0) if has_curves else (), width_in=WIDTH_IN,
+            legend=entries(_strip(of_launch[launch], 0) for launch in sorted(of_launch)),
+            columns_of_table=("point", "launch", "samples", "min", "p25", "median", "p75", "p95", "max"),
+            rows=tuple(
+                (words.point(row), row["launch"] + 1, len(own), *(quantile(own, share) for share in QUANTILES))
+                for row in every
+                if (own := values(row))
+            ),
+        )  # fmt: skip
 
 
 def values(row: Row) -> list[float]:
@@ -65,95 +93,50 @@ def values(row: Row) -> list[float]:
     return list(row["samples"] or row["sketch"] or ())
 
 
-def _figure(key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Figure:
-    shown = [(point, launches[:MOST_LAUNCHES]) for point, launches in points[:MOST_POINTS]]
-    every = [row for _, launches in shown for row in launches]
-    has_curves = any(len(values(row)) >= LEAST_SAMPLES for row in every)
-    panels = [panel for point, launches in shown for panel in _panels(point, launches, has_curves=has_curves)]
-    rows = [launches[0] for _, launches in shown]
-    blocks = {row["inner_loops"] for row in every} - {1}
-    most = max(len(launches) for _, launches in points[:MOST_POINTS])
-    rest = len(points) - len(shown)
-    curves = "Left: share of samples at or below each latency; right: one strip per launch, with its median."
-    strips = "One strip of samples per launch, with its median; too few samples for a distribution."
-    reading = (
-        curves if has_curves else strips,
-        "Each sample is the mean of a block of short calls." if blocks else None,
-    )
-    lacking = (
-        words.doubts(rows, ("In doubt", "Invalid")),
-        f"Left out: {rest} of {len(points)} points; narrow the selection to see them, e.g. batch=8." if rest else None,
-        f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
-    )
-    title = _title(key, shown)
-    of_launch = {row["launch"]: row for row in every}
-    place = words.point(shown[0][0]) if len(shown) == 1 else ""
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(title, SampleDistribution.title, words.cell(key), str(key["task"]), place),
-        source=words.provenance(rows),
-        notes=words.sentences(reading, lacking),
-        panels=tuple(panels),
-        columns=2 if has_curves else 1,
-        widths=(2.0, 3.0) if has_curves else (),
-        width_in=WIDTH_IN,
-        legend=entries(_strip_line(of_launch[launch], 0) for launch in sorted(of_launch)),
-        columns_of_table=("point", "launch", "samples", "min", "p25", "median", "p75", "p95", "max"),
-        rows=tuple(
-            (
-                words.point(row),
-                row["launch"] + 1,
-                len(values(row)),
-                *(quantile(values(row), share) for share in QUANTILES),
-            )
-            for row in every
-            if values(row)
-        ),
-        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
-        details=details(key, CELL_DETAIL_COLUMNS),
-    )
-
-
-QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-
 def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Panel]:
-    state = trust(launches[0])
-    heading = words.point(point) + ("" if state == "valid" else f" ({state})")
+    """The distribution of each launch, and its samples in measured order: one strip per launch from left to right, with
+    its median as a line."""
     first = launches[0]
+    state = trust(first)
+    heading = words.point(point) + ("" if state == "valid" else f" ({state})")
     metric = "latency" if first["metric"] == "latency_wall" else str(first["metric"]).replace("_", " ")
     name, unit = f"{metric[0].upper()}{metric[1:]}", first["unit"] or ""
     drawn = [value for row in launches for value in values(row)]
-    strips = _strips(launches)
-    ends = [one.x for line in strips if isinstance(line, Line) for one in line.marks]
-    x = Axis(
-        title="Samples in measured order, launch by launch", low=-1.0, high=max(ends, default=1.0) + 1, has_grid=False
-    )
-    panels = [Panel(x=x, y=close_axis(f"{name} ({unit})", drawn), elements=tuple(strips), height_in=PANEL_IN)]
+    elements: list[Element] = []
+    curves: list[Line] = []
+    start, end = 0, 1.0
+    for row in launches:
+        strip = _strip(row, start)
+        if strip.marks:
+            middle = median(row["samples"])
+            ends = tuple(Mark(x=one.x, y=middle) for one in (strip.marks[0], strip.marks[-1]))
+            level = Line(label=str(row["launch"]), role="median", marks=ends, colour="ink", shape=None, width=1.0)
+            elements += [strip, level]
+            end = strip.marks[-1].x
+        start += len(strip.marks) + max(2, len(strip.marks) // 20)
+        if ordered := sorted(values(row)):  # the share of samples at or below each value
+            count = len(ordered)
+            steps = [round(step * (count - 1) / MOST_STEPS) for step in range(MOST_STEPS + 1)]
+            at = range(count) if count <= MOST_STEPS else steps
+            marks = tuple(Mark(x=ordered[place], y=(place + 1) / count) for place in at)
+            curves.append(
+                Line(
+                    label=str(row["launch"]), role="ecdf", marks=marks, colour=row["launch"], shape=None, step="after",
+                    width=1.3,
+                )
+            )  # fmt: skip
+    if not elements:
+        elements.append(Note(x=0.0, y=min(drawn), text="order not stored", dx=20, dy=20, colour="grey"))
+    x = Axis(title="Samples in measured order, launch by launch", low=-1.0, high=end + 1, has_grid=False)
+    panels = [Panel(x=x, y=close_axis(f"{name} ({unit})", drawn), elements=tuple(elements), height_in=PANEL_IN)]
     if has_curves:
-        values_axis = close_axis(f"{name} per sample ({unit})\nlower is better", drawn)
-        curves = tuple(_curve(row) for row in launches if values(row))
-        panels.insert(
-            0, Panel(x=values_axis, y=share_axis("Share of samples", 1.02), elements=curves, height_in=PANEL_IN)
-        )
+        of_values = close_axis(f"{name} per sample ({unit})\nlower is better", drawn)
+        y = share_axis("Share of samples", 1.02)
+        panels.insert(0, Panel(x=of_values, y=y, elements=tuple(curves), height_in=PANEL_IN))
     return [replace(panels[0], title=heading), *panels[1:]]
 
 
-def _curve(row: Row) -> Line:
-    """The cumulative share of samples by value."""
-    ordered = sorted(values(row))
-    at = (
-        range(len(ordered))
-        if len(ordered) <= MOST_STEPS
-        else [round(step * (len(ordered) - 1) / MOST_STEPS) for step in range(MOST_STEPS + 1)]
-    )
-    marks = tuple(Mark(x=ordered[place], y=(place + 1) / len(ordered)) for place in at)
-    return Line(
-        label=str(row["launch"]), role="ecdf", marks=marks, colour=row["launch"], shape=None, step="after", width=1.3
-    )  # fmt: skip
-
-
-def _strip_line(row: Row, start: int) -> Line:
+def _strip(row: Row, start: int) -> Line:
     """Samples of a launch in measured order. Of many, the lowest and highest of each stretch are kept, so that no
     disturbance is lost."""
     samples = list(row["samples"] or ())
@@ -170,38 +153,6 @@ def _strip_line(row: Row, start: int) -> Line:
         label=f"launch {row['launch'] + 1}", role=f"strip {row['launch']}", marks=marks, colour=row["launch"],
         shape=row["launch"], dashes=None, size=2.6,
     )  # fmt: skip
-
-
-def _strips(launches: Sequence[Row]) -> list[Element]:
-    """Samples in measured order, one strip per launch from left to right, with its median as a line."""
-    elements: list[Element] = []
-    start = 0
-    for row in launches:
-        strip = _strip_line(row, start)
-        if strip.marks:
-            middle = median(row["samples"])
-            ends = tuple(Mark(x=one.x, y=middle) for one in (strip.marks[0], strip.marks[-1]))
-            elements += [
-                strip,
-                Line(label=str(row["launch"]), role="median", marks=ends, colour="ink", shape=None, width=1.0),
-            ]
-        start += len(strip.marks) + max(2, len(strip.marks) // 20)
-    if not elements:
-        low = min(value for row in launches for value in values(row))
-        elements.append(Note(x=0.0, y=low, text="order not stored", dx=20, dy=20, colour="grey"))
-    return elements
-
-
-def _title(key: Row, shown: Sequence[tuple[Row, list[Row]]]) -> str:
-    """For a single point, how much its launches differ."""
-    middles = [median(values(row)) for _, launches in shown for row in launches if values(row)]
-    if len(shown) == 1 and len(middles) > 1:
-        share = (max(middles) - min(middles)) / median(middles)
-        if max(middles) >= 10 * min(middles) > 0:
-            ratio = number(max(middles) / min(middles))
-            return f"{key['model_id']}: medians of {len(middles)} launches differ by a factor of {ratio}"
-        return f"{key['model_id']}: medians of {len(middles)} launches differ by up to {share:.1%}"
-    return f"{SampleDistribution.title}: {key['model_id']}"
 
 
 PLUGIN = SampleDistribution()

@@ -51,7 +51,7 @@ class TemporalTrend(ChartPlugin):
     name = "temporal_trend"
     title = "A metric over time"
     needs = "a series with two or more runs (--metric selects the metric)"
-    sql = SQL
+    columns = ""
     has_metric = True
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
@@ -61,8 +61,16 @@ class TemporalTrend(ChartPlugin):
         from db.analysis.selection import judged_metric
 
         metric = judged_metric(warehouse, selection.metric or DEFAULT_METRIC)
-        condition, values = _condition(selection)
-        selected = Words(text="", words=condition, values=values)
+        parts: list[tuple[str, tuple[Any, ...]]] = []  # conditions on the view all_results
+        for column in ("model_id", "runtime", "precision"):
+            if getattr(selection, column) is not None:
+                parts.append((f"{column} = ?", (getattr(selection, column),)))
+        if selection.device is not None:
+            parts.append(("(device = ? OR split_part(device, ':', 1) = ?)", (selection.device, selection.device)))
+        if selection.results is not None:
+            parts.append(("result_id IN (SELECT unnest(?::VARCHAR[]))", (list(selection.results),)))
+        condition = " AND ".join(one for one, _ in parts) or "TRUE"
+        selected = Words(text="", words=condition, values=tuple(value for _, values in parts for value in values))
         found, _ = histories(warehouse, selected, metric)
         return self.rows_of(warehouse, found, metric, selected)
 
@@ -94,21 +102,8 @@ class TemporalTrend(ChartPlugin):
             if series:
                 yield trend_figure(key, series)
             else:
-                what = f"{_heading_of(members[0])}: {key['model_id']}"
+                what = f"{words.metric_name(members[0]['metric'])} over time: {key['model_id']}"
                 yield NotDrawn(what=what, why="every series has a single run")
-
-
-def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
-    """The selection as a condition on the view all_results, with its parameter values."""
-    parts: list[tuple[str, tuple[Any, ...]]] = []
-    for column in ("model_id", "runtime", "precision"):
-        if getattr(selection, column) is not None:
-            parts.append((f"{column} = ?", (getattr(selection, column),)))
-    if selection.device is not None:
-        parts.append(("(device = ? OR split_part(device, ':', 1) = ?)", (selection.device, selection.device)))
-    if selection.results is not None:
-        parts.append(("result_id IN (SELECT unnest(?::VARCHAR[]))", (list(selection.results),)))
-    return " AND ".join(condition for condition, _ in parts) or "TRUE", tuple(v for _, values in parts for v in values)
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:
@@ -161,10 +156,22 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     left_out = (
         f"Left out: {rest} of {len(series)} series; series with changes come first. Narrow the selection to see more."
     )
-    title = _title(key, shown)
+    # The last confirmed change of a single series, or how many of several series changed.
+    heading = f"{words.metric_name(drawn[0]['metric'])} over time"
+    name = heading[0].lower() + heading[1:].removesuffix(" over time")
+    confirmed = [row for row in drawn if row["change"] is not None and row["change_state"] == "confirmed"]
+    moved = sum(any(row["change_state"] == "confirmed" for row in rows) for rows in shown)
+    title = f"{heading}: {key['model_id']}"
+    if len(shown) == 1 and confirmed:
+        last = confirmed[-1]
+        verb = "rose" if last["change"] > 0 else "fell"
+        day = last["history_time"].date().isoformat()
+        title = f"{key['model_id']}: {name} {verb} by {abs(last['change']):.1%} on {day}"
+    elif len(shown) > 1 and moved:
+        title = f"{key['model_id']}: {name} changed in {moved} of {len(shown)} series"
     return Figure(
         title=title,
-        subtitle=words.subtitle(title, _heading_of(drawn[0]), ORDER),
+        subtitle=words.subtitle(title, heading, ORDER),
         source=f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else "",
         notes=words.sentences(
             [SEGMENTS if changed else UNCHANGED, words.interval(drawn, "Vertical lines")],
@@ -187,11 +194,6 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     )  # fmt: skip
 
 
-def _heading_of(row: Row) -> str:
-    """ "Latency per call over time" """
-    return f"{words.metric_name(row['metric'])} over time"
-
-
 def _heading(row: Row) -> str:
     return words.unbroken(f"{words.cell(row)}: {words.point(row)}")
 
@@ -204,7 +206,10 @@ def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
     runs = Line(
         label="", role="run", colour=place, shape=place, dashes=None, size=4.5, has_bands=False,
         marks=tuple(
-            mark(row, time, row["value"], low=row["low"], high=row["high"], named=_run_words)
+            mark(
+                row, time, row["value"], low=row["low"], high=row["high"],
+                named=lambda row: f"{row['history_time']:%Y-%m-%d %H:%M}, commit {(row['git_commit'] or 'none')[:10]}",
+            )
             for time, row in zip(times, rows, strict=True)
         ),
     )  # fmt: skip
@@ -224,10 +229,6 @@ def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
             elements.append(Note(x=time, y=0.95, text=flag, align="center", in_share=True))
     y = close_axis(words.metric_title(rows[-1]["metric"]), ends(rows))
     return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=_heading(rows[-1]), height_in=height_in)
-
-
-def _run_words(row: Row) -> str:
-    return f"{row['history_time']:%Y-%m-%d %H:%M}, commit {(row['git_commit'] or 'none')[:10]}"
 
 
 def _time_of(rows: Sequence[Row]) -> str:
@@ -266,27 +267,6 @@ def _flag(mark: str, text: str, listed: list[str]) -> str:
     if known is None:
         listed.append(f"{mark}: {text}")
     return known.partition(": ")[0] if known else mark
-
-
-def _metric(shown: Sequence[list[Row]]) -> str:
-    name = words.metric_name(shown[0][0]["metric"])
-    return f"{name[0].lower()}{name[1:]}"
-
-
-def _title(key: Row, shown: Sequence[list[Row]]) -> str:
-    """The last confirmed change of a single series, or how many of several series changed."""
-    changes = [
-        row for rows in shown for row in rows if row["change"] is not None and row["change_state"] == "confirmed"
-    ]
-    if len(shown) == 1 and changes:
-        last = changes[-1]
-        day = last["history_time"].date().isoformat()
-        verb = "rose" if last["change"] > 0 else "fell"
-        return f"{key['model_id']}: {_metric(shown)} {verb} by {abs(last['change']):.1%} on {day}"
-    moved = sum(any(row["change_state"] == "confirmed" for row in rows) for rows in shown)
-    if len(shown) > 1 and moved:
-        return f"{key['model_id']}: {_metric(shown)} changed in {moved} of {len(shown)} series"
-    return f"{_heading_of(shown[0][0])}: {key['model_id']}"
 
 
 PLUGIN = TemporalTrend()

@@ -6,32 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
+from typing import Any
 
 from benchmarking.core.sample_statistics import quantile_of_sorted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.figure import Figure, Mark, NotDrawn, Panel
-from visualize.drawing.marks import Series, legend
+from visualize.drawing.marks import Series, figure, legend, not_drawn
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
     Row,
-    details,
     grouped,
     trust,
 )
 from visualize.drawing.scales import value_axis
-
-SQL = """
-SELECT {facts}, raw.launch, raw.metric, raw.samples
-FROM {tables}
-JOIN raw_benchmark_data raw ON raw.result_id = r.result_id
-WHERE r.result_id IN {latest} AND raw.phase = 'measure'
-    AND raw.metric IN ('time_to_first_token', 'inter_token_latency') AND r.new_tokens > 1 AND {selected}
-ORDER BY {order}, raw.launch, raw.metric
-"""
 
 WIDTH_IN, HEIGHT_IN = 9.0, 3.4
 MOST_MARKS = 64
@@ -66,18 +57,52 @@ class TokensOverTime(ChartPlugin):
     name = "tokens_over_time"
     title = "Tokens over time"
     needs = "raw samples of a model that generates two or more tokens"
-    sql = SQL
+    columns = "raw.launch, raw.metric, raw.samples"
+    joins = "JOIN raw_benchmark_data raw ON raw.result_id = r.result_id"
+    condition = """raw.phase = 'measure' AND raw.metric IN ('time_to_first_token', 'inter_token_latency')
+        AND r.new_tokens > 1"""
+    then_by = "raw.launch, raw.metric"
     by_default = False
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "new_tokens")):
             results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-            series = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
-            if series:
-                yield _figure(key, series)
+            found = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
+            if found:
+                yield self._figure(key, found)
             else:
-                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why="no raw samples of individual tokens")
+                yield not_drawn(self, key, "no raw samples of individual tokens", of_cell=True)
+
+    def _figure(self, key: Row, found: Sequence[tuple[Row, Generation]]) -> Figure:
+        shown = found[:MOST_LINES]
+        series, gaps, arrivals = [], [], []
+        for style, (row, times) in enumerate(shown):
+            one = Series(label=words.point({**row, "new_tokens": None}), rows=(row,), style=style)
+            series.append(one)
+            state = trust(row)
+            look: dict[str, Any] = {"size": 4.0, "shape": style if len(times.positions) <= MOST_MARKS else None}
+            each = zip(times.positions, times.gaps, times.low, times.high, strict=True)
+            gaps.append(one.line([Mark(x=x, y=y, low=low, high=high, state=state) for x, y, low, high in each], **look))
+            arrivals.append(one.line([Mark(x=x, y=y, state=state) for x, y in times.arrivals], **look))
+        x = value_axis("Token", [float(key["new_tokens"])], may_be_log=False)
+        parts = [("Inter-token latency (ms)", [value for _, times in shown for value in times.high], gaps)]
+        until = [at for _, times in shown for _, at in times.arrivals]
+        parts += [("Time since the start of the call (ms)", until, arrivals)] if until else []
+        panels = [
+            Panel(
+                x=x, y=value_axis(f"{title}\nlower is better", values, may_be_log=False), elements=tuple(lines),
+                height_in=HEIGHT_IN,
+            )
+            for title, values, lines in parts
+        ]  # fmt: skip
+        rows = [row for row, _ in shown]
+        rest = len(found) - len(shown)
+        left_out = f"Left out: {rest} of {len(found)} points; narrow the selection to see them, e.g. batch=8."
+        return figure(
+            self, key, rows, panels, of_cell=True, place=[f"{key['new_tokens']} new tokens"], columns=len(panels),
+            notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)), width_in=WIDTH_IN,
+            legend=legend(series, rows), names=[f"n{key['new_tokens']}"],
+        )  # fmt: skip
 
 
 def generation(rows: Sequence[Row]) -> Generation | None:
@@ -97,47 +122,6 @@ def generation(rows: Sequence[Row]) -> Generation | None:
         low=tuple(quantile_of_sorted(gaps, 0.1) for gaps in by_position),
         high=tuple(quantile_of_sorted(gaps, 0.9) for gaps in by_position),
         first=median(firsts) if firsts else None,
-    )
-
-
-def _figure(key: Row, found: Sequence[tuple[Row, Generation]]) -> Figure:
-    shown = found[:MOST_LINES]
-    series = [
-        Series(label=words.point({**row, "new_tokens": None}), rows=(row,), style=style)
-        for style, (row, _) in enumerate(shown)
-    ]
-    gaps, arrivals = [], []
-    for one, (row, times) in zip(series, shown, strict=True):
-        state = trust(row)
-        gap_marks = [
-            Mark(x=x, y=y, low=low, high=high, state=state)
-            for x, y, low, high in zip(times.positions, times.gaps, times.low, times.high, strict=True)
-        ]
-        arrival_marks = [Mark(x=x, y=y, state=state) for x, y in times.arrivals]
-        gaps.append(one.line(gap_marks, size=4.0, shape=one.style if len(gap_marks) <= MOST_MARKS else None))
-        arrivals.append(one.line(arrival_marks, size=4.0, shape=one.style if len(gap_marks) <= MOST_MARKS else None))
-    x = value_axis("Token", [float(key["new_tokens"])], may_be_log=False)
-    highest = [value for _, times in shown for value in times.high]
-    until = [at for _, times in shown for _, at in times.arrivals]
-    rows = [row for row, _ in shown]
-    rest = len(found) - len(shown)
-    left_out = f"Left out: {rest} of {len(found)} points; narrow the selection to see them, e.g. batch=8."
-    titles = ("Inter-token latency (ms)\nlower is better", "Time since the start of the call (ms)\nlower is better")
-    panels = [(titles[0], highest, gaps), *([(titles[1], until, arrivals)] if until else [])]
-    return Figure(
-        title=f"{TokensOverTime.title}: {key['model_id']}",
-        subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]), f"{key['new_tokens']} new tokens")),
-        source=words.provenance(rows),
-        notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
-        panels=tuple(
-            Panel(x=x, y=value_axis(title, values, may_be_log=False), elements=tuple(lines), height_in=HEIGHT_IN)
-            for title, values, lines in panels
-        ),
-        columns=len(panels),
-        width_in=WIDTH_IN,
-        legend=legend(series, rows),
-        name_parts=(*(str(key[column]) for column in CELL_COLUMNS), f"n{key['new_tokens']}"),
-        details=details(key, CELL_DETAIL_COLUMNS),
     )
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from visualize.drawing import words
-from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel
-from visualize.drawing.marks import Series, legend
+from visualize.drawing.figure import Figure, Mark, NotDrawn, Panel
+from visualize.drawing.marks import Series, figure, legend, not_drawn
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
     Row,
-    details,
     grouped,
     trust,
 )
@@ -31,14 +30,6 @@ PANELS: Mapping[str, str] = {
     "server_kv_cache_percent": "KV cache\nin use (%)",
 }
 """Other raw metrics of the monitor -> axis titles. A server's own metrics are sampled during the load."""
-SQL = f"""
-SELECT {{facts}}, raw.launch, raw.metric, raw.samples
-FROM {{tables}}
-JOIN raw_benchmark_data raw ON raw.result_id = r.result_id
-WHERE r.result_id IN {{latest}} AND r.status = 'ok' AND raw.phase = 'measure' AND len(raw.samples) > 0
-    AND raw.metric IN ({", ".join(f"'{name}'" for name in (TIMES, *PANELS))}) AND {{selected}}
-ORDER BY {{order}}, raw.launch, raw.metric
-"""  # noqa: S608 - names of this module
 MOST_POINTS = 6
 """Maximum points of a picture; each has one line per launch."""
 WIDTH_IN, PANEL_IN = 7.6, 1.6
@@ -50,17 +41,54 @@ class UseOverTime(ChartPlugin):
     name = "use_over_time"
     title = "Device utilization over time"
     needs = "raw samples of a device with readable utilization"
-    sql = SQL
+    columns = "raw.launch, raw.metric, raw.samples"
+    joins = "JOIN raw_benchmark_data raw ON raw.result_id = r.result_id"
+    condition = f"""r.status = 'ok' AND raw.phase = 'measure' AND len(raw.samples) > 0
+        AND raw.metric IN ({", ".join(f"'{name}'" for name in (TIMES, *PANELS))})"""
+    then_by = "raw.launch, raw.metric"
     loads = "also"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
             points = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-            if any(launches(samples) for samples in points):
-                yield _figure(key, [samples for samples in points if launches(samples)])
+            read = [(samples, found) for samples in points if (found := launches(samples))]
+            if read:
+                yield self._figure(key, read)
             else:
-                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why="no readings with time stamps")
+                yield not_drawn(self, key, "no readings with time stamps", of_cell=True)
+
+    def _figure(self, key: Row, points: Sequence[tuple[list[Row], list[dict[str, list[float]]]]]) -> Figure:
+        shown, is_load = points[-MOST_POINTS:], key["device"] == "server"
+        series = [
+            Series(label=words.point(rows[0]), rows=tuple(rows), style=style) for style, (rows, _) in enumerate(shown)
+        ]
+        readings = [found for _, found in shown]
+        times = [time for launched in readings for one in launched for time in one[TIMES]]
+        x = value_axis("Time since the first reading (s)", times, may_be_log=False)
+        panels = []
+        for name, title in PANELS.items():
+            lines = []  # one for each launch with the reading
+            for one, launched in zip(series, readings, strict=True):
+                state = trust(one.rows[0])
+                for place, reading in enumerate(launched):
+                    if name in reading:
+                        about = f"launch {place + 1}"
+                        pairs = zip(reading[TIMES], reading[name], strict=True)
+                        marks = [Mark(x=time, y=value, state=state, words=about) for time, value in pairs]
+                        lines.append(one.line(marks, role=name, width=1.0, size=3.5))
+            if lines:
+                y = value_axis(title, [one.y for line in lines for one in line.marks], may_be_log=False)
+                panels.append(Panel(x=x, y=y, elements=tuple(lines), height_in=PANEL_IN))
+        rows = [one.rows[0] for one in series]
+        rest = len(points) - len(shown)
+        left_out = f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
+        lacking = (words.doubts(rows), left_out if rest else None)
+        return figure(
+            self, key, rows, panels, of_cell=True, width_in=WIDTH_IN, legend=legend(series, rows),
+            title=f"{'The server during the load' if is_load else self.title}: {key['model_id']}",
+            subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+            notes=words.sentences([NOTE_OF_LOADS if is_load else NOTE], lacking),
+        )  # fmt: skip
 
 
 def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
@@ -73,51 +101,6 @@ def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
         if whole:
             readings.append({TIMES: times, **whole})
     return readings
-
-
-def _figure(key: Row, points: Sequence[list[Row]]) -> Figure:
-    shown, is_load = points[-MOST_POINTS:], key["device"] == "server"
-    series = [Series(label=words.point(rows[0]), rows=tuple(rows), style=style) for style, rows in enumerate(shown)]
-    readings = [launches(one.rows) for one in series]
-    names = [name for name in PANELS if any(name in one for launched in readings for one in launched)]
-    times = [time for launched in readings for one in launched for time in one[TIMES]]
-    x = value_axis("Time since the first reading (s)", times, may_be_log=False)
-    panels = []
-    for name in names:
-        lines = [line for one, launched in zip(series, readings, strict=True) for line in _lines(one, name, launched)]
-        values = [one.y for line in lines for one in line.marks]
-        y = value_axis(PANELS[name], values, may_be_log=False)
-        panels.append(Panel(x=x, y=y, elements=tuple(lines), height_in=PANEL_IN))
-    rows = [one.rows[0] for one in series]
-    rest = len(points) - len(shown)
-    left_out = f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
-    return Figure(
-        title=f"{'The server during the load' if is_load else UseOverTime.title}: {key['model_id']}",
-        subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
-        source=words.provenance(rows),
-        notes=words.sentences([NOTE_OF_LOADS if is_load else NOTE], (words.doubts(rows), left_out if rest else None)),
-        panels=tuple(panels),
-        width_in=WIDTH_IN,
-        legend=legend(series, rows),
-        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
-        details=details(key, CELL_DETAIL_COLUMNS),
-    )
-
-
-def _lines(series: Series, name: str, readings: Sequence[Mapping[str, list[float]]]) -> list[Line]:
-    """One line for each launch with the reading."""
-    state = trust(series.rows[0])
-    return [
-        series.line(
-            [
-                Mark(x=x, y=y, state=state, words=f"launch {place + 1}")
-                for x, y in zip(one[TIMES], one[name], strict=True)
-            ],
-            role=name, width=1.0, size=3.5,
-        )
-        for place, one in enumerate(readings)
-        if name in one
-    ]  # fmt: skip
 
 
 PLUGIN = UseOverTime()

@@ -11,7 +11,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import Direction
 from visualize.drawing import words
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
-from visualize.drawing.marks import Series, ends, legend, marks_of, spread
+from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
@@ -19,7 +19,6 @@ from visualize.drawing.rows import (
     Row,
     Selection,
     axis_values,
-    details,
     grouped,
     is_ok,
     measured_apart,
@@ -39,12 +38,6 @@ MOST_LINES = 10
 """Maximum lines of a figure. With more, the axes with the fewest values make separate figures; a single axis with more
 values is thinned out."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
-SQL = """
-SELECT {{facts}}, {columns}
-FROM {{tables}}
-WHERE r.result_id IN {{latest}} AND {condition} AND {{selected}}
-ORDER BY {{order}}
-"""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: attributes of ChartPlugin have defaults
@@ -75,10 +68,6 @@ class BatchChart(ChartPlugin):
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
 
-    @property
-    def sql(self) -> str:  # type: ignore[override]
-        return SQL.format(columns=self.columns, condition=self.condition)
-
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
         rows = super().rows(warehouse, selection)
         return rows if self.judged is None else with_launches(warehouse, rows, self.judged)
@@ -88,12 +77,11 @@ class BatchChart(ChartPlugin):
             of_device = grouped(rows, ("hardware_id", "device", "runtime"))
             rows = [row for _, members in of_device for row in self.prepare(members)]
         for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *ALIKE)):
-            if not any(map(_is_drawn, members)):
-                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why=words.nothing_to_draw(members))
+            drawn = [row for row in members if _is_drawn(row)]
+            if not drawn:
+                yield not_drawn(self, key, words.nothing_to_draw(members), of_cell=True)
                 continue
             # All rows go into one figure unless that has too many lines; then axes get figures of their own.
-            drawn = [row for row in members if _is_drawn(row)]
             lines, apart = list(varying(drawn)), list[str]()
             while len(lines) > 1 and len({_at(row, lines) for row in drawn}) > MOST_LINES:
                 fewest = min(lines, key=lambda name: len({_at(row, [name]) for row in drawn}))
@@ -103,7 +91,66 @@ class BatchChart(ChartPlugin):
                 drawn = [row for row in part if _is_drawn(row)]
                 if drawn:
                     fixed = dict(zip(apart, place, strict=True))
-                    yield _figure(self, {**members[0], **key}, fixed, part, drawn)
+                    yield self._figure({**members[0], **key}, fixed, part, drawn)
+
+    def _figure(self, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+        alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
+        names = varying(drawn) or alone
+        groups = _by_axes(drawn, names)
+        every = [
+            Series(
+                label=words.count(place[0] if place else None)
+                if len(names) < 2
+                else ", ".join(words.axis(name, value) for name, value in zip(names, place, strict=True)),
+                rows=tuple(rows),
+                style=style,
+            )
+            for style, (place, rows) in enumerate(groups)
+        ]
+        series = [replace(one, style=style) for style, one in enumerate(spread(every, MOST_LINES))]
+        reference = self.reference(drawn)
+        values = ends(drawn)
+        reached = [*values, *([reference[1]] if reference else [])]
+        y = value_axis(self.value_title(key), reached, may_be_log=spans_decade(values))
+        lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
+        if reference:
+            lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))
+        sizes = sorted({int(row["batch_size"]) for row in drawn})
+        panels = [Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN)]
+        if self.also_by_sequence and names == ("sequence_length",) and len(series) > 1:
+            panels.append(_by_sequence(drawn, len(series), self.value_title(key)))
+        fixed_axes = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
+        shared = {**key, "sequence_length": fixed_axes.pop("sequence_length", None), "axes": json.dumps(fixed_axes)}
+        # The finding is the ratio of the quantity at the largest and smallest batch size (a range over several lines),
+        # if valid results of one command support it, and the judge has a verdict on each pair.
+        pairs = []
+        for _, rows in groups:
+            at = {row["batch_size"]: row for row in rows}
+            first, last = at.get(sizes[0]), at.get(sizes[-1])
+            if first and last and first["value"] and {trust(first), trust(last)} == {"valid"}:
+                pairs.append((first, last))
+        finding = None
+        is_told = self.quantity is not None and len(sizes) > 1 and len(pairs) == len(groups)
+        is_told = is_told and not measured_apart(drawn) and not key["simulated"]
+        if is_told and self.judged is not None:
+            is_told = all(one.verdict != "not judged" for one in judged_pairs(pairs, self.better))
+        if is_told:
+            ratios = [last["value"] / first["value"] for first, last in pairs]
+            least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+            times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
+            same = "the same as" if times == "about" else "that"
+            finding = f"{self.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
+        left_out = words.left_out(len(every) - len(series), len(every), "lines")
+        entries = legend(series if names else (), drawn)
+        return figure(
+            self, key, drawn, panels, finding, of_cell=True,
+            place=[words.unbroken(words.point(shared, with_batch=False))],
+            names=words.point_names(key["new_tokens"], key["concurrency"], fixed),
+            notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
+            columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
+            legend=(*entries, *(() if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),))),
+            legend_title=words.axis_title(names[0]) if len(names) == 1 else None,
+        )  # fmt: skip
 
 
 def _is_drawn(row: Row) -> bool:
@@ -120,70 +167,6 @@ def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
     return tuple(axis_values(row).get(name) for name in names)
 
 
-def _figure(
-    chart: BatchChart, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]
-) -> Figure:
-    alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
-    names = varying(drawn) or alone
-    every = [
-        Series(
-            label=words.count(place[0] if place else None)
-            if len(names) < 2
-            else ", ".join(words.axis(name, value) for name, value in zip(names, place, strict=True)),
-            rows=tuple(rows),
-            style=style,
-        )
-        for style, (place, rows) in enumerate(_by_axes(drawn, names))
-    ]
-    series = [replace(one, style=style) for style, one in enumerate(spread(every, MOST_LINES))]
-    reference = chart.reference(drawn)
-    values = ends(drawn)
-    y = value_axis(
-        chart.value_title(key), [*values, *([reference[1]] if reference else [])], may_be_log=spans_decade(values)
-    )
-    lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
-    if reference:
-        lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))
-    sizes = sorted({int(row["batch_size"]) for row in drawn})
-    panels = [Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN)]
-    if chart.also_by_sequence and names == ("sequence_length",) and len(series) > 1:
-        panels.append(_by_sequence(drawn, len(series), chart.value_title(key)))
-    fixed_axes = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
-    held = {**key, "sequence_length": fixed_axes.pop("sequence_length", None), "axes": json.dumps(fixed_axes)}
-    place = words.unbroken(words.point(held, with_batch=False))
-    left_out = words.left_out(len(every) - len(series), len(every), "lines")
-    # The title is the ratio of the quantity at the largest and smallest batch size (a range over several lines), if
-    # valid results of one command support it.
-    pairs = [_ends(rows, sizes) for _, rows in _by_axes(drawn, names)]
-    known = [pair for pair in pairs if pair is not None]
-    is_told = chart.quantity is not None and len(sizes) > 1 and len(known) == len(pairs)
-    if not is_told or measured_apart(drawn) or key["simulated"] or not _is_judged(known, chart):
-        title = f"{chart.title}: {key['model_id']}"
-    else:
-        ratios = [last["value"] / first["value"] for first, last in known]
-        least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
-        times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
-        same = "the same as" if times == "about" else "that"
-        title = f"{key['model_id']}: {chart.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
-    entries = legend(series if names else (), drawn)
-    return Figure(
-        title=title,
-        subtitle=words.subtitle(title, chart.title, words.cell(key), str(key["task"]), place),
-        source=words.provenance(drawn),
-        notes=words.caption(members, drawn, *chart.notes(drawn), lacking=[left_out]),
-        panels=tuple(panels),
-        columns=len(panels),
-        width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
-        legend=(*entries, *(() if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),))),
-        legend_title=words.axis_title(names[0]) if len(names) == 1 else None,
-        name_parts=(
-            *(str(key[column]) for column in CELL_COLUMNS),
-            *words.point_names(key["new_tokens"], key["concurrency"], fixed),
-        ),
-        details=details(key, CELL_DETAIL_COLUMNS),
-    )
-
-
 def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
     """The results against sequence length: one line per batch size, labelled at its end."""
     y = value_axis(title, ends(drawn))
@@ -197,19 +180,3 @@ def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
     x = size_axis(words.axis_title("sequence_length"), lengths, 6)
     x = replace(x, high=x.high * (x.high / x.low) ** 0.25 if x.is_log else x.high + 0.25 * (x.high - x.low))
     return Panel(x=x, y=y, elements=(*lines, *named), height_in=PANEL_HEIGHT_IN)
-
-
-def _ends(rows: Sequence[Row], sizes: Sequence[int]) -> tuple[Row, Row] | None:
-    """The results at the smallest and largest batch size, if both are valid."""
-    at = {row["batch_size"]: row for row in rows}
-    first, last = at.get(sizes[0]), at.get(sizes[-1])
-    if first is None or last is None or not first["value"] or {trust(first), trust(last)} != {"valid"}:
-        return None
-    return first, last
-
-
-def _is_judged(pairs: Sequence[tuple[Row, Row]], chart: BatchChart) -> bool:
-    """Whether the judge has a verdict on each pair, if it is asked for one."""
-    if chart.judged is None:
-        return True
-    return all(one.verdict != "not judged" for one in judged_pairs(pairs, chart.better))

@@ -7,8 +7,28 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from visualize.drawing import words
-from visualize.drawing.figure import Colour, Entry, Line, Mark, State, doubtful_entries, entries
-from visualize.drawing.rows import Row, trust
+from visualize.drawing.figure import (
+    Colour,
+    Entry,
+    Figure,
+    Line,
+    Mark,
+    NotDrawn,
+    Panel,
+    State,
+    doubtful_entries,
+    entries,
+)
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    MODEL_COLUMNS,
+    ChartPlugin,
+    Row,
+    axis_values,
+    details,
+    trust,
+)
 from visualize.drawing.style import COLOURS, DASHES, dashes
 
 T = TypeVar("T")
@@ -120,3 +140,51 @@ def spread(items: Sequence[T], most: int) -> list[T]:
     if len(items) <= most:
         return list(items)
     return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
+
+
+def figure(
+    chart: ChartPlugin,
+    key: Row,
+    drawn: Iterable[Row],
+    panels: Iterable[Panel],
+    finding: str | None = None,
+    *,
+    of_cell: bool = False,
+    about: Sequence[str] | None = None,
+    place: Sequence[str] = (),
+    names: Sequence[str] = (),
+    **parts: Any,
+) -> Figure:
+    """The figure of a model or, with `of_cell`, of one of its cells.
+
+    The title is the finding after the model's name, or else the chart's title; the subtitle has `about`, by default the
+    task, and `place`. `names` ends the file name, and `parts` are further fields.
+    """
+    title = f"{key['model_id']}: {finding}" if finding else f"{chart.title}: {key['model_id']}"
+    cell = [words.cell(key)] if of_cell else []
+    own: dict[str, Any] = {
+        "title": title,
+        "subtitle": words.subtitle(title, chart.title, *cell, *(about or [str(key["task"])]), *place),
+        "source": words.provenance(list(drawn)),
+        "panels": tuple(panels),
+        "name_parts": (*(str(key[column]) for column in (CELL_COLUMNS if of_cell else ("model_id",))), *names),
+    }
+    if "details" not in parts:  # a profile does not have all of these columns
+        own["details"] = details(key, CELL_DETAIL_COLUMNS if of_cell else MODEL_COLUMNS)
+    return Figure(**{**own, **parts})
+
+
+def not_drawn(chart: ChartPlugin, key: Row, why: str, *, of_cell: bool = False) -> NotDrawn:
+    """The missing figure of a model or cell, and why it is missing."""
+    cell = f" on {words.cell(key)}" if of_cell else ""
+    return NotDrawn(what=f"{chart.title}: {key['model_id']}{cell}", why=why)
+
+
+def held(key: Row, **others: object) -> str:
+    """What all results of a figure share, besides the batch size, in words."""
+    return words.unbroken(words.point({**key, "batch_size": 1, **others}, with_batch=False))
+
+
+def held_names(key: Row, concurrency: int | None = None) -> tuple[str, ...]:
+    """The same as parts of a file name."""
+    return words.point_names(key["new_tokens"], concurrency or key["concurrency"], axis_values(key))

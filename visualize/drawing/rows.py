@@ -50,14 +50,6 @@ class Selection:
 FIELDS = tuple(field.name for field in fields(Selection))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """SQL for the warehouse and the values of its named parameters."""
-
-    sql: str
-    parameters: Mapping[str, str | list[str] | None]
-
-
 class ChartPlugin(ABC):
     """A kind of chart, which says once what it shows: image files, pages and reports draw its figures. Importing its
     module imports neither matplotlib nor seaborn."""
@@ -69,9 +61,17 @@ class ChartPlugin(ABC):
     """The data it needs, for `--list`."""
     scope: Literal["model", "models"] = "model"
     """Whether a picture shows one model or compares all models; the latter ignores `Selection.model_id`."""
-    sql: str
-    """Query for the chart's rows. {facts}, {memory}, {tables}, {selected}, {latest}, {comparable} and {order} are
-    replaced by shared parts; parameters are fields of `Selection`."""
+    columns: str
+    """SELECT list of the chart's own numbers, besides `FACTS`."""
+    joins: str = ""
+    """Further tables, after `TABLES`."""
+    newest: Literal["latest", "comparable"] | None = "latest"
+    """Which result of a series is drawn: the newest, or the newest that can be compared; None if `joins` decides."""
+    condition: str = "TRUE"
+    qualify: str = ""
+    """A QUALIFY clause."""
+    then_by: str = ""
+    """Further ORDER BY columns, after `ORDER`."""
     by_default: bool = True
     """Whether it is drawn without being named. Charts of single results are not: they would make too many files."""
     has_metric: bool = False
@@ -81,19 +81,23 @@ class ChartPlugin(ABC):
     loads: Literal["without", "only", "also"] = "without"
     """Whether it draws load tests, whose levels are not grid points and are not comparable with calls."""
 
-    def query(self, selection: Selection) -> Query:
-        """The query with shared parts filled in and the selection bound."""
+    def statement(self, selection: Selection) -> str:
+        """The query for the chart's rows; its parameters are fields of the selection."""
         latest, comparable, selected = LATEST, COMPARABLE, f"{SELECTED} AND {OF_LOADS[self.loads]}"
         if selection.results is not None:
             latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{selected} AND {CHOSEN}"
-        shared = {"facts": FACTS, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": selected, "order": ORDER}
-        sql = self.sql.format(**shared, latest=latest, comparable=comparable)
-        return Query(sql=sql, parameters=bound(sql, selection))
+        newest = {"latest": f"r.result_id IN {latest}", "comparable": f"r.result_id IN {comparable}", None: "TRUE"}
+        order = f"{ORDER}, {self.then_by}" if self.then_by else ORDER
+        return f"""
+            SELECT {FACTS}, {self.columns} FROM {TABLES} {self.joins}
+            WHERE {newest[self.newest]} AND ({self.condition}) AND {selected}
+            {self.qualify} ORDER BY {order}
+        """  # noqa: S608 - constants of the charts; values are bound
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
         """The rows for `draw`: those of the query, with only the intervals that may be drawn."""
-        query = self.query(selection)
-        rows = [drawable(row) for row in warehouse.query(query.sql, query.parameters).dicts()]
+        sql = self.statement(selection)
+        rows = [drawable(row) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
         if not self.is_judged:
             return rows
         from visualize.drawing.verdicts import with_launches
@@ -187,6 +191,8 @@ CELL_COLUMNS = ("model_id", "device", "runtime", "precision")
 """Columns that name a picture of one cell."""
 MODEL_COLUMNS = ("task", "weights", "model_revision", "config_hash", "metric_definition")
 """Columns in which results of the same model name may differ."""
+SUBJECT = ("model_id", *MODEL_COLUMNS)
+"""Columns that name a picture of one model on several setups."""
 SETUP_COLUMNS = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", "hardware_id")
 """Columns in which results of the same device, runtime and precision may differ."""
 CELL_DETAIL_COLUMNS = (*MODEL_COLUMNS, *SETUP_COLUMNS)
@@ -194,6 +200,14 @@ CELL_DETAIL_COLUMNS = (*MODEL_COLUMNS, *SETUP_COLUMNS)
 POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
 """The columns of a point except its batch size."""
 
+LATENCY = "r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high"
+"""SELECT list of the median latency with its interval."""
+THROUGHPUT = "CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END"
+"""Generated tokens per second, or inputs per second of models that generate none."""
+JUDGED_THROUGHPUT = f"""{THROUGHPUT} AS value, value * r.latency_median_ms / r.latency_ci_high_ms AS low,
+    value * r.latency_median_ms / r.latency_ci_low_ms AS high, r.latency_median_ms"""
+"""One call is in flight at a time, so throughput is the work of a call divided by its latency, and its interval is the
+scaled inverse of the latency interval."""
 MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
 """SELECT list with every column of peak memory."""
 
@@ -303,34 +317,25 @@ def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
 def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
     """Unique names: equal names get the first facts that distinguish them, else all facts that differ, else a number.
 
-    `facts` has one sequence of equal length for each name.
+    `facts` has one sequence of equal length for each name. Of a list of settings ("attention=sdpa, cache=static"), only
+    the items are given that not all equal names have.
     """
-    alike = {name: [index for index, other in enumerate(names) if other == name] for name in names}
-    longer = [
-        separator.join((name, *_differing(facts, alike[name], index))) if len(alike[name]) > 1 else name
-        for index, name in enumerate(names)
-    ]
+    longer: list[str] = []
+    for index, name in enumerate(names):
+        alike = [facts[place] for place, other in enumerate(names) if other == name]
+        columns = [place for place in range(len(facts[index])) if len({own[place] for own in alike}) > 1]
+        for length in range(1, len(columns) + 1):
+            if len({tuple(own[place] for place in columns[:length]) for own in alike}) == len(alike):
+                columns = columns[:length]
+                break
+        parts = [name]
+        for place in columns:
+            shared = set.intersection(*(set(own[place].split(", ")) for own in alike))
+            parts.append(", ".join(item for item in facts[index][place].split(", ") if item not in shared))
+        longer.append(separator.join(filter(None, parts)))
     unique: list[str] = []
     for name in longer:
         numbered = (f"{name}{separator}{number}" for number in count(2))
         free = (other for other in numbered if other not in unique and other not in longer)
         unique.append(next(free) if name in unique else name)
     return unique
-
-
-def _differing(facts: Sequence[Sequence[str]], alike: Sequence[int], index: int) -> list[str]:
-    """The facts of name `index` that differ within `alike`: as few as distinguish all of them, first facts first."""
-    columns = [c for c in range(len(facts[index])) if len({facts[i][c] for i in alike}) > 1]
-    for length in range(1, len(columns) + 1):
-        chosen = columns[:length]
-        if len({tuple(facts[i][c] for c in chosen) for i in alike}) == len(alike):
-            columns = chosen
-            break
-    shown = [_own_items(facts[index][c], [facts[i][c] for i in alike]) for c in columns]
-    return [text for text in shown if text]
-
-
-def _own_items(text: str, texts: Sequence[str]) -> str:
-    """The items of a list ("attention=sdpa, cache=static") that not all of the lists have."""
-    shared = set.intersection(*(set(one.split(", ")) for one in texts))
-    return ", ".join(item for item in text.split(", ") if item not in shared)

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -27,9 +27,6 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.terminal import unguarded
 from db.commands.arguments import command_parser
-
-if TYPE_CHECKING:
-    from visualize.pages.server import Access
 
 NAME = "benchhouse dashboard"
 TOKEN_NAMED_BY = "BENCHHOUSE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -54,13 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     token = _token(arguments)
-    access = _access(arguments, token)
 
     import uvicorn
 
     from benchmarking.core.live_status import snapshot
-    from visualize.pages.server import application
+    from visualize.pages.server import LOOPBACK_NAMES, Access, application
     from visualize.pages.snapshot import Snapshots
+
+    own = () if is_loopback(arguments.host) else (socket.gethostname(), socket.getfqdn(), arguments.host)
+    access = Access(
+        names=frozenset(name.lower() for name in (*LOOPBACK_NAMES, *own, *arguments.host_name)),
+        any_address=not is_loopback(arguments.host),
+        token=token,
+        is_read_only=arguments.read_only,
+    )
 
     listening = _listening(arguments.host, arguments.port)
     snapshots = Snapshots(arguments.db_path)
@@ -156,18 +160,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _access(arguments: argparse.Namespace, token: str | None) -> Access:
-    from visualize.pages.server import LOOPBACK_NAMES, Access
-
-    own = () if is_loopback(arguments.host) else (socket.gethostname(), socket.getfqdn(), arguments.host)
-    return Access(
-        names=frozenset(name.lower() for name in (*LOOPBACK_NAMES, *own, *arguments.host_name)),
-        any_address=not is_loopback(arguments.host),
-        token=token,
-        is_read_only=arguments.read_only,
-    )
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,11 +12,13 @@ from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import number, visible
 from db.values import heading
+from visualize.drawing.rows import settings
 from visualize.drawing.words import short_point
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+WHOLE = re.compile(r"-?[0-9]{4,}")
 Tone = Literal["", "bad", "warn", "good", "muted"]
 """Colour of a cell, whose text carries the same information."""
 
@@ -148,7 +151,17 @@ def text_cell(value: object, *, link: Link | None = None, tone: Tone = "", hint:
 
 def number_cell(value: float | None, *, hint: str | None = None) -> Cell:
     """A number with significant digits; "-" for None."""
-    return Cell(text=NOTHING, tone="muted", hint=hint) if value is None else Cell(text=number(value), hint=hint)
+    return Cell(text=NOTHING, tone="muted", hint=hint) if value is None else Cell(text=number_text(value), hint=hint)
+
+
+def number_text(value: float) -> str:
+    """A number with significant digits: "0.25", "12,346"."""
+    return separated(number(value))
+
+
+def separated(text: str) -> str:
+    """A text, with thousands separators if it is a whole number of four digits or more, as in charts."""
+    return f"{int(text):,}" if WHOLE.fullmatch(text) else text
 
 
 def state_cell(word: str, *, hint: str | None = None) -> Cell:
@@ -186,7 +199,10 @@ def grid_of(table: Table, caption: str, links: Sequence[Link] = ()) -> Grid:
             tuple(
                 state_cell(text)
                 if place in table.states
-                else text_cell(text, link=links[number] if links and place == 0 else None)
+                else text_cell(
+                    separated(text) if place in table.numbers else text,
+                    link=links[number] if links and place == 0 else None,
+                )
                 for place, text in enumerate(row)
             )
             for number, row in enumerate(table.rows)
@@ -199,3 +215,32 @@ def headings(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Heading
     """Column headings, right-aligned for `numbers`."""
     right = set(numbers)
     return tuple(Heading(text=heading(name), is_number=name in right) for name in names)
+
+
+def grid(
+    columns: Mapping[str, Callable[[Any], Cell]], rows: Iterable[Any], caption: str, numbers: Iterable[str] = ()
+) -> Grid:
+    """A table with a column for each heading, whose function gives the cell of a row; `numbers` are right-aligned."""
+    cells = tuple(tuple(cell(row) for cell in columns.values()) for row in rows)
+    return Grid(headings=headings(columns, numbers), rows=cells, caption=caption)
+
+
+def column(name: str) -> Callable[[Any], Cell]:
+    """The cells of a column of the warehouse, as text."""
+    return lambda row: text_cell(row[name])
+
+
+def facts(given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Names and values of those that are known, for a list of facts."""
+    return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
+
+
+def commit_text(row: Mapping[str, Any]) -> str | None:
+    """The first letters of a run's commit, and whether its files had changes."""
+    return row["git_commit"] and row["git_commit"][:10] + (" with changes" if row["git_dirty"] else "")
+
+
+def settings_text(text: str) -> str:
+    """Runtime settings stored as JSON, in parentheses: " (attention=sdpa, cache=static)"; empty without settings."""
+    known = settings(text)
+    return f" ({known})" if known else ""

@@ -85,15 +85,13 @@ def _text(value: object) -> str:
 @cache
 def _types(kind: type) -> dict[str, Any]:
     """Field types, without None."""
-    hints = get_type_hints(kind)
-    return {field.name: _without_none(hints[field.name]) for field in fields(kind)}
-
-
-def _without_none(hint: Any) -> Any:
-    if get_origin(hint) not in (Union, UnionType):
-        return hint
-    (only,) = (one for one in get_args(hint) if one is not NoneType)
-    return only
+    types = {}
+    for field in fields(kind):
+        hint = get_type_hints(kind)[field.name]
+        if get_origin(hint) in (Union, UnionType):
+            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+        types[field.name] = hint
+    return types
 
 
 def _value(name: str, text: str, kind: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
@@ -24,7 +24,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unknown_models
-from db.run_records import GROUP_SIZE, StoredRun, stored_runs
+from db.run_records import GROUP_SIZE, stored_runs
 from db.stored_profiles import TABLES, selected_profiles
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
@@ -94,13 +94,14 @@ def public_copy(source: Data, selection: Selection, title: str, *, with_hosts: b
     """
     runs = _selected(source.warehouse, selection, source.name)
     names = None if with_hosts else _names(source.warehouse)
-    kept = runs if names is None else _without_names(runs, names)
     with temporary_folder(FOLDER) as folder:
         path = folder / "published.duckdb"
         with Warehouse.open(path) as target:
             # Store runs in groups, which is faster than individually.
             group: list[Run] = []
-            for run in kept:
+            for run in runs:
+                if names is not None:
+                    run = from_json(Run, names.without(redacted(to_json(run), anonymous=True)))
                 group.append(run)
                 if len(group) == GROUP_SIZE:
                     target.ingest_all(group)
@@ -134,12 +135,10 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
         raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish{why}")
     chosen = {row["result_id"] for row in rows}
     found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))
-    return (_with_results(one, chosen) for one in found)
-
-
-def _with_results(stored_run: StoredRun, chosen: Collection[str]) -> Run:
-    run = stored_run.run
-    return replace(run, results=tuple(result for result in run.results if result.result_id in chosen))
+    return (
+        replace(one.run, results=tuple(result for result in one.run.results if result.result_id in chosen))
+        for one in found
+    )
 
 
 def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
@@ -158,7 +157,16 @@ def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) 
         name: str = row["metric"]
         return name if names is None else str(names.column("metric", name))
 
-    aliases = _aliases(source, target)
+    # Series ids are hashes that include names, so redaction may change them.
+    taken = {row["result_id"]: row["series_id"] for row in target.query(SERIES).dicts()}
+    before = source.query(SERIES_OF, {"ids": list(taken)}).dicts()
+    ids = {row["series_id"]: taken[row["result_id"]] for row in before}
+    aliases = [
+        {"own": own, "canonical": canonical, "created_at": row["created_at"]}
+        for row in source.query(ALIASES).dicts()
+        for own, canonical in [(ids.get(row["series_id"]), ids.get(row["canonical_series_id"]))]
+        if own and canonical and own != canonical
+    ]
     alerts = [{**row, "metric": metric(row)} for row in source.query(ALERTS).dicts()]
     with target.transaction() as connection:
         for sql, rows in ((TAKE_ALIAS, aliases), (TAKE_ALERT, alerts)):
@@ -167,22 +175,6 @@ def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) 
     searched = [metric(row) for row in source.query(SEARCHED).dicts()]
     for judged in judged_metrics(target, dict.fromkeys((DEFAULT_METRIC, *searched))):
         update_changes(target, judged)
-
-
-def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:
-    """Aliases between copied series. Series ids are hashes that include names, so redaction may change them."""
-    taken = {row["result_id"]: row["series_id"] for row in target.query(SERIES).dicts()}
-    before = source.query(SERIES_OF, {"ids": list(taken)}).dicts()
-    ids = {row["series_id"]: taken[row["result_id"]] for row in before}
-    rows = (
-        {
-            "own": ids.get(row["series_id"]),
-            "canonical": ids.get(row["canonical_series_id"]),
-            "created_at": row["created_at"],
-        }
-        for row in source.query(ALIASES).dicts()
-    )
-    return [row for row in rows if row["own"] and row["canonical"] and row["own"] != row["canonical"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,12 +216,6 @@ class Names:
         return without_folders(text if self.hosts is None else self.hosts.sub(HOST, text))
 
 
-def _without_names(runs: Iterator[Run], names: Names) -> Iterator[Run]:
-    for run in runs:
-        cleaned: Run = from_json(Run, names.without(redacted(to_json(run), anonymous=True)))
-        yield cleaned
-
-
 def _names(warehouse: Warehouse) -> Names:
     models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
     found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
@@ -242,32 +228,17 @@ def _names(warehouse: Warehouse) -> Names:
     named = {field.name for kind in kinds for field in fields(kind)}
     words_of_records = {*named, *chosen, *METRICS, *KINDS, *plugins.family_names()}
     words = {row["word"] for row in warehouse.query(WORDS).dicts()} | words_of_records | hosts.intersection(models)
-    names = Names(hosts=_any_of(hosts), words=words, models={})
-    return replace(names, models=_model_names(models, names))
-
-
-def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:
-    """A pattern for names with and without domain; `-` and `_` may adjoin a name, letters and digits may not."""
-    names = {name for host in hosts for name in (host, _first_label(host)) if len(name) >= MIN_NAME_LENGTH}
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    words = "|".join(map(re.escape, longest_first))
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if names else None
-
-
-def _first_label(host: str) -> str:
-    """The name without its domain; IP addresses are unchanged."""
-    label = host.partition(".")[0]
-    return host if label.isdecimal() else label
-
-
-def _model_names(models: Sequence[str], names: Names) -> Mapping[str, str]:
-    """New names of models that are folders. Folders with the same name in different places stay distinct."""
-    found: dict[str, str] = {}
-    taken = set(models)
+    # A pattern for host names with and without domain; `-` and `_` may adjoin one, letters and digits may not.
+    labels = {host: host.partition(".")[0] for host in hosts}
+    plain = {one for host, label in labels.items() for one in (host, host if label.isdecimal() else label)}
+    long = sorted((one for one in plain if len(one) >= MIN_NAME_LENGTH), key=lambda name: (-len(name), name))
+    any_of = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, long))})(?![A-Za-z0-9])"
+    names = Names(hosts=re.compile(any_of) if long else None, words=words, models={})
+    # New names of models that are folders. Folders with the same name in different places stay distinct.
+    renamed: dict[str, str] = {}
     for model in models:
         name = names.text(redacted(model, anonymous=True))
         if name != model:
             free = (name if number == 1 else f"{name} ({number})" for number in count(1))
-            found[model] = next(one for one in free if one not in taken)
-            taken.add(found[model])
-    return found
+            renamed[model] = next(one for one in free if one not in models and one not in renamed.values())
+    return replace(names, models=renamed)

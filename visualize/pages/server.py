@@ -13,6 +13,7 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
@@ -25,6 +26,7 @@ from anyio import CapacityLimiter
 from starlette.applications import Starlette
 from starlette.concurrency import iterate_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -122,15 +124,7 @@ def application(snapshots: Snapshots, access: Access, live_snapshot: Callable[[]
             *(Route(one.path, _action_endpoint(one), methods=["POST"]) for one in actions().values()),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=LEAST_ZIPPED, compresslevel=6)],
-        exception_handlers={
-            UsageError: _refused,
-            NotFoundError: _not_found,
-            LockedError: _busy,
-            BenchhouseError: _failed,
-            404: _not_found,
-            405: _not_allowed,
-            Exception: _broken,
-        },
+        exception_handlers={BenchhouseError: _error, 404: _error, 405: _not_allowed, Exception: _error},
     )
     app.state.snapshots = snapshots
     app.state.site = LiveSite(None if access.is_read_only else secrets.token_urlsafe(24))
@@ -167,22 +161,21 @@ class Guard:
     def _answer(self, request: Request) -> Response | None:
         """A refusal, or the redirect of a viewer with a valid token; None to continue."""
         host = request.headers.get("host", "")
-        if not self._is_here(host):
+        name = host_name(host)
+        is_address = False
+        if self._access.any_address:
+            with suppress(ValueError):
+                is_address = bool(ipaddress.ip_address(name))
+        if name not in self._access.names and not is_address:
             return PlainTextResponse(
                 f"{host[:200]!r} is not a name of this server: use its address, or start it with --host-name",
                 HTTPStatus.MISDIRECTED_REQUEST,
             )
         if is_of_another_site(request.headers):
             return PlainTextResponse("requests from other sites are refused", HTTPStatus.FORBIDDEN)
-        return None if self._access.token is None else self._checked_token(request, self._access.token)
-
-    def _is_here(self, host: str) -> bool:
-        name = host_name(host)
-        if name in self._access.names:
-            return True
-        return self._access.any_address and _is_address(name)
-
-    def _checked_token(self, request: Request, token: str) -> Response | None:
+        token = self._access.token
+        if token is None:
+            return None
         given = request.query_params.get(TOKEN)
         if given is not None and _equal(given, token):
             # Remove the token from the URL, since URLs are shared and stay in the browser's history.
@@ -215,14 +208,6 @@ def host_name(host: str) -> str:
     if name.startswith("["):
         return name[1:].partition("]")[0]
     return name.rpartition(":")[0] if name.count(":") == 1 else name
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _equal(one: str, other: str) -> bool:
@@ -311,15 +296,15 @@ def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
             return _refusal("the page was loaded before the server started: reload it and submit the form again")
         parameters = params.parse(action.parameters, [one for one in fields if one[0] != FORM_TOKEN])
         limiter = request.app.state.limiter
-        link = await anyio.to_thread.run_sync(_done, _snapshots(request), action, parameters, limiter=limiter)
+
+        def act() -> Link:
+            with _snapshots(request).changing() as warehouse:
+                return action.act(warehouse, parameters)
+
+        link = await anyio.to_thread.run_sync(act, limiter=limiter)
         return RedirectResponse(f"{site.url(link.view, link.parameters)}#{action.anchor}", HTTPStatus.SEE_OTHER)
 
     return endpoint
-
-
-def _done(snapshots: Snapshots, action: Action[Any], parameters: Any) -> Link:
-    with snapshots.changing() as warehouse:
-        return action.act(warehouse, parameters)
 
 
 async def _form(request: Request) -> list[tuple[str, str]]:
@@ -357,7 +342,16 @@ def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return _foreign_sql()
-        parts = _file_parts(request, download, _parameters(download, request))
+        parameters = _parameters(download, request)
+
+        def opened() -> Iterator[Any]:
+            """The file, then its parts; keeps the copy of the database until the end."""
+            with _snapshots(request).reading() as data:
+                found = download.file(data, parameters)
+                yield found
+                yield from found.parts
+
+        parts = opened()
         file = await _while_connected(request, lambda: next(parts))
         if file is None:
             return Response(status_code=CLIENT_CLOSED)
@@ -366,14 +360,6 @@ def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
         return StreamingResponse(iterate_in_threadpool(parts), media_type=file.media_type, headers=headers)
 
     return endpoint
-
-
-def _file_parts(request: Request, download: Download[Any], parameters: Any) -> Iterator[Any]:
-    """The file, then its parts; keeps the copy of the database until the end."""
-    with _snapshots(request).reading() as data:
-        file = download.file(data, parameters)
-        yield file
-        yield from file.parts
 
 
 def _parameters(target: View[Any] | Download[Any], request: Request) -> Any:
@@ -389,13 +375,18 @@ async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in static_names():
         raise NotFoundError(f"no file {name}")
-    plain, zipped = _content(name)
     headers = {"Cache-Control": FOR_EVER, "Vary": "Accept-Encoding"}
     is_zipped = "gzip" in request.headers.get("accept-encoding", "")
-    media_type = MEDIA_TYPES["." + name.rpartition(".")[2]]
     if is_zipped:
         headers["Content-Encoding"] = "gzip"
-    return Response(zipped if is_zipped else plain, media_type=media_type, headers=headers)
+    media_type = MEDIA_TYPES["." + name.rpartition(".")[2]]
+    return Response(_content(name, is_zipped=is_zipped), media_type=media_type, headers=headers)
+
+
+@cache
+def _content(name: str, *, is_zipped: bool) -> bytes:
+    plain = (STATIC / name).read_bytes()
+    return gzip.compress(plain, 9, mtime=0) if is_zipped else plain
 
 
 @cache
@@ -405,45 +396,25 @@ def static_names() -> frozenset[str]:
     return frozenset(name for name in found if "." + name.rpartition(".")[2] in MEDIA_TYPES)
 
 
-@cache
-def _content(name: str) -> tuple[bytes, bytes]:
-    """A static file, uncompressed and compressed."""
-    plain = (STATIC / name).read_bytes()
-    return plain, gzip.compress(plain, 9, mtime=0)
-
-
-def _refused(request: Request, error: Exception) -> Response:
-    title = "Invalid address" if request.method != "POST" else "Nothing was changed"
-    return _error_page(request, HTTPStatus.BAD_REQUEST, title, str(error))
-
-
-def _not_found(request: Request, error: Exception) -> Response:
-    text = str(error) if isinstance(error, NotFoundError) else f"no page {request.url.path}"
-    return _error_page(request, HTTPStatus.NOT_FOUND, "Not found", text)
-
-
-def _busy(request: Request, error: Exception) -> Response:
-    """Another process has locked the database."""
-    holder = str(error).partition(" Run files are kept")[0]
-    text = f"{holder} Go back and submit the form again once the database is free."
-    return _error_page(request, HTTPStatus.SERVICE_UNAVAILABLE, "Nothing was changed", text)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be rendered", str(error))
-
-
-def _broken(request: Request, error: Exception) -> Response:
-    """A bug: its traceback goes to the server's stderr."""
-    text = f"{type(error).__name__}: this is a bug in benchhouse; the server's stderr has the traceback"
-    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be rendered", text)
+def _error(request: Request, error: Exception) -> Response:
+    """The page of an error. A bug's traceback goes to the server's stderr."""
+    status, title, text = HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be rendered", str(error)
+    if isinstance(error, UsageError):
+        title = "Invalid address" if request.method != "POST" else "Nothing was changed"
+        status = HTTPStatus.BAD_REQUEST
+    elif isinstance(error, NotFoundError | HTTPException):
+        status, title = HTTPStatus.NOT_FOUND, "Not found"
+        text = str(error) if isinstance(error, NotFoundError) else f"no page {request.url.path}"
+    elif isinstance(error, LockedError):  # another process has locked the database
+        status, title = HTTPStatus.SERVICE_UNAVAILABLE, "Nothing was changed"
+        holder = text.partition(" Run files are kept")[0]
+        text = f"{holder} Go back and submit the form again once the database is free."
+    elif not isinstance(error, BenchhouseError):
+        text = f"{type(error).__name__}: this is a bug in benchhouse; the server's stderr has the traceback"
+    return HTMLResponse(draw(_site(request), "error.html", title=title, text=text), status)
 
 
 def _not_allowed(request: Request, error: Exception) -> Response:
     is_form = any(request.url.path == one.path for one in actions().values())
     methods = "only POST, from a form" if is_form else "only GET and HEAD"
     return PlainTextResponse(f"{request.method} is not for this address: {methods}", HTTPStatus.METHOD_NOT_ALLOWED)
-
-
-def _error_page(request: Request, status: HTTPStatus, title: str, text: str) -> Response:
-    return HTMLResponse(draw(_site(request), "error.html", title=title, text=text), status)

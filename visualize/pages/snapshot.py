@@ -14,7 +14,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,20 +146,16 @@ class Snapshots:
         if time.monotonic() - self._checked_s < CHECKED_S or not self._renewing.acquire(blocking=False):
             return
         try:
-            if self._is_current():
+            found = None
+            with suppress(BenchhouseError):  # copying will report the problem
+                found = _signature(self._path)
+            if found is not None and found == self._copy.signature:
                 self._trouble = None
             else:
                 self._replace()
         finally:
             self._checked_s = time.monotonic()
             self._renewing.release()
-
-    def _is_current(self) -> bool:
-        try:
-            found = _signature(self._path)
-        except BenchhouseError:  # copying will report the problem
-            return False
-        return found is not None and found == self._copy.signature
 
     def _replace(self) -> None:
         try:
@@ -180,14 +176,14 @@ def _signature(name: str, wait_s: float = 0.0) -> Signature | None:
             with Warehouse.open(name, read_only=True, lock_timeout_s=wait_s) as lake:
                 return ((lake.lake_snapshot(), 0, 0),)
         name = place.catalog
-    states = tuple(_state(Path(file)) for file in database_files(name).values())
-    newest_s = max((state[2] / 1e9 for state in states if state is not None), default=0.0)
-    return None if 0 <= time.time() - newest_s < SETTLED_S else states
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    states: list[tuple[int, int, int] | None] = []
+    newest_s = 0.0
+    for file in database_files(name).values():
+        try:
+            status = Path(file).stat()
+        except OSError:
+            states.append(None)
+            continue
+        states.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        newest_s = max(newest_s, status.st_mtime_ns / 1e9)
+    return None if 0 <= time.time() - newest_s < SETTLED_S else tuple(states)

@@ -138,7 +138,8 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
 
 
 def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
-    """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete.
+    """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete; on
+    an error the earlier one stays. Of several commands at once, the last one wins.
 
     Raises UsageError for a folder with other content, StorageError for a write error.
     """
@@ -148,10 +149,22 @@ def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
         with temporary_folder(f".{folder.name}", folder.parent) as place:
             written = _write(data, place / "new", runs)
             check_folder(folder)  # again, since writing takes time
-            _replace(folder, place / "new", place / "old")
+            has_old = False
+            with suppress(FileNotFoundError):
+                folder.rename(place / "old")
+                has_old = True
+            try:
+                (place / "new").rename(folder)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    why = f"{folder} was published by another command at the same time: try again"
+                    raise StorageError(why) from error
+                if has_old:
+                    (place / "old").rename(folder)
+                raise
     except OSError as error:
-        place = error.filename or folder
-        raise StorageError(f"cannot write {place}: {error.strerror}: choose another folder") from error
+        at = error.filename or folder
+        raise StorageError(f"cannot write {at}: {error.strerror}: choose another folder") from error
     return written
 
 
@@ -167,42 +180,18 @@ def check_folder(folder: Path) -> None:
     found = {path.relative_to(folder).as_posix() for path in files}
     if not found:
         return
-    own = _marked(folder)
-    if own is None:
+    marker = None
+    with suppress(OSError, BenchhouseError):
+        marker = read_json(folder / MARKER, MOST_BYTES)
+    is_site = isinstance(marker, dict) and marker.get("made_by") == MADE_BY and isinstance(marker.get("files"), list)
+    if not is_site:
         raise UsageError(f"{folder} is not empty and not a site from {MADE_BY}: choose another folder")
-    others = sorted(found - own)
+    others = sorted(found - {MARKER, *map(str, marker["files"])})
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(
             f"{folder} contains files that {MADE_BY} did not write and would delete: move {others[0]}{more} elsewhere"
         )
-
-
-def _marked(folder: Path) -> frozenset[str] | None:
-    """Files of an earlier site; None if the folder is not a site."""
-    try:
-        marker = read_json(folder / MARKER, MOST_BYTES)
-    except (OSError, BenchhouseError):
-        return None
-    if not isinstance(marker, dict) or marker.get("made_by") != MADE_BY or not isinstance(marker.get("files"), list):
-        return None
-    return frozenset([MARKER, *map(str, marker["files"])])
-
-
-def _replace(folder: Path, new: Path, old: Path) -> None:
-    """Move the new site into place; on an error the old one stays. Of several commands at once, the last one wins."""
-    has_old = False
-    with suppress(FileNotFoundError):
-        folder.rename(old)
-        has_old = True
-    try:
-        new.rename(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise StorageError(f"{folder} was published by another command at the same time: try again") from error
-        if has_old:
-            old.rename(folder)
-        raise
 
 
 def _write(data: Data, folder: Path, runs: int) -> WrittenSite:

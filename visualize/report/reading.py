@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import ENERGY, energy_per_item
-from visualize.drawing import profile_spans, words
+from visualize.charts import profiles
+from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
 from visualize.drawing.rows import (
@@ -67,7 +68,7 @@ WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.r
 """
 PROFILED = {"models": "model_id", "machines": "hardware_id"}
 """Parameters of `PROFILES` -> columns of the runs."""
-PROFILES = profile_spans.SQL.format(
+PROFILES = profiles.SQL.format(
     selected="run.model_id IN (SELECT unnest($models::VARCHAR[])) "
     "AND run.hardware_id IN (SELECT unnest($machines::VARCHAR[]))"
 )

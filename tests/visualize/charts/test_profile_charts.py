@@ -11,7 +11,7 @@ from benchmarking.core.codec import dumps
 from benchmarking.core.profiles import ModuleTime
 from db.stored_profiles import TABLES
 from tests.helpers.records import make_profile
-from visualize.drawing import profile_spans
+from visualize.charts import profiles
 from visualize.drawing.figure import NotDrawn
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
@@ -54,7 +54,7 @@ def nested():
 
 def test_flame_graph_blocks_are_nested_and_as_wide_as_their_total_time(drawn_of, see):
     ((row,), (drawing,)) = drawn_of("flame_graph", nested())
-    found = {one.name: (one.depth, round(one.begin, 6), round(one.share, 6)) for one in profile_spans.flame(row)}
+    found = {one.name: (one.depth, round(one.begin, 6), round(one.share, 6)) for one in profiles.flame(row)}
     assert found == {
         "the call": (0, 0.0, 1.0),
         "Own": (1, 0.0, 0.8),
@@ -78,7 +78,7 @@ def test_the_layer_chart_title_names_the_slowest_layer(drawn_of, see):
     (axes,) = picture(drawing).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == ["layers.0", "layers.1", "outside layers"]
     assert [text.get_text() for text in axes.texts] == ["1 ms", "4 ms", "1 ms"]
-    assert profile_spans.layers_title({**row, "modules": row["modules"][:1]}).endswith(
+    assert profiles.layers_title({**row, "modules": row["modules"][:1]}).endswith(
         "layer layers.0 takes 1 ms of a call"
     )
     _, (alike,) = drawn_of("layer_times", make_profile())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import choice
@@ -14,7 +14,6 @@ from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.rows import Selection as Selected
 from visualize.drawing.rows import charts
 from visualize.pages import vega
-from visualize.pages.elements import Chart
 from visualize.pages.result_rows import metric_choices, metric_of, models_by_calls
 from visualize.pages.site import View
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 FIRST = "latency_vs_batch_size"
+ALL = "*"
 MOST_FIGURES = 8
 MOST_RESULTS = 20_000
 """Maximum results that a selection may have."""
@@ -41,25 +41,7 @@ class ChartsParameters:
     """For charts of any metric."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartsPage:
-    """The content of the page, for its template."""
-
-    names: Mapping[str, str]
-    """Chart -> title."""
-    models: tuple[str, ...]
-    model: str | None
-    needs: str
-    metrics: Mapping[str, str] | None
-    """Metric -> title, for a chart of any metric."""
-    charts: tuple[Chart, ...]
-    left_out: bool
-    missing: tuple[str, ...]
-    """Figures that were not drawn, and why."""
-    command: str
-
-
-def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
+def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an unknown chart, selection or metric."""
     known = charts()
     chart = known[choice(parameters.chart, tuple(known), "chart")]
@@ -67,7 +49,11 @@ def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
     model = parameters.model or (models[0] if models else None)
     if parameters.metric is not None:
         metric_of(data, parameters.metric)
-    results = None if parameters.selection is None else _chosen(data, parameters.selection)
+    results = None
+    if parameters.selection is not None:
+        chosen = Selection.parse(parameters.selection).resolved(data.path)
+        sql = CHOSEN.format(condition=chosen.condition, most=MOST_RESULTS)
+        results = tuple(row["result_id"] for row in data.warehouse.query(sql, chosen.values).dicts())
     selection = Selected(
         model_id=None if model == ALL or chart.scope == "models" else model,
         results=results,
@@ -76,8 +62,11 @@ def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
     )
     outcomes = list(islice(chart.draw(chart.rows(data.warehouse, selection)), 4 * MOST_FIGURES))
     figures = [one for one in outcomes if isinstance(one, Figure)]
-    missing = [f"{one.what}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)]
-    return ChartsPage(
+    missing = dict.fromkeys(f"{one.what}: {one.why}" for one in outcomes if isinstance(one, NotDrawn))
+    # The command that writes the same chart as image files.
+    command = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
+    command += ["--chart", parameters.chart, *(["--model-id", model] if model and model != ALL else [])]
+    return SimpleNamespace(
         names={name: one.title for name, one in known.items()},
         models=tuple(sorted(models)),
         model=model,
@@ -85,35 +74,9 @@ def page(data: Data, parameters: ChartsParameters) -> ChartsPage:
         metrics=metric_choices(data) if chart.has_metric else None,
         charts=tuple(map(vega.chart, figures[:MOST_FIGURES])),
         left_out=len(figures) > MOST_FIGURES,
-        missing=tuple(dict.fromkeys(missing))[:MOST_FIGURES],
-        command=_command(parameters, None if model == ALL else model),
+        missing=tuple(missing)[:MOST_FIGURES],
+        command=shlex.join(command + (["--metric", parameters.metric] if parameters.metric else [])),
     )
 
 
-ALL = "*"
-
-
-def _chosen(data: Data, text: str) -> tuple[str, ...]:
-    selected = Selection.parse(text).resolved(data.path)
-    sql = CHOSEN.format(condition=selected.condition, most=MOST_RESULTS)
-    return tuple(row["result_id"] for row in data.warehouse.query(sql, selected.values).dicts())
-
-
-def _command(parameters: ChartsParameters, model: str | None) -> str:
-    """The command that writes the same chart as image files."""
-    given = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
-    given += ["--chart", parameters.chart]
-    given += ["--model-id", model] if model else []
-    return shlex.join(given + (["--metric", parameters.metric] if parameters.metric else []))
-
-
-VIEWS = (
-    View(
-        name="charts",
-        path="/charts",
-        title="Charts",
-        parameters=ChartsParameters,
-        page=page,
-        has_charts=True,
-    ),
-)
+VIEWS = (View(name="charts", path="/charts", title="Charts", parameters=ChartsParameters, page=page, has_charts=True),)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC
-from db.analysis.compare.comparison import Comparison, Finding, compare
+from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
@@ -17,10 +18,22 @@ from visualize.drawing.figure import Colour, Element, Figure, Mark, Panel, Rule,
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.scales import Axis, row_axis, ticks
 from visualize.pages import vega
-from visualize.pages.elements import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
+from visualize.pages.elements import (
+    Cell,
+    Chart,
+    Grid,
+    Heading,
+    Link,
+    column,
+    grid,
+    separated,
+    state_cell,
+    text_cell,
+    time_text,
+)
 from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.site import View
-from visualize.pages.views.run_page import RunParameters
+from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -91,22 +104,7 @@ class ABResult:
     """The command that prints the comparison."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparePage:
-    """The content of the page, for its template."""
-
-    compared: ABResult | None
-    """None until both selections are given."""
-    metrics: Mapping[str, str]
-    """Column -> title."""
-    sessions: Grid
-    since: Grid | None
-    """The newest sessions, each with the previous session to compare with; None if two selections are given."""
-    suggestions: tuple[str, ...]
-    swapped: Link
-
-
-def page(data: Data, parameters: CompareParameters) -> ComparePage:
+def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an invalid selection, metric or field."""
     metric = metric_of(data, parameters.metric)
     result = None
@@ -118,27 +116,25 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
             parameters.a, parameters.b, parameters.metric, parameters.across, only_changes=parameters.only_changes
         )
         result = compared(comparison, command, only_changes=parameters.only_changes)
+
+    def as_side(row: Any, side: str) -> Cell:
+        changed = replace(parameters, **{side: f"session={row['session_id']}"})
+        return text_cell(f"use as {side.upper()}", link=Link(view="compare", parameters=changed))
+
     # The newest sessions, with links that use them as a side.
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
+        "as A": lambda row: as_side(row, "a"),
+        "as B": lambda row: as_side(row, "b"),
+        "models": column("models"),
+        "runs": column("runs"),
+        "command": column("command"),
+    }
     rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
-    names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
-    sessions = Grid(
-        headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
-        rows=tuple(
-            (
-                text_cell(time_text(row["started_at"])),
-                *(_as_side(row["session_id"], side, parameters) for side in ("a", "b")),
-                text_cell(row["models"]),
-                text_cell(row["runs"]),
-                text_cell(row["command"]),
-            )
-            for row in rows
-        ),
-        caption="Newest sessions: all runs of one command",
-    )
-    return ComparePage(
+    return SimpleNamespace(
         compared=result,
         metrics=metric_choices(data),
-        sessions=sessions,
+        sessions=grid(columns, rows, "Newest sessions: all runs of one command", ("runs",)),
         since=None if result is not None else _since(data),
         suggestions=data.once("suggestions", lambda: _suggestions(data)),
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
@@ -157,41 +153,35 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
     """A comparison as tables, a chart and text; `command` prints it."""
     words = comparison_words(comparison, only_changes=only_changes)
     table = words.table
-    headings = tuple(Heading(text=name, is_number=place in table.numbers) for place, name in enumerate(table.headings))
-    grid = Grid(
-        headings=headings,
-        rows=tuple(
-            tuple(_cell(text, place, words, finding) for place, text in enumerate(row))
-            for row, finding in zip(table.rows, words.findings, strict=True)
-        ),
-        caption="Points of both sides, worst first",
-    )
+    rows = []
+    for row, finding in zip(table.rows, words.findings, strict=True):
+        cells = []
+        for place, (heading, text) in enumerate(zip(table.headings, row, strict=True)):
+            if place in table.states:
+                hint = finding.judgement.reason if heading == "verdict" else None
+                cells.append(state_cell(text, hint=hint))
+            elif heading.startswith(("A ", "B ")):  # the values, followed by their unit
+                side = finding.before if heading.startswith("A ") else finding.after
+                link = run_link(side.run_id, side.result_id)
+                cells.append(text_cell(separated(text), link=link, hint="the run that measured it"))
+            else:
+                cells.append(text_cell(text))
+        rows.append(tuple(cells))
     return ABResult(
         summary=comparison.sentence if comparison.findings else words.summary,
         head=words.head,
-        grid=grid,
+        grid=Grid(
+            headings=tuple(
+                Heading(text=name, is_number=place in table.numbers) for place, name in enumerate(table.headings)
+            ),
+            rows=tuple(rows),
+            caption="Points of both sides, worst first",
+        ),
         chart=_chart(words),
         notes=tuple(note for note in words.notes if note != comparison.sentence),
         is_empty=comparison.is_empty,
         command=command,
     )
-
-
-def _cell(text: str, place: int, words: ComparisonWords, finding: Finding) -> Cell:
-    heading = words.table.headings[place]
-    if place in words.table.states:
-        return state_cell(text, hint=finding.judgement.reason if heading == "verdict" else None)
-    runs = {f"A {_unit(words)}": finding.before, f"B {_unit(words)}": finding.after}
-    if heading in runs:
-        side = runs[heading]
-        parameters = RunParameters(run_id=side.run_id, result=side.result_id)
-        return text_cell(text, link=Link(view="run", parameters=parameters), hint="the run that measured it")
-    return text_cell(text)
-
-
-def _unit(words: ComparisonWords) -> str:
-    """The unit of the values, taken from the headings."""
-    return next(name for name in words.table.headings if name.startswith("A "))[2:]
 
 
 def _chart(words: ComparisonWords) -> Chart | None:
@@ -213,7 +203,10 @@ def _chart(words: ComparisonWords) -> Chart | None:
         )
         for place, verdict in enumerate(verdicts)
     ]  # fmt: skip
-    values = [0.0, *(value for line in lines for one in line.marks for value in _reach(one))]
+    values = [0.0]  # that the axis must show: long intervals are cut off at three times the change
+    for one in (mark for line in lines for mark in line.marks):
+        far = 3 * abs(one.x) + 5
+        values += [one.x, *(max(-far, min(far, end)) for end in (one.low, one.high) if end is not None)]
     edge = 0.06 * (max(values) - min(values)) or 1.0
     low, high = min(values) - edge, max(values) + edge
     marks_at = tuple((value, f"{value:+g} %" if value else "0 %") for value, _ in ticks(low, high))
@@ -248,40 +241,22 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def _reach(one: Mark) -> list[float]:
-    """What the axis must show of a mark: long intervals are cut off at three times the change."""
-    far = 3 * abs(one.x) + 5
-    return [one.x, *(max(-far, min(far, end)) for end in (one.low, one.high) if end is not None)]
-
-
 def _since(data: Data) -> Grid:
     """The newest sessions, each linked to its comparison with the previous session of any of its series."""
     sql = SINCE.format(sessions=SESSIONS.format(most=MOST_SEARCHED), most=MOST_SESSIONS)
     rows = data.once("sessions since", lambda: data.warehouse.query(sql).dicts())
-    names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
-    return Grid(
-        headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
-        rows=tuple(
-            (
-                text_cell(time_text(row["started_at"])),
-                text_cell(time_text(row["started_before"]), link=_against(row)),
-                *(text_cell(row[name]) for name in ("models", "devices", "runtimes", "runs")),
-            )
-            for row in rows
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
+        "compared with": lambda row: text_cell(
+            time_text(row["started_before"]),
+            link=Link(
+                view="compare",
+                parameters=CompareParameters(a=f"session={row['before']}", b=f"session={row['session_id']}"),
+            ),
         ),
-        caption="Newest sessions against previous ones",
-    )
-
-
-def _against(row: Mapping[str, Any]) -> Link:
-    before, after = (f"session={row[name]}" for name in ("before", "session_id"))
-    return Link(view="compare", parameters=CompareParameters(a=before, b=after))
-
-
-def _as_side(session_id: str, side: str, parameters: CompareParameters) -> Cell:
-    text = f"session={session_id}"
-    changed = replace(parameters, a=text) if side == "a" else replace(parameters, b=text)
-    return text_cell(f"use as {side.upper()}", link=Link(view="compare", parameters=changed))
+        **{name: column(name) for name in ("models", "devices", "runtimes", "runs")},
+    }
+    return grid(columns, rows, "Newest sessions against previous ones", ("runs",))
 
 
 def _suggestions(data: Data) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from itertools import chain, islice
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UsageError
@@ -71,36 +72,7 @@ class Statement:
     sql: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """A table or view of the data dictionary."""
-
-    name: str
-    kind: str
-    meaning: str
-    link: Link
-    """The page that describes its columns."""
-    columns: tuple[tuple[str, str], ...]
-    """(name, type and unit; meaning); empty unless requested."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolePage:
-    """The content of the page, for its template."""
-
-    grid: Grid | None
-    chart: Chart | None
-    has_more: bool
-    trouble: str | None
-    """The error of the statement."""
-    files: tuple[tuple[str, Link], ...]
-    examples: tuple[tuple[str, Link], ...]
-    dictionary: tuple[Described, ...]
-    most: int = MOST_ROWS
-    limit_s: float = TIME_LIMIT_S
-
-
-def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
+def page(data: Data, parameters: ConsoleParameters) -> SimpleNamespace:
     """The page. Errors of the statement are shown on it."""
     columns: Sequence[Column] = ()
     rows: list[tuple[Any, ...]] = []
@@ -112,43 +84,48 @@ def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
         except BenchhouseError as error:
             trouble = str(error).replace("narrow the query, or raise --timeout", "narrow the query")
     shown = rows[:MOST_ROWS]
+    fields: list[tuple[str, str]] = []
     if parameters.table is not None:
         dictionary.entry(data.warehouse, parameters.table)
-    described = tuple(
-        Described(
-            name=one.name,
-            kind=one.kind,
-            meaning=one.meaning,
-            link=Link(view="console", parameters=replace(parameters, table=one.name)),
-            columns=_columns(data, one.name) if one.name == parameters.table else (),
-        )
-        for one in dictionary.entries(data.warehouse)
-    )
-    return ConsolePage(
+        for field in dictionary.fields(data.warehouse, parameters.table):
+            unit = f", {field.unit}" if field.unit else ""
+            fields.append((f"{field.name} {field.type.lower()}{unit}", field.meaning))
+    files = {"CSV": "console_csv", "Parquet": "console_parquet", "JSON": "console_json"} if columns else {}
+    return SimpleNamespace(
         grid=_grid(columns, shown) if columns else None,
         chart=_chart(columns, shown),
         has_more=len(rows) > MOST_ROWS,
         trouble=trouble,
-        files=_files(parameters) if columns else (),
-        examples=tuple(
-            (title, Link(view="console", parameters=ConsoleParameters(sql=sql))) for title, sql in EXAMPLES.items()
-        ),
-        dictionary=described,
+        files=[(name, Link(view=view, parameters=Statement(sql=parameters.sql))) for name, view in files.items()],
+        examples=[
+            (name, Link(view="console", parameters=ConsoleParameters(sql=sql))) for name, sql in EXAMPLES.items()
+        ],
+        dictionary=[
+            SimpleNamespace(
+                name=one.name,
+                kind=one.kind,
+                meaning=one.meaning,
+                link=Link(view="console", parameters=replace(parameters, table=one.name)),
+                columns=fields if one.name == parameters.table else (),
+            )
+            for one in dictionary.entries(data.warehouse)
+        ],
+        most=MOST_ROWS,
+        limit_s=TIME_LIMIT_S,
     )
 
 
 def _grid(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Grid:
+    def cell(value: Any) -> Cell:
+        text = readable(value)
+        shown = f"{text[:LONGEST_CELL]}..." if len(text) > LONGEST_CELL else text
+        return Cell(text=shown, tone="muted" if value is None else "")
+
     return Grid(
         headings=tuple(Heading(text=column.name, is_number=_is_number(column)) for column in columns),
-        rows=tuple(tuple(_cell(value) for value in row) for row in rows),
+        rows=tuple(tuple(map(cell, row)) for row in rows),
         caption="The answer",
     )
-
-
-def _cell(value: Any) -> Cell:
-    text = readable(value)
-    is_long = len(text) > LONGEST_CELL
-    return Cell(text=f"{text[:LONGEST_CELL]}..." if is_long else text, tone="muted" if value is None else "")
 
 
 def _is_number(column: Column) -> bool:
@@ -169,65 +146,47 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
     is_line = _is_time(x) or _is_number(x)
     over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
     drawn = [row for row in rows if row[0] is not None and isinstance(plain(row[y]), int | float)]
-    values = [
-        {"x": _value(row[0]) if over == [0] else " · ".join(map(readable, row[:y])), "y": plain(row[y])}
-        for row in drawn
-    ]
-    is_too_much = not is_line and (len(rows) > MOST_BARS or len({one["x"] for one in values}) < len(values))
+    values = [float(plain(row[y])) for row in drawn]
+    names = [readable(row[0]) if over == [0] else " · ".join(map(readable, row[:y])) for row in drawn]
+    is_too_much = not is_line and (len(rows) > MOST_BARS or len(set(names)) < len(names))
     if not values or is_too_much:
         return None
-    names = ", ".join(columns[place].name for place in over), columns[y].name
-    panel = _line_panel(values, *names, is_time=_is_time(x)) if is_line else _bar_panel(values, *names)
+    titles = ", ".join(columns[place].name for place in over), columns[y].name
+    if is_line:
+        at = [
+            seconds_of(datetime.fromisoformat(row[0].isoformat())) if _is_time(x) else float(plain(row[0]))
+            for row in drawn
+        ]
+        low, high = min(at), max(at)
+        edge = 0.03 * (high - low) or 1.0
+        across = Scale(title=titles[0], low=low - edge, high=high + edge, ticks=ticks(low - edge, high + edge))
+        marks = tuple(
+            Mark(x=place, y=value) for place, value in sorted(zip(at, values, strict=True), key=lambda p: p[0])
+        )
+        panel = Panel(
+            x=time_axis(at, titles[0]) if _is_time(x) else across,
+            y=close_axis(titles[1], values),
+            elements=(Line(label="", marks=marks, colour=0, shape=0, size=4.0),),
+        )
+    else:
+        elements: list[Element] = []
+        for place, (name, value) in enumerate(zip(names, values, strict=True)):
+            left, right = sorted((0.0, value))
+            elements += [
+                Block(left=left, right=right, bottom=place - 0.34, top=place + 0.34, role="bar",
+                      words=f"{name}: {plain(drawn[place][y])}"),
+                Note(x=right, y=place, text=number(value), dx=4),
+            ]  # fmt: skip
+        across = value_axis(titles[1], values, room=1.15, may_be_log=False)
+        panel = Panel(x=across, y=replace(row_axis(names), title=titles[0]), elements=tuple(elements), height_in=0.5)
     shown = [*over, y]
     figure = Figure(
-        title=f"{names[1]} by {names[0]}",
+        title=f"{titles[1]} by {titles[0]}",
         notes=(f"The first column of numbers over {'the first column' if over == [0] else 'the columns before it'}.",),
         panels=(panel,),
     )
     table = _grid([columns[place] for place in shown], [tuple(row[place] for place in shown) for row in rows])
     return vega.chart(figure, table)
-
-
-def _line_panel(values: Sequence[dict[str, Any]], x: str, y: str, *, is_time: bool) -> Panel:
-    times = [seconds_of(datetime.fromisoformat(one["x"])) if is_time else float(one["x"]) for one in values]
-    marks = tuple(Mark(x=time, y=one["y"]) for time, one in sorted(zip(times, values, strict=True), key=lambda p: p[0]))
-    low, high = min(times), max(times)
-    edge = 0.03 * (high - low) or 1.0
-    plain_axis = Scale(title=x, low=low - edge, high=high + edge, ticks=ticks(low - edge, high + edge))
-    line = Line(label="", marks=marks, colour=0, shape=0, size=4.0)
-    across = time_axis(times, x) if is_time else plain_axis
-    return Panel(x=across, y=close_axis(y, [one["y"] for one in values]), elements=(line,))
-
-
-def _bar_panel(values: Sequence[dict[str, Any]], x: str, y: str) -> Panel:
-    names = [str(one["x"]) for one in values]
-    elements: list[Element] = []
-    for place, one in enumerate(values):
-        ends = sorted((0.0, float(one["y"])))
-        elements += [
-            Block(left=ends[0], right=ends[1], bottom=place - 0.34, top=place + 0.34, role="bar",
-                  words=f"{names[place]}: {one['y']}"),
-            Note(x=max(ends), y=place, text=number(one["y"]), dx=4),
-        ]  # fmt: skip
-    across = value_axis(y, [one["y"] for one in values], room=1.15, may_be_log=False)
-    return Panel(x=across, y=replace(row_axis(names), title=x), elements=tuple(elements), height_in=0.5)
-
-
-def _value(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime | date) else plain(value)
-
-
-def _files(parameters: ConsoleParameters) -> tuple[tuple[str, Link], ...]:
-    statement = Statement(sql=parameters.sql)
-    names = {"CSV": "console_csv", "Parquet": "console_parquet", "JSON": "console_json"}
-    return tuple((title, Link(view=name, parameters=statement)) for title, name in names.items())
-
-
-def _columns(data: Data, table: str) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (f"{field.name} {field.type.lower()}{f', {field.unit}' if field.unit else ''}", field.meaning)
-        for field in dictionary.fields(data.warehouse, table)
-    )
 
 
 Parts = Callable[[str, str], AbstractContextManager[Iterator[str | bytes]]]
@@ -240,16 +199,16 @@ def _file(name: str, media_type: str, parts: Parts) -> Download[Statement]:
     def answer_file(data: Data, parameters: Statement) -> File:
         if parameters.sql is None:
             raise UsageError("sql is missing: give the statement")
-        found = _read(parts, data.path, parameters.sql)
+
+        def read(sql: str) -> Iterator[str | bytes]:
+            with parts(data.path, sql) as opened:
+                yield from opened
+
+        found = read(parameters.sql)
         first = next(found, "")  # an invalid statement gives an error page, not a truncated file
         return File(name=f"answer.{name}", media_type=media_type, parts=chain([first], found))
 
     return Download(name=f"console_{name}", path=f"/sql.{name}", parameters=Statement, file=answer_file)
-
-
-def _read(parts: Parts, database: str, sql: str) -> Iterator[str | bytes]:
-    with parts(database, sql) as found:
-        yield from found
 
 
 def _in_lines(name: str) -> Parts:

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
+from visualize.drawing.configurations import speedup
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
-from visualize.drawing.rows import COMMAND, distinct_names, trust
+from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
+from visualize.drawing.verdicts import clear_winner, with_launches
 from visualize.pages import vega
-from visualize.pages.elements import (
-    Chart,
-    Choice,
-    Grid,
-    Heading,
-    Link,
-    headings,
-    text_cell,
-    time_text,
-)
+from visualize.pages.elements import Cell, Chart, Choice, Grid, Heading, Link, column, grid, text_cell, time_text
 from visualize.pages.result_rows import RATE_NOTE, has_star, models_by_calls, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
-from visualize.pages.views.run_page import RunParameters
+from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -70,27 +64,34 @@ class HardwareParameters:
     """Name of the baseline row; None for the slowest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwarePage:
-    """The content of the page, for its template."""
-
-    machines: Grid
-    details: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    """(machine, its settings) of each machine."""
-    models: tuple[str, ...]
-    model: str | None
-    points: tuple[str, ...]
-    point: str | None
-    baselines: tuple[str, ...]
-    baseline: str | None
-    chart: Chart | None
-    grid: Grid | None
-    rate_note: str | None
-    """What a star at a throughput means, if there is a table."""
-    choices: tuple[Choice, ...]
+def _machine(row: Row) -> str:
+    """The name of a machine's device, with the number of devices."""
+    many = f" x {row['device_count']}" if row["device_count"] > 1 else ""
+    return f"{row['device_name'] or row['device_type']}{many}"
 
 
-def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
+MACHINE_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
+    "machine": lambda row: text_cell(
+        _machine(row) + (" (simulated)" if row["simulated"] else ""),
+        link=Link(view="results", parameters=ResultsParameters(hardware=row["hardware_id"])),
+        hint="its results",
+    ),
+    "selector": lambda row: text_cell(", ".join(row["selectors"])),
+    "CPU": column("cpu_model"),
+    "device memory": lambda row: text_cell(None if row["memory_bytes"] is None else size_text(row["memory_bytes"])),
+    "cores / threads": lambda row: text_cell(
+        None if row["cpu_cores"] is None else f"{row['cpu_cores']} / {row['cpu_threads'] or '-'}"
+    ),
+    "memory": lambda row: text_cell(
+        None if row["system_memory_bytes"] is None else size_text(row["system_memory_bytes"])
+    ),
+    "runs": lambda row: text_cell(f"{row['runs']:,}"),
+    "newest run (UTC)": lambda row: text_cell(time_text(row["newest"])),
+}
+MACHINE_NUMBERS = ("device memory", "cores / threads", "memory", "runs")
+
+
+def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     """The page. Raises NotFoundError for an unknown model, point or baseline."""
     models = models_by_calls(data)
     model = _chosen(parameters.model, models, next(iter(models), None), "model")
@@ -100,7 +101,11 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     shown = [row for row in rows if Point.from_columns(row).label == point]
     # What differs comes first: a narrow column cuts off the end.
     plain = [f"{row['runtime']} · {words.precision(row)} · {row['device_name'] or row['device']}" for row in shown]
-    facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in shown]
+    facts = []
+    for row in shown:
+        mode = {**json.loads(row["runtime_mode"]), "threads": row["num_threads"], "processors": row["cpu_list"]}
+        settings = ", ".join(f"{name}={value}" for name, value in sorted(mode.items()) if value is not None)
+        facts.append((settings, row["task"], row["weights"], row["hardware_id"][:8]))
     names = distinct_names(plain, facts, " · ")
     real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
     baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
@@ -108,50 +113,48 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
     by_id = {row["result_id"]: row for row in stored}
     results = [by_id[row["result_id"]] for row in shown]
     found = data.warehouse.query(MACHINES).dicts()
-    choices = (
-        Choice(
-            title="Model",
-            options=tuple((one, _link(HardwareParameters(model=one)), one == model) for one in sorted(models)),
-        ),
-        Choice(
-            title="Point",
-            options=tuple((one, _link(HardwareParameters(model=model, point=one)), one == point) for one in points),
-        ),
-    )
-    return HardwarePage(
-        machines=_machines(found),
-        details=tuple(
+    choices = {"Model": (sorted(models), model, "model"), "Point": (points, point, "point")}
+    return SimpleNamespace(
+        machines=grid(MACHINE_COLUMNS, found, "Machines and devices", MACHINE_NUMBERS),
+        details=[  # (machine, its settings)
             (
                 visible(f"{_machine(row)}, {row['hardware_id']}"),
-                tuple(
+                [
                     (visible(name), visible(json.dumps(value)))
                     for name, value in sorted(json.loads(row["hashed_keys"]).items())
-                ),
+                ],
             )
             for row in found
-        ),
+        ],
         models=tuple(sorted(models)),
         model=model,
         points=points,
         point=point,
-        baselines=tuple(names),
+        baselines=names,
         baseline=baseline,
         chart=_chart(data, shown, names, baseline),
         grid=_grid(shown, results, names, baseline),
         rate_note=RATE_NOTE if any(map(has_star, results)) else None,
-        choices=choices,
+        choices=[
+            Choice(
+                title=title,
+                options=tuple(
+                    (one, _link(HardwareParameters(**{"model": model, field: one})), one == chosen) for one in options
+                ),
+            )
+            for title, (options, chosen, field) in choices.items()
+        ],
     )
+
+
+def _link(parameters: HardwareParameters) -> Link:
+    return Link(view="hardware", parameters=parameters)
 
 
 def _chosen(given: str | None, known: Sequence[str], default: str | None, what: str) -> str | None:
     if given is not None and given not in known:
         raise NotFoundError(f"no {what} {visible(given)!r}: there are {', '.join(known[:20]) or 'none'}")
     return default if given is None else given
-
-
-def _settings(row: Row) -> str:
-    found = {**json.loads(row["runtime_mode"]), "threads": row["num_threads"], "processors": row["cpu_list"]}
-    return ", ".join(f"{name}={value}" for name, value in sorted(found.items()) if value is not None)
 
 
 def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
@@ -176,8 +179,20 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.3,
                    may_be_log=False)  # fmt: skip
     doubtful = words.doubts([row for _, row in shown])
+    # The fastest setup, if the judge names one.
+    title = "Median latency"
+    latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
+    real = {
+        name: drawable({**row, **{key: row[of] for key, of in latency.items()}})
+        for name, row in zip(names, with_launches(data.warehouse, rows), strict=True)
+        if not row["simulated"] and row["latency_median_ms"] is not None
+    }
+    best = clear_winner(list(real.values()), "lower")
+    if best is not None and baseline in real and best is not real[baseline] and trust(real[baseline]) == "valid":
+        winner = next(name for name, row in real.items() if row is best)
+        title = f"{winner} is {speedup(real[baseline], best).value:.2g} times as fast as {baseline}"
     figure = Figure(
-        title=_finding(data, rows, names, baseline),
+        title=title,
         subtitle=visible(shared),
         notes=(
             "The newest result of each setup, without invalid ones, fastest first; simulated devices come last.",
@@ -191,25 +206,6 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     return vega.chart(figure)
 
 
-def _finding(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
-    """The fastest setup, if the judge names one."""
-    from visualize.drawing.configurations import speedup
-    from visualize.drawing.rows import drawable
-    from visualize.drawing.verdicts import clear_winner, with_launches
-
-    latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
-    real = {
-        name: drawable({**row, **{key: row[column] for key, column in latency.items()}})
-        for name, row in zip(names, with_launches(data.warehouse, rows), strict=True)
-        if not row["simulated"] and row["latency_median_ms"] is not None
-    }
-    best = clear_winner(list(real.values()), "lower")
-    if best is None or baseline not in real or best is real[baseline] or trust(real[baseline]) != "valid":
-        return "Median latency"
-    winner = next(name for name, row in real.items() if row is best)
-    return f"{winner} is {speedup(real[baseline], best).value:.2g} times as fast as {baseline}"
-
-
 def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
     if not rows:
         return None
@@ -217,7 +213,7 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
     base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
     lines = []
     for row, name, line in zip(rows, names, cells, strict=True):
-        link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
+        link = run_link(row["run_id"], row["result_id"])
         median_ms = row["latency_median_ms"]
         times = None if base is None or not median_ms or row["simulated"] else f"{base / median_ms:.2f}x"
         lines.append((text_cell(name, link=link), text_cell(times), *line, text_cell(time_text(row["started_at"]))))
@@ -233,46 +229,6 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
     )
 
 
-def _machine(row: Row) -> str:
-    """The name of a machine's device, with the number of devices."""
-    many = f" x {row['device_count']}" if row["device_count"] > 1 else ""
-    return f"{row['device_name'] or row['device_type']}{many}"
-
-
-def _machines(found: Sequence[Row]) -> Grid:
-    numbers = ("device memory", "cores / threads", "memory", "runs")
-    return Grid(
-        headings=headings(("machine", "selector", "CPU", *numbers, "newest run (UTC)"), numbers),
-        rows=tuple(
-            (
-                text_cell(
-                    _machine(row) + (" (simulated)" if row["simulated"] else ""),
-                    link=Link(view="results", parameters=ResultsParameters(hardware=row["hardware_id"])),
-                    hint="its results",
-                ),
-                text_cell(", ".join(row["selectors"])),
-                text_cell(row["cpu_model"]),
-                text_cell(None if row["memory_bytes"] is None else size_text(row["memory_bytes"])),
-                text_cell(None if row["cpu_cores"] is None else f"{row['cpu_cores']} / {row['cpu_threads'] or '-'}"),
-                text_cell(None if row["system_memory_bytes"] is None else size_text(row["system_memory_bytes"])),
-                text_cell(f"{row['runs']:,}"),
-                text_cell(time_text(row["newest"])),
-            )
-            for row in found
-        ),
-        caption="Machines and devices",
-    )
-
-
-def _link(parameters: HardwareParameters) -> Link:
-    return Link(view="hardware", parameters=parameters)
-
-
-def _in_files(parameters: HardwareParameters) -> HardwareParameters | None:
-    """Each model and point, against the slowest setup."""
-    return parameters if parameters.baseline is None else None
-
-
 VIEWS = (
     View(
         name="hardware",
@@ -282,6 +238,6 @@ VIEWS = (
         parameters=HardwareParameters,
         page=page,
         has_charts=True,
-        in_files=_in_files,
+        in_files=lambda parameters: parameters if parameters.baseline is None else None,
     ),
 )

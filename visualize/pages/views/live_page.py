@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from benchmarking.core import live_words
 from benchmarking.core.live_status import WatchedCommand
 from benchmarking.core.tables import table_of
 from benchmarking.core.text import visible
-from visualize.pages.elements import Grid, grid_of
+from visualize.pages.elements import facts, grid_of
 from visualize.pages.site import NotFoundError, View
 
 if TYPE_CHECKING:
@@ -28,64 +29,27 @@ class LiveParameters:
     """No parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepStatus:
-    """A running or finished sweep."""
-
-    key: str
-    words: str
-    state: str
-    tone: str
-    command: str
-    total: int
-    done: int
-    failed: int
-    progress: str
-    """Progress as text: "3 of 8 points, 1 failed"."""
-    left: str
-    activity: str
-    news: str
-    """Running time and last update."""
-    current: tuple[tuple[str, str], ...]
-    cells: Grid
-    cells_left_out: int
-    machines: Grid
-    """Workers of a cluster; empty for a sweep of this machine."""
-    results: Grid
-    resume: str | None
-    """The command that resumes a crashed sweep."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivePage:
-    """The content of the page, for its template."""
-
-    running: tuple[SweepStatus, ...]
-    ended: tuple[SweepStatus, ...]
-    ignored: tuple[str, ...]
-    poll_s: int
-
-
-def page(data: Data, parameters: LiveParameters) -> LivePage:
+def page(data: Data, parameters: LiveParameters) -> SimpleNamespace:
     """The page. Raises StorageError if the status folder is unusable."""
     if data.live_snapshot is None:
         raise NotFoundError("benchhouse dashboard and benchhouse top show running sweeps, on the machine that measures")
     snapshot = data.live_snapshot()
-    return LivePage(
-        running=tuple(_sweep(one, snapshot.at_s) for one in snapshot.running),
-        ended=tuple(_sweep(one, snapshot.at_s) for one in snapshot.ended),
+    return SimpleNamespace(
+        running=[_sweep(one, snapshot.at_s) for one in snapshot.running],
+        ended=[_sweep(one, snapshot.at_s) for one in snapshot.ended],
         ignored=snapshot.ignored,
         poll_s=POLL_S,
     )
 
 
-def _sweep(one: WatchedCommand, now_s: float) -> SweepStatus:
+def _sweep(one: WatchedCommand, now_s: float) -> SimpleNamespace:
+    """A running or ended sweep, for the template."""
     status = one.status
     is_running = one.state == "running"
     ago, runs = (live_words.age(then_s, now_s) for then_s in (status.updated_s, status.started_s))
     # A cluster measures several points, which its machines name.
     current = status.current if is_running and len(status.machines) < 2 else None
-    return SweepStatus(
+    return SimpleNamespace(
         key=status.key.replace(".", "-"),
         words=visible(status.words),
         state=one.state,
@@ -93,29 +57,18 @@ def _sweep(one: WatchedCommand, now_s: float) -> SweepStatus:
         command=visible(shlex.join(status.command)),
         total=status.total,
         done=min(status.done, status.total),
-        failed=status.failed,
         progress=live_words.progress(status),
         left=live_words.left(status) if is_running else "",
         activity=visible(status.activity),
         news=f"PID {status.owner.pid}, running for {runs}, last update {ago} ago" if is_running else f"{ago} ago",
-        current=()
-        if current is None
-        else tuple((name, visible(text)) for name, text in live_words.point_facts(current).items()),
+        current=() if current is None else facts(live_words.point_facts(current)),
         cells=grid_of(table_of(live_words.CELLS, status.cells), "Runs of this sweep"),
         cells_left_out=status.cells_left_out,
+        # The workers of a cluster; none for a sweep of this machine.
         machines=grid_of(table_of(live_words.MACHINES, status.machines), "Machines of this sweep"),
         results=grid_of(table_of(live_words.results(now_s), status.results), "Last results"),
         resume=None if status.resume_command is None else visible(status.resume_command),
     )
 
 
-VIEWS = (
-    View(
-        name="live",
-        path="/live",
-        title="Live",
-        parameters=LiveParameters,
-        page=page,
-        reads_warehouse=False,
-    ),
-)
+VIEWS = (View(name="live", path="/live", title="Live", parameters=LiveParameters, page=page, reads_warehouse=False),)

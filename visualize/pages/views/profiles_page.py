@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.text import number, visible
-from visualize.drawing import profile_spans
+from visualize.charts import profiles
 from visualize.drawing.rows import charts
 from visualize.pages import vega
-from visualize.pages.elements import Chart, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
+from visualize.pages.elements import (
+    Cell,
+    Chart,
+    Link,
+    column,
+    commit_text,
+    facts,
+    grid,
+    number_cell,
+    point_text,
+    settings_text,
+    text_cell,
+    time_text,
+)  # fmt: skip
 from visualize.pages.site import NotFoundError, View
 
 if TYPE_CHECKING:
@@ -34,53 +48,12 @@ WITH newest AS (
 SELECT newest.*, kind, share FROM newest LEFT JOIN longest USING (profile_id)
 ORDER BY started_at DESC, newest.profile_id DESC
 """
-ONE = profile_spans.SQL.format(selected="run.profile_id = $profile")
+ONE = profiles.SQL.format(selected="run.profile_id = $profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilesParameters:
     """No parameters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilesPage:
-    """The content of the page, for its template."""
-
-    profiles: Grid
-    most: int = MOST
-
-
-def profiles_page(data: Data, parameters: ProfilesParameters) -> ProfilesPage:
-    """The page."""
-    rows = data.warehouse.query(NEWEST, {"most": MOST}).dicts()
-    numbers = ("call (ms)",)
-    names = ("started (UTC)", "model", "device", "runtime", "precision", "point", *numbers, "most time in")
-    return ProfilesPage(
-        profiles=Grid(
-            headings=headings(names, numbers),
-            rows=tuple(
-                (
-                    text_cell(
-                        time_text(row["started_at"]),
-                        link=Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
-                    ),
-                    text_cell(row["model_id"]),
-                    text_cell(row["device"]),
-                    text_cell(row["runtime"]),
-                    text_cell(row["precision"]),
-                    text_cell(point_text(row)),
-                    number_cell(row["latency_median_ms"], hint="median without the profiler"),
-                    text_cell(
-                        f"{profile_spans.WORDS.get(row['kind'], row['kind'])}, {row['share']:.0%}"
-                        if row["share"]
-                        else None
-                    ),
-                )
-                for row in rows
-            ),
-            caption="Profiles",
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +63,30 @@ class ProfileParameters:
     profile_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilePage:
-    """The content of the page, for its template."""
+COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
+    "started (UTC)": lambda row: text_cell(
+        time_text(row["started_at"]),
+        link=Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
+    ),
+    "model": column("model_id"),
+    "device": column("device"),
+    "runtime": column("runtime"),
+    "precision": column("precision"),
+    "point": lambda row: text_cell(point_text(row)),
+    "call (ms)": lambda row: number_cell(row["latency_median_ms"], hint="median without the profiler"),
+    "most time in": lambda row: text_cell(
+        f"{profiles.WORDS.get(row['kind'], row['kind'])}, {row['share']:.0%}" if row["share"] else None
+    ),
+}
 
-    title: str
-    profile_id: str
-    facts: tuple[tuple[str, str], ...]
-    charts: tuple[Chart, ...]
-    operators: Grid
-    missing: tuple[tuple[str, str], ...]
-    command: str
+
+def profiles_page(data: Data, parameters: ProfilesParameters) -> SimpleNamespace:
+    """The page."""
+    rows = data.warehouse.query(NEWEST, {"most": MOST}).dicts()
+    return SimpleNamespace(profiles=grid(COLUMNS, rows, "Profiles", ("call (ms)",)), most=MOST)
 
 
-def profile_page(data: Data, parameters: ProfileParameters) -> ProfilePage:
+def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
     """The page. Raises NotFoundError."""
     rows = data.warehouse.query(ONE, {"profile": parameters.profile_id}).dicts()
     if not rows:
@@ -112,29 +95,24 @@ def profile_page(data: Data, parameters: ProfileParameters) -> ProfilePage:
     spent: dict[str, list[Row]] = {}
     for operator in row["operators"] or ():
         spent.setdefault(operator["operator"], []).append(operator)
-    total = profile_spans.total_ms(row)
-    longest = sorted(spent, key=lambda name: -sum(one["exclusive_ms"] for one in spent[name]))[:MOST_OPERATORS]
-    numbers = ("calls", "own ms", "share")
-    operators = Grid(
-        headings=tuple(Heading(text=name, is_number=name in numbers) for name in ("operator", *numbers, "limited by")),
-        rows=tuple(
-            (
-                text_cell(name),
-                number_cell(sum(one["calls"] for one in spent[name])),
-                number_cell(own := sum(one["exclusive_ms"] for one in spent[name])),
-                text_cell(f"{own / total:.1%}" if total else None),
-                text_cell(" and ".join(sorted({one["bound"] for one in spent[name] if one["bound"]})) or None),
-            )
-            for name in longest
+    total = profiles.total_ms(row)
+    own = {name: sum(one["exclusive_ms"] for one in calls) for name, calls in spent.items()}
+    operators: Mapping[str, Callable[[str], Cell]] = {
+        "operator": text_cell,
+        "calls": lambda name: number_cell(sum(one["calls"] for one in spent[name])),
+        "own ms": lambda name: number_cell(own[name]),
+        "share": lambda name: text_cell(f"{own[name] / total:.1%}" if total else None),
+        "limited by": lambda name: text_cell(
+            " and ".join(sorted({one["bound"] for one in spent[name] if one["bound"]})) or None
         ),
-        caption="Longest operators",
-    )
-    return ProfilePage(
+    }
+    longest = sorted(spent, key=lambda name: -own[name])[:MOST_OPERATORS]
+    return SimpleNamespace(
         title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
         profile_id=row["profile_id"],
         facts=_facts(row),
         charts=profile_charts(row),
-        operators=operators,
+        operators=grid(operators, longest, "Longest operators", ("calls", "own ms", "share")),
         missing=tuple((name.replace("_", " "), visible(why)) for name, why in sorted(dict(row["missing"]).items())),
         command=row["command"],
     )
@@ -146,30 +124,29 @@ def profile_charts(row: Row) -> tuple[Chart, ...]:
 
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
-    mode = ", ".join(f"{name}={value}" for name, value in sorted(json.loads(row["runtime_mode"]).items()))
-    reasons = json.loads(row["details"]).get("graph_break_reasons") or ()
-    commit = row["git_commit"]
-    given = {
-        "runtime": row["runtime"] + (f" ({mode})" if mode else ""),
-        "precision": row["precision"],
-        "point": point_text(row),
-        "weights": row["weights"],
-        "started": f"{time_text(row['started_at'])} UTC",
-        "profiler": f"{row['profiler']}, {row['calls']} calls",
-        "latency": f"{number(row['latency_median_ms'])} ms; under the profiler {number(row['profiled_median_ms'])} ms",
-        "outside operators": _ms(row["outside_operators_ms"]),
-        "accelerator idle": _ms(row["device_idle_ms"]),
-        "kernel launches": _count(row["kernel_launches"]),
-        "operator calls": _count(row["operator_calls"]),
-        "peak memory": None if row["peak_bytes"] is None else f"{number(row['peak_bytes'] / BYTES_PER_MB)} MB",
-        "graphs": _count(row["graph_count"]),
-        "graph breaks": _count(row["graph_break_count"]),
-        "graph break reasons": "; ".join(map(str, reasons)),
-        "commit": None if not commit else commit[:10] + (" with changes" if row["git_dirty"] else ""),
-        "tags": ", ".join(f"{name}={value}" for name, value in dict(row["tags"]).items()),
-        "description": row["description"],
-    }
-    return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
+    latency = f"{number(row['latency_median_ms'])} ms; under the profiler {number(row['profiled_median_ms'])} ms"
+    return facts(
+        {
+            "runtime": row["runtime"] + settings_text(row["runtime_mode"]),
+            "precision": row["precision"],
+            "point": point_text(row),
+            "weights": row["weights"],
+            "started": f"{time_text(row['started_at'])} UTC",
+            "profiler": f"{row['profiler']}, {row['calls']} calls",
+            "latency": latency,
+            "outside operators": _ms(row["outside_operators_ms"]),
+            "accelerator idle": _ms(row["device_idle_ms"]),
+            "kernel launches": _count(row["kernel_launches"]),
+            "operator calls": _count(row["operator_calls"]),
+            "peak memory": None if row["peak_bytes"] is None else f"{number(row['peak_bytes'] / BYTES_PER_MB)} MB",
+            "graphs": _count(row["graph_count"]),
+            "graph breaks": _count(row["graph_break_count"]),
+            "graph break reasons": "; ".join(map(str, json.loads(row["details"]).get("graph_break_reasons") or ())),
+            "commit": commit_text(row),
+            "tags": ", ".join(f"{name}={value}" for name, value in dict(row["tags"]).items()),
+            "description": row["description"],
+        }
+    )
 
 
 def _ms(value: float | None) -> str | None:

@@ -10,14 +10,15 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.text import visible
 from db.analysis.recommend import SHARE
 from db.analysis.recommend.options import Workload, options_by_workload, why_no_options
 from db.analysis.recommend.recommendation import Option, Quantity, Recommendation, limited_value, recommend
-from db.analysis.recommend.serving import Demand, Server, servers_by_traffic, why_no_servers
+from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
 from db.analysis.recommend.serving import Limit as LoadLimit
 from db.analysis.recommend.text import RecommendationWords, recommendation_words, servers_words
 from db.analysis.selection import EVERYTHING, Selection
@@ -26,17 +27,16 @@ from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import spread
 from visualize.drawing.panels import front_panel
 from visualize.pages import vega
-from visualize.pages.elements import Chart, Choice, Grid, Link, grid_of
+from visualize.pages.elements import Chart, Choice, Link, grid_of
 from visualize.pages.result_rows import models_by_calls
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
-from visualize.pages.views.run_page import RunParameters
+from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 Prefer = Literal["latency", "throughput", "memory", "energy"]
-PREFERRED: tuple[Prefer, ...] = ("latency", "throughput", "memory", "energy")
 MOST_POSITIONS = 40
 """Maximum positions of a slider, besides "no limit"."""
 DIGITS = 3
@@ -82,50 +82,7 @@ class RecommendParameters:
         return {quantity: value for quantity, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """A field of the form."""
-
-    name: str
-    title: str
-    value: float | None
-    positions: tuple[float | None, ...]
-    """Slider positions from the left; None for no limit. Empty if no option has the quantity."""
-    position: int
-    """Index of the chosen position."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """The servers under one kind of traffic."""
-
-    words: RecommendationWords
-    has_best: bool
-    grid: Grid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecommendPage:
-    """The content of the page, for its template."""
-
-    models: tuple[str, ...]
-    model: str | None
-    workloads: tuple[str, ...]
-    workload: str | None
-    limits: tuple[Limit, ...]
-    preferred: tuple[str, ...]
-    words: RecommendationWords | None
-    has_best: bool
-    grid: Grid | None
-    chart: Chart | None
-    served: tuple[Served, ...]
-    """With a rate, the servers by traffic."""
-    why_none: str | None
-    """Why there are no options or servers."""
-    choices: tuple[Choice, ...]
-
-
-def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
+def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model or workload."""
     known = models_by_calls(data)
     if parameters.model is not None and parameters.model not in known:
@@ -134,50 +91,43 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
     selection = EVERYTHING if parameters.among is None else Selection.parse(parameters.among).resolved(data.path)
     is_load = parameters.request_rate is not None
     options = {} if model is None or is_load else options_by_workload(data.warehouse, model, selection)
-    served = _served(data, model, selection, parameters) if model is not None and is_load else ()
+    served = _served(data, model, selection, parameters) if model is not None and is_load else []
     why_none = None
     if model is not None and not options and not served:
         why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, model, selection)
     by_text = {visible(workload.text): workload for workload in options}
-    if parameters.workload is None:
-        chosen = next(iter(by_text.values()), None)
-    else:
-        if parameters.workload not in by_text:
-            raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
-        chosen = by_text[parameters.workload]
-    found = None if chosen is None else recommend(options[chosen], parameters.limits, parameters.prefer)
-    words = None if chosen is None or found is None else recommendation_words(chosen, found, parameters.limits)
-    workload = None if chosen is None else visible(chosen.text)
-    choices = (
-        Choice(
-            title="Model",
-            options=tuple((one, _link(RecommendParameters(model=one)), one == model) for one in sorted(known)),
-        ),
-        Choice(
-            title="Workload",
-            options=tuple(
-                (one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in by_text
-            ),
-        ),
-    )
-    return RecommendPage(
+    if parameters.workload is not None and parameters.workload not in by_text:
+        raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
+    workload = parameters.workload or next(iter(by_text), None)
+    recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None}
+    chosen = None if workload is None else by_text[workload]
+    if chosen is not None:
+        found = recommend(options[chosen], parameters.limits, parameters.prefer)
+        words = recommendation_words(chosen, found, parameters.limits)
+        links = [run_link(one.option.run_id, one.option.result_id) for one in found.rated]
+        recommended = {
+            "words": words,
+            "has_best": found.best is not None,
+            "grid": grid_of(words.table, "Options, best first", links),
+            "chart": _chart(words, found, chosen),
+        }
+    models = [(one, _link(RecommendParameters(model=one)), one == model) for one in sorted(known)]
+    workloads = [(one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in by_text]
+    return SimpleNamespace(
+        **recommended,
         models=tuple(sorted(known)),
         model=model,
         workloads=tuple(by_text),
         workload=workload,
         limits=_limits(parameters, chosen, () if chosen is None else options[chosen]),
-        preferred=PREFERRED,
-        words=words,
-        has_best=found is not None and found.best is not None,
-        grid=None if words is None or found is None else _grid(words, found),
-        chart=None if words is None or found is None or chosen is None else _chart(words, found, chosen),
+        preferred=get_args(Prefer),
         served=served,
         why_none=why_none,
-        choices=choices,
+        choices=[Choice(title="Model", options=tuple(models)), Choice(title="Workload", options=tuple(workloads))],
     )
 
 
-def _served(data: Data, model: str, selection: Selection, parameters: RecommendParameters) -> tuple[Served, ...]:
+def _served(data: Data, model: str, selection: Selection, parameters: RecommendParameters) -> list[SimpleNamespace]:
     """The servers of the model for the rate, by traffic, as `benchhouse recommend --request-rate` prints them. Raises
     UsageError for a limit that is not one of a request."""
     rate = parameters.request_rate
@@ -190,54 +140,51 @@ def _served(data: Data, model: str, selection: Selection, parameters: RecommendP
     }
     limits = {name: value for name, value in given.items() if value is not None}
     demand = Demand(request_rate=rate, limits=limits, share=SHARE)
-    by_traffic = servers_by_traffic(data.warehouse, model, selection, demand, None)
-    return tuple(
-        _servers_of(servers_words(traffic, servers, demand), servers) for traffic, servers in by_traffic.items()
-    )
+    served = []
+    for traffic, servers in servers_by_traffic(data.warehouse, model, selection, demand, None).items():
+        words = servers_words(traffic, servers, demand)
+        links = [
+            Link(view="results", parameters=ResultsParameters(hardware=one.hardware_id, all=True)) for one in servers
+        ]
+        grid = grid_of(words.table, "Servers, best first", links)
+        served.append(SimpleNamespace(words=words, has_best=any(one.best is not None for one in servers), grid=grid))
+    return served
 
 
-def _servers_of(words: RecommendationWords, servers: Sequence[Server]) -> Served:
-    links = [Link(view="results", parameters=ResultsParameters(hardware=one.hardware_id, all=True)) for one in servers]
-    return Served(
-        words=words,
-        has_best=any(one.best is not None for one in servers),
-        grid=grid_of(words.table, "Servers, best first", links),
-    )
-
-
-def _limits(parameters: RecommendParameters, chosen: Workload | None, options: Sequence[Option]) -> tuple[Limit, ...]:
+def _limits(
+    parameters: RecommendParameters, chosen: Workload | None, options: Sequence[Option]
+) -> list[SimpleNamespace]:
+    """Fields of the form. A slider's positions are the values of the options from the left, and None for no limit;
+    there are none if no option has the quantity."""
     rate = "tokens/s" if chosen is None or chosen.has_tokens else "items/s"
-    fields: tuple[tuple[str, Quantity, str], ...] = (
-        ("latency_ms", "latency", "Latency at most, ms"),
-        ("latency_p99_ms", "latency_p99", "p99 latency at most, ms"),
-        ("ttft_ms", "ttft", "First token at most, ms"),
-        ("memory_mb", "memory", "Memory at most, MB"),
-        ("energy_j", "energy", "Energy at most, J/item"),
-        ("throughput", "throughput", f"Throughput at least, {rate}"),
-    )
+    titles: dict[str, tuple[str, Quantity | None]] = {
+        "latency_ms": ("Latency at most, ms", "latency"),
+        "latency_p99_ms": ("p99 latency at most, ms", "latency_p99"),
+        "ttft_ms": ("First token at most, ms", "ttft"),
+        "memory_mb": ("Memory at most, MB", "memory"),
+        "energy_j": ("Energy at most, J/item", "energy"),
+        "throughput": (f"Throughput at least, {rate}", "throughput"),
+    }
     if parameters.request_rate is not None:
         titles = {
-            "latency_ms": "Latency of each request at most, ms",
-            "ttft_ms": "First token of each request at most, ms",
-            "tpot_ms": "Each further token at most, ms",
+            "latency_ms": ("Latency of each request at most, ms", None),
+            "ttft_ms": ("First token of each request at most, ms", None),
+            "tpot_ms": ("Each further token at most, ms", None),
         }
-        return tuple(
-            Limit(name=name, title=title, value=getattr(parameters, name), positions=(), position=0)
-            for name, title in titles.items()
+    fields = []
+    for name, (title, quantity) in titles.items():
+        value, is_least = getattr(parameters, name), name == "throughput"
+        values = [] if quantity is None else [limited_value(one, quantity)[0] for one in options]
+        rounded = {_rounded(one, up=not is_least) for one in values if one is not None}
+        steps = spread(sorted(rounded), MOST_POSITIONS)
+        place = 0 if is_least else len(steps)
+        if value is not None:
+            place = bisect_right(steps, value) if is_least else bisect_left(steps, value)
+        positions: tuple[float | None, ...] = (None, *steps) if is_least else (*steps, None)
+        fields.append(
+            SimpleNamespace(name=name, title=title, value=value, positions=positions if steps else (), position=place)
         )
-    return tuple(_limit(name, title, getattr(parameters, name), quantity, options) for name, quantity, title in fields)
-
-
-def _limit(name: str, title: str, value: float | None, quantity: Quantity, options: Sequence[Option]) -> Limit:
-    measured = [found for one in options if (found := limited_value(one, quantity)[0]) is not None]
-    is_least = quantity == "throughput"
-    steps = spread(sorted({_rounded(found, up=not is_least) for found in measured}), MOST_POSITIONS)
-    none = 0 if is_least else len(steps)
-    place = none
-    if value is not None:
-        place = bisect_right(steps, value) if is_least else bisect_left(steps, value)
-    positions: tuple[float | None, ...] = (None, *steps) if is_least else (*steps, None)
-    return Limit(name=name, title=title, value=value, positions=positions if steps else (), position=place)
+    return fields
 
 
 def _rounded(value: float, *, up: bool) -> float:
@@ -246,14 +193,6 @@ def _rounded(value: float, *, up: bool) -> float:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
     return float(f"{(math.ceil if up else math.floor)(value / unit) * unit:.{DIGITS}g}")
-
-
-def _grid(words: RecommendationWords, found: Recommendation) -> Grid:
-    links = [
-        Link(view="run", parameters=RunParameters(run_id=one.option.run_id, result=one.option.result_id))
-        for one in found.rated
-    ]
-    return grid_of(words.table, "Options, best first", links)
 
 
 def _chart(words: RecommendationWords, found: Recommendation, workload: Workload) -> Chart:
@@ -303,12 +242,6 @@ def _link(parameters: RecommendParameters) -> Link:
     return Link(view="recommend", parameters=parameters)
 
 
-def _in_files(parameters: RecommendParameters) -> RecommendParameters | None:
-    """Each model and workload, without limits."""
-    plain = RecommendParameters(model=parameters.model, workload=parameters.workload)
-    return plain if plain == parameters else None
-
-
 VIEWS = (
     View(
         name="recommend",
@@ -318,6 +251,8 @@ VIEWS = (
         parameters=RecommendParameters,
         page=page,
         has_charts=True,
-        in_files=_in_files,
+        in_files=lambda given: (  # each model and workload, without limits
+            given if given == RecommendParameters(model=given.model, workload=given.workload) else None
+        ),
     ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import custom_metric, metric_by_ending
@@ -26,14 +27,16 @@ from visualize.pages.elements import (
     Grid,
     Heading,
     Link,
+    commit_text,
+    facts,
     point_text,
+    settings_text,
     text_cell,
     time_text,
 )
 from visualize.pages.result_rows import (
     OTHERS,
     RATE_NOTE,
-    DoubtNote,
     has_star,
     noted_doubts,
     own_metrics,
@@ -96,76 +99,57 @@ class RunFile:
     run_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Names and values under a heading."""
-
-    title: str
-    rows: tuple[tuple[str, str], ...]
+def run_link(run_id: str, result_id: str | None = None) -> Link:
+    """The page of a run, which draws the samples of the result."""
+    return Link(view="run", parameters=RunParameters(run_id=run_id, result=result_id))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
-    """The content of the page, for its template."""
-
-    title: str
-    run_id: str
-    status: str
-    error: str | None
-    is_simulated: bool
-    is_import: bool
-    facts: tuple[tuple[str, str], ...]
-    results: Grid
-    rate_note: str | None
-    """What a star at a throughput means, if there is one."""
-    doubts: tuple[DoubtNote, ...]
-    failures: tuple[tuple[str, str], ...]
-    """(point, error) of results that were not measured."""
-    command: str
-    sampled: str | None
-    """The point whose samples are drawn."""
-    samples: tuple[Chart, ...]
-    metrics: tuple[tuple[str, Link, bool], ...]
-    """(name, page, whether it is drawn) of each raw metric."""
-    load: Link | None
-    """The page of levels, for a load test."""
-    profiles: tuple[tuple[str, Link], ...]
-    """(time and point, page) of profiles of the same model, runtime and device."""
-    environment: tuple[Facts, ...]
-    json_file: Link
-    csv_file: Link
-
-
-def page(data: Data, parameters: RunParameters) -> RunPage:
+def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
     """The page. Raises NotFoundError."""
+    from visualize.pages.views.loads_page import LoadParameters  # loads imports this module
+
     run = find_run(data, parameters.run_id)
-    run_id = run["run_id"]
+    run_id, is_import = run["run_id"], run["origin_format"] is not None
     rows = data.warehouse.query(RESULTS, {"run": run_id}).dicts()
-    sampled = _sampled(rows, parameters)
-    metrics = [] if sampled is None else _raw_metrics(data, sampled, parameters)
-    drawn = next((name for name, _, is_drawn in metrics if is_drawn), None)
+    # The result and the raw metric that are drawn.
+    sampled = next((row for row in rows if row["status"] == "ok"), None)
+    if parameters.result is not None:
+        sampled = next((row for row in rows if row["result_id"] == parameters.result), None)
+        if sampled is None:
+            raise NotFoundError(f"no result {parameters.result!r} in this run")
+    metrics: list[str] = []
+    if sampled is not None:
+        values = {"result": sampled["result_id"], "first": METRIC}
+        metrics = [row["metric"] for row in data.warehouse.query(SAMPLED, values).dicts()]
+        if parameters.metric is not None and parameters.metric not in metrics:
+            raise NotFoundError(f"no samples of {parameters.metric!r}: there are {', '.join(metrics) or 'none'}")
+    drawn = parameters.metric or next(iter(metrics), None)
+    samples: tuple[Chart, ...] = ()
+    if sampled is not None and drawn is not None:
+        chart = charts()["sample_distribution"]
+        selection = Selected(results=(sampled["result_id"],), samples=drawn)
+        samples = vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
+
+    def point_cell(row: Row) -> Cell:
+        if row["status"] != "ok":
+            return text_cell(point_text(row))
+        hint = "its samples are drawn below" if row is sampled else "draw its samples"
+        return text_cell(point_text(row), link=run_link(run_id, row["result_id"]), hint=hint)
+
+    def metric_link(metric: str) -> Link:
+        own = None if metric == METRIC else metric
+        result = sampled and sampled["result_id"]
+        return Link(view="run", parameters=RunParameters(run_id=run_id, result=result, metric=own))
+
     stated = own_metrics(data)
     names = dict.fromkeys(name for row in rows for name in row[OTHERS])
     headings, cells = result_table(
         rows, {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
     )
-    results = Grid(
-        headings=(Heading(text="point"), *headings),
-        rows=tuple((_point_cell(row, run_id, sampled), *line) for row, line in zip(rows, cells, strict=True)),
-        caption="Results of the run",
-    )
     columns = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
-    values = {name: run[column] for name, column in columns.items()}
-    profiled = data.warehouse.query(PROFILED, {**values, "most": MOST_PROFILES}).dicts()
-    profiles = tuple(
-        (
-            f"{time_text(row['started_at'])} UTC, {point_text(row)}",
-            Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
-        )
-        for row in profiled
-    )
+    alike = {**{name: run[of] for name, of in columns.items()}, "most": MOST_PROFILES}
     state, device = json.loads(run["environment"]), run["device_name"] or run["device"]
-    parts = {
+    environment = {
         "Software": run["versions"],
         "State of the machine at the start": state.get("values", {}),
         "Could not be read": state.get("missing", {}),
@@ -173,32 +157,39 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         "Host": json.loads(run["host_details"]),
         "Settings": json.loads(run["settings"]),
     }
-    environment = tuple(
-        Facts(
-            title=title, rows=tuple((visible(str(name)), visible(value_text(value))) for name, value in found.items())
-        )
-        for title, found in parts.items()
-        if found
-    )
-    return RunPage(
+    return SimpleNamespace(
         title=run["model_id"] + (f" on {device}" if device != UNKNOWN else ""),
         run_id=run_id,
         status=run["status"],
         error=run["error"],
         is_simulated=bool(run["is_simulated"]),
-        is_import=run["origin_format"] is not None,
-        facts=(*_facts(run), *_quality(data, run["run_id"])),
-        results=results,
+        is_import=is_import,
+        facts=(*_facts(run), *_quality(data, run_id)),
+        results=Grid(
+            headings=(Heading(text="point"), *headings),
+            rows=tuple((point_cell(row), *line) for row, line in zip(rows, cells, strict=True)),
+            caption="Results of the run",
+        ),
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
-        doubts=noted_doubts(rows, is_import=run["origin_format"] is not None),
-        failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
+        doubts=noted_doubts(rows, is_import=is_import),
+        failures=[(point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]],
         command=run["command"],
         sampled=None if sampled is None else point_text(sampled),
-        samples=() if sampled is None or drawn is None else _charts(data, sampled, drawn),
-        metrics=tuple((name, _metric_link(run_id, sampled, name), is_drawn) for name, _, is_drawn in metrics),
-        load=_load(run),
-        profiles=profiles,
-        environment=environment,
+        samples=samples,
+        metrics=[(name, metric_link(name), name == drawn) for name in metrics],
+        load=Link(view="load", parameters=LoadParameters(run_id=run_id)) if is_load(run) else None,
+        profiles=[  # of the same model, runtime and device
+            (
+                f"{time_text(row['started_at'])} UTC, {point_text(row)}",
+                Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
+            )
+            for row in data.warehouse.query(PROFILED, alike).dicts()
+        ],
+        environment=[
+            (title, [(visible(str(name)), visible(value_text(value))) for name, value in found.items()])
+            for title, found in environment.items()
+            if found
+        ],
         json_file=Link(view="run_json", parameters=RunFile(run_id=run_id)),
         csv_file=Link(view="run_csv", parameters=RunFile(run_id=run_id)),
     )
@@ -214,37 +205,6 @@ def find_run(data: Data, run_id: str) -> dict[str, Any]:
     return row
 
 
-def _sampled(rows: Sequence[Row], parameters: RunParameters) -> Row | None:
-    """The result whose samples are drawn. Raises NotFoundError."""
-    if parameters.result is None:
-        return next((row for row in rows if row["status"] == "ok"), None)
-    found = next((row for row in rows if row["result_id"] == parameters.result), None)
-    if found is None:
-        raise NotFoundError(f"no result {parameters.result!r} in this run")
-    return found
-
-
-def _raw_metrics(data: Data, result: Row, parameters: RunParameters) -> list[tuple[str, str, bool]]:
-    values = {"result": result["result_id"], "first": METRIC}
-    found = [(row["metric"], row["unit"] or "") for row in data.warehouse.query(SAMPLED, values).dicts()]
-    chosen = parameters.metric or (found[0][0] if found else None)
-    if chosen is not None and chosen not in [name for name, _ in found]:
-        raise NotFoundError(f"no samples of {chosen!r}: there are {', '.join(name for name, _ in found) or 'none'}")
-    return [(name, unit, name == chosen) for name, unit in found]
-
-
-def _metric_link(run_id: str, result: Row | None, metric: str) -> Link:
-    assert result is not None
-    own = None if metric == METRIC else metric
-    return Link(view="run", parameters=RunParameters(run_id=run_id, result=result["result_id"], metric=own))
-
-
-def _load(run: Row) -> Link | None:
-    from visualize.pages.views.loads_page import LoadParameters  # loads imports this module
-
-    return Link(view="load", parameters=LoadParameters(run_id=run["run_id"])) if is_load(run) else None
-
-
 def _facts(run: Row) -> tuple[tuple[str, str], ...]:
     seconds = (run["finished_at"] - run["started_at"]).total_seconds()
     is_timed = run["origin_format"] is None or seconds > 0  # other tools' files may not state an end
@@ -253,49 +213,32 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
         for name in STAGES
         if run[name]
     )
-    mode = ", ".join(f"{name}={value}" for name, value in sorted(json.loads(run["runtime_mode"]).items()))
-    settings = json.loads(run["settings"])
-    commit = run["git_commit"]
-    given = {
-        "model": run["model_id"],
-        "family": run["architecture_type"],
-        "task": run["task"],
-        "weights": run["weights"] + (f" ({run['weights_reason']})" if run["weights_reason"] else ""),
-        "device": f"{run['device']} ({run['device_name']})" if run["device_name"] else run["device"],
-        "runtime": run["runtime"] + (f" ({mode})" if mode else ""),
-        "precision": words.precision(run),
-        "threads": run["num_threads"],
-        "profile": settings.get("profile"),
-        "started": f"{time_text(run['started_at'])} UTC" + (f", took {seconds:.0f} s" if is_timed else ""),
-        "load": None if run["load_time_s"] is None else f"{number(run['load_time_s'])} s ({stages})",
-        "commit": None if not commit else commit[:10] + (" with changes" if run["git_dirty"] else ""),
-        "host": run["host"],
-        "description": run["description"],
-        "tags": ", ".join(f"{name}={value}" for name, value in run["tags"].items()),
-        "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
-    }
-    return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
+    return facts(
+        {
+            "model": run["model_id"],
+            "family": run["architecture_type"],
+            "task": run["task"],
+            "weights": run["weights"] + (f" ({run['weights_reason']})" if run["weights_reason"] else ""),
+            "device": f"{run['device']} ({run['device_name']})" if run["device_name"] else run["device"],
+            "runtime": run["runtime"] + settings_text(run["runtime_mode"]),
+            "precision": words.precision(run),
+            "threads": run["num_threads"],
+            "profile": json.loads(run["settings"]).get("profile"),
+            "started": f"{time_text(run['started_at'])} UTC" + (f", took {seconds:.0f} s" if is_timed else ""),
+            "load": None if run["load_time_s"] is None else f"{number(run['load_time_s'])} s ({stages})",
+            "commit": commit_text(run),
+            "host": run["host"],
+            "description": run["description"],
+            "tags": ", ".join(f"{name}={value}" for name, value in run["tags"].items()),
+            "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
+        }
+    )
 
 
 def _quality(data: Data, run_id: str) -> Iterator[tuple[str, str]]:
     """The quality of the model, where it was measured, and why it lacks values."""
     for quality in qualities(data.warehouse, [run_id]).values():
         yield from (("quality", visible(line.removeprefix("quality: "))) for line in quality_lines(quality))
-
-
-def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
-    if row["status"] != "ok":
-        return text_cell(point_text(row))
-    link = Link(view="run", parameters=RunParameters(run_id=run_id, result=row["result_id"]))
-    is_drawn = sampled is not None and row["result_id"] == sampled["result_id"]
-    return text_cell(point_text(row), link=link, hint="its samples are drawn below" if is_drawn else "draw its samples")
-
-
-def _charts(data: Data, result: Row, metric: str) -> tuple[Chart, ...]:
-    """The samples of a result."""
-    chart = charts()["sample_distribution"]
-    selection = Selected(results=(result["result_id"],), samples=metric)
-    return vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
 
 
 def json_file(data: Data, parameters: RunFile) -> File:

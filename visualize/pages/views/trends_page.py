@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import number
-from db.analysis.annotations import annotate
-from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
-from db.analysis.history.changes import update_changes
-from db.analysis.history.histories import ChangePoint, History, histories
+from db.analysis.annotations import annotate, list_annotations
+from db.analysis.gate.alerts import TRIAGES, Triage, list_alerts, raise_alerts, set_triage
+from db.analysis.history.changes import change_point_id, update_changes
+from db.analysis.history.histories import ChangePoint, History, HistoryPoint, histories
 from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
 from db.analysis.selection import Selection, judged_metric
@@ -24,13 +25,9 @@ from visualize.drawing.rows import grouped
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
-    Chart,
     Choice,
-    Grid,
-    Heading,
     Link,
-    Spark,
-    headings,
+    grid,
     number_cell,
     spark,
     state_cell,
@@ -39,10 +36,9 @@ from visualize.pages.elements import (
 )
 from visualize.pages.parameters import query
 from visualize.pages.result_rows import metric_choices, metric_of
-from visualize.pages.series_notes import SeriesNotes, series_notes
 from visualize.pages.site import Action, NotFoundError, View
 from visualize.pages.views.compare_page import CompareParameters
-from visualize.pages.views.run_page import RunParameters
+from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -51,6 +47,9 @@ if TYPE_CHECKING:
 SERIES = 48
 """Maximum series in the list."""
 SERIES_A_RUN = 4
+COMMIT_LETTERS = 10
+MOST_RUNS = 30
+"""Number of newest runs that the form offers as the subject of a note."""
 LEAST_HISTORY = 3
 """Minimum runs of a series that counts as having a history."""
 LEAST_PREFIX = 8
@@ -89,85 +88,56 @@ class TrendsParameters:
     only_changes: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A listed series."""
-
-    name: str
-    about: str
-    runs: int
-    spark: Spark | None
-    newest: str
-    change: str | None
-    is_worse: bool
-    is_drawn: bool
-    link: Link
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesDetail:
-    """The series in detail."""
-
-    title: str
-    series_id: str
-    charts: tuple[Chart, ...]
-    changes: Grid
-    left_out: int
-    notes: SeriesNotes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendsPage:
-    """The content of the page, for its template."""
-
-    metrics: Mapping[str, str]
-    """Column -> title."""
-    lines: tuple[Line, ...]
-    count: int
-    """Number of series with the metric; `lines` has the first of them."""
-    drawn: SeriesDetail | None
-    choices: tuple[Choice, ...]
-    place: tuple[tuple[str, str], ...]
-    """Parameters of the page, for its forms."""
-
-
-def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
+def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an invalid selection or metric, NotFoundError for an unknown series."""
     metric = metric_of(data, parameters.metric)
-    found, count = _histories(data, parameters, metric)
+    found: Sequence[History] = ()
+    if parameters.selection is not None:
+        selection = Selection.parse(parameters.selection).resolved(data.path)
+        found, count = histories(data.warehouse, selection, metric, limit=SERIES)
+    else:
+        ids = newest_series(data, most=SERIES)
+        if ids:
+            found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
+            found = sorted(found, key=lambda one: ids.index(one.series_id))
+        count = len(found)
     shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
-    selections = {one: f"model={one}" for one in models if not NO_VALUE.search(one)}
-    options = {"newest": None, **selections}
-    choices = (
-        Choice(
-            title="Series",
-            options=tuple(
-                (text, Link(view="trends", parameters=TrendsParameters(selection=one)), one == parameters.selection)
-                for text, one in options.items()
-            ),
-        ),
-    )
-    return TrendsPage(
+    options = {"newest": None, **{one: f"model={one}" for one in models if not NO_VALUE.search(one)}}
+    lines = []
+    for history in shown:
+        newest = history.change_points[-1] if history.change_points else None
+        values = [point.value for point in history.points]
+        lines.append(
+            SimpleNamespace(
+                name=str(history.subject["model_id"]),
+                about=" · ".join([*_setup(history), words.short_point(history.point)]),
+                runs=len(values),
+                spark=spark(values, metric.unit),
+                newest=f"{number(values[-1])} {metric.unit}",
+                change=None if newest is None else change_text(newest),
+                is_worse=newest is not None and _is_worse(newest, metric),
+                is_drawn=drawn is not None and drawn.series_id == history.series_id,
+                link=Link(view="trends", parameters=replace(parameters, series=history.series_id[:16])),
+            )
+        )
+    return SimpleNamespace(
         metrics=metric_choices(data),
-        lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
-        count=count,
+        lines=lines,
+        count=count,  # of series with the metric; `lines` has the first of them
         drawn=None if drawn is None else _detail(data, drawn, metric),
-        choices=choices,
+        choices=[
+            Choice(
+                title="Series",
+                options=tuple(
+                    (text, Link(view="trends", parameters=TrendsParameters(selection=one)), one == parameters.selection)
+                    for text, one in options.items()
+                ),
+            )
+        ],
         place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
     )
-
-
-def _histories(data: Data, parameters: TrendsParameters, metric: Metric) -> tuple[Sequence[History], int]:
-    if parameters.selection is not None:
-        selection = Selection.parse(parameters.selection).resolved(data.path)
-        return histories(data.warehouse, selection, metric, limit=SERIES)
-    ids = newest_series(data, most=SERIES)
-    if not ids:
-        return (), 0
-    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
-    return sorted(found, key=lambda one: ids.index(one.series_id)), len(found)
 
 
 def newest_series(data: Data, *, most: int) -> list[str]:
@@ -190,10 +160,6 @@ def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, m
     return found[0]
 
 
-def _name(history: History) -> str:
-    return " · ".join([str(history.subject["model_id"]), *_setup(history)])
-
-
 def _setup(history: History) -> list[str]:
     return [
         str(history.subject[name]) for name in ("device", "runtime", "precision", "settings") if history.subject[name]
@@ -204,79 +170,123 @@ def _is_worse(found: ChangePoint, metric: Metric) -> bool:
     return (found.change.relative_change > 0) == (metric.better == "lower")
 
 
-def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn: History | None) -> Line:
-    values = [point.value for point in history.points]
-    newest = history.change_points[-1] if history.change_points else None
-    return Line(
-        name=str(history.subject["model_id"]),
-        about=" · ".join([*_setup(history), words.short_point(history.point)]),
-        runs=len(values),
-        spark=spark(values, metric.unit),
-        newest=f"{number(values[-1])} {metric.unit}",
-        change=None if newest is None else change_text(newest),
-        is_worse=newest is not None and _is_worse(newest, metric),
-        is_drawn=drawn is not None and drawn.series_id == history.series_id,
-        link=Link(view="trends", parameters=replace(parameters, series=history.series_id[:16])),
-    )
-
-
-def _detail(data: Data, history: History, metric: Metric) -> SeriesDetail:
+def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
+    """The series in detail."""
     chosen = Selection.parse(f"series={history.series_id}")
     rows = temporal_trend.PLUGIN.rows_of(data.warehouse, [history], metric, chosen)
     figures = [temporal_trend.trend_figure(key, [runs]) for key, runs in grouped(rows, ("model_id",))]
-    names = ("first changed (UTC)", "change", "before", "after", "last good", "first changed", "state", "runs")
-    changes = Grid(
-        headings=headings(names, ("change", "before", "after")),
-        rows=tuple(_change_row(found, metric) for found in reversed(history.change_points)),
-        caption="Changes of the level",
-    )
-    return SeriesDetail(
-        title=f"{_name(history)} · {words.short_point(history.point)}",
-        series_id=history.series_id,
-        charts=tuple(vega.chart(one, _point_table(history, metric)) for one in figures),
-        changes=changes,
-        left_out=history.left_out,
-        notes=series_notes(data, history, metric),
-    )
+    runs: Mapping[str, Callable[[Any], Cell]] = {
+        "time (UTC)": lambda one: text_cell(time_text(one.history_time), link=run_link(one.run_id, one.result_id)),
+        "commit": lambda one: text_cell(_commit(one)),
+        metric.unit: lambda one: number_cell(one.value),
+    }
+    table = grid(runs, reversed(history.points), "Runs of the series, newest first", (metric.unit,))
 
+    def sides(one: ChangePoint) -> Link:
+        a, b = f"run={one.last_good.run_id}", f"run={one.first_changed.run_id}"
+        return Link(view="compare", parameters=CompareParameters(a=a, b=b, metric=metric.column))
 
-def _run_link(run_id: str, result_id: str) -> Link:
-    return Link(view="run", parameters=RunParameters(run_id=run_id, result=result_id))
-
-
-def _point_table(history: History, metric: Metric) -> Grid:
-    return Grid(
-        headings=(Heading(text="time (UTC)"), Heading(text="commit"), Heading(text=metric.unit, is_number=True)),
-        rows=tuple(
-            (
-                text_cell(time_text(one.history_time), link=_run_link(one.run_id, one.result_id)),
-                text_cell((one.git_commit or "-")[:10]),
-                number_cell(one.value),
-            )
-            for one in reversed(history.points)
+    changes: Mapping[str, Callable[[ChangePoint], Cell]] = {
+        "first changed (UTC)": lambda one: text_cell(
+            time_text(one.first_changed.history_time),
+            link=run_link(one.first_changed.run_id, one.first_changed.result_id),
         ),
-        caption="Runs of the series, newest first",
+        "change": lambda one: text_cell(
+            percent_change(one.change.relative_change), tone="bad" if _is_worse(one, metric) else "good"
+        ),
+        "before": lambda one: number_cell(one.change.value_before),
+        "after": lambda one: number_cell(one.change.value_after),
+        "last good": lambda one: text_cell(
+            _commit(one.last_good), link=run_link(one.last_good.run_id, one.last_good.result_id)
+        ),
+        "first changed": lambda one: text_cell(_commit(one.first_changed)),
+        "state": lambda one: state_cell(one.change.state),
+        "runs": lambda one: text_cell("compare both runs", link=sides(one)),
+    }
+    return SimpleNamespace(
+        title=" · ".join([str(history.subject["model_id"]), *_setup(history), words.short_point(history.point)]),
+        series_id=history.series_id,
+        charts=[vega.chart(one, table) for one in figures],
+        changes=grid(changes, reversed(history.change_points), "Changes of the level", ("change", "before", "after")),
+        left_out=history.left_out,
+        notes=_notes(data, history, metric),
     )
 
 
-def _change_row(found: ChangePoint, metric: Metric) -> tuple[Cell, ...]:
-    good, changed = found.last_good, found.first_changed
-    sides = CompareParameters(a=f"run={good.run_id}", b=f"run={changed.run_id}", metric=metric.column)
-    return (
-        text_cell(time_text(changed.history_time), link=_run_link(changed.run_id, changed.result_id)),
-        text_cell(percent_change(found.change.relative_change), tone="bad" if _is_worse(found, metric) else "good"),
-        number_cell(found.change.value_before),
-        number_cell(found.change.value_after),
-        text_cell((good.git_commit or "-")[:10], link=_run_link(good.run_id, good.result_id)),
-        text_cell((changed.git_commit or "-")[:10]),
-        state_cell(found.change.state),
-        text_cell("compare both runs", link=Link(view="compare", parameters=sides)),
+def _commit(point: HistoryPoint, unknown: str = "-") -> str:
+    return (point.git_commit or unknown)[:COMMIT_LETTERS]
+
+
+def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
+    """Alerts of the series for the metric, and notes about the series, its runs, results and alerts."""
+    rows = list_alerts(data.warehouse, Selection.parse(f"series={history.series_id}"))
+    rows = [row for row in rows if row["metric"] == metric.column]
+    alerts = []
+    for row in rows:
+        commits = [(row[name] or "")[:COMMIT_LETTERS] for name in ("first_commit", "last_commit")]
+        change = "" if row["relative_change"] is None else f"{percent_change(row['relative_change'])}, "
+        between = f", between commits {commits[0]} and {commits[1]}" if all(commits) else ""
+        alerts.append(
+            SimpleNamespace(
+                alert_id=row["alert_id"],
+                title=f"{change}raised {time_text(row['created_at'])} UTC{between}",
+                triage=row["triage"],
+                note=row["note"],
+                run=run_link(row["run_id"], row["result_id"]),
+            )
+        )
+    places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
+    about = [history.series_id, *places, *(row["alert_id"] for row in rows)]
+    notes = []
+    for one in list_annotations(data.warehouse, about) if history.points else ():
+        at = places.get(one.target_id)
+        notes.append(
+            SimpleNamespace(
+                text=one.note,
+                about=f"run of {time_text(at.history_time)}" if at else f"the {one.target_kind}",
+                run=None if at is None else run_link(at.run_id),
+                signature=(f"{one.author}, " if one.author else "") + f"{time_text(one.created_at)} UTC",
+            )
+        )
+    return SimpleNamespace(
+        alerts=alerts,
+        unraised=sum(  # confirmed regressions without an alert
+            one.change.state == "confirmed"
+            and metric.is_worse(one.change.relative_change)
+            and not _has_alert(one, rows, history, metric)
+            for one in history.change_points
+        ),
+        notes=notes,
+        targets=[  # possible subjects of a note: (id, text)
+            (history.series_id, "the whole series"),
+            *(
+                (
+                    one.run_id,
+                    f"run of {time_text(one.history_time)}, commit {(one.git_commit or 'none')[:COMMIT_LETTERS]}",
+                )
+                for one in reversed(history.points[-MOST_RUNS:])
+            ),
+        ],
+        triages=TRIAGES,
     )
 
 
-def _in_files(parameters: TrendsParameters) -> TrendsParameters | None:
-    """Each model, and each listed series."""
-    return None if parameters.only_changes else parameters
+def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], history: History, metric: Metric) -> bool:
+    """Whether an alert refers to the change, by the rule of `raise_alerts`."""
+    first, commit = change.first_changed.result_id, change.last_good.git_commit
+    places = {point.result_id: place for place, point in enumerate(history.points)}
+    good, bad = places[change.last_good.result_id], places[first]
+    return any(
+        row["change_point_id"] == change_point_id(metric.column, first)
+        or (commit is not None and row["first_commit"] == commit)
+        or first in row["parameters"].get("results", ())
+        or (
+            row["result_id"] in places
+            and row["parameters"].get("last_good") in places
+            and max(good, places[row["parameters"]["last_good"]]) <= min(bad, places[row["result_id"]])
+        )
+        for row in alerts
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +357,6 @@ VIEWS = (
         parameters=TrendsParameters,
         page=page,
         has_charts=True,
-        in_files=_in_files,
+        in_files=lambda parameters: None if parameters.only_changes else parameters,
     ),
 )

@@ -1,4 +1,4 @@
-"""Stored profiles prepared for charts: the newest of each series, its nested modules, layers and titles.
+"""Charts of stored profiles: a flame graph of nested modules, and the time of each layer by kind of module.
 
 The width of a block is the sum of the exclusive times of its module and all modules below, so every row of a flame
 graph adds up to the call. Times are those of the accelerator if there is one, else of the host.
@@ -7,14 +7,17 @@ graph adds up to the call. Times are those of the accelerator if there is one, e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from benchmarking.core.profiles import KINDS, OTHER, OUTSIDE
-from visualize.drawing.figure import Colour, Entry
-from visualize.drawing.rows import SELECTED, ChartPlugin, Query, Row, Selection, bound
-from visualize.drawing.scales import number
+from visualize.drawing import words
+from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, NotDrawn, Note, Panel
+from visualize.drawing.marks import figure, not_drawn
+from visualize.drawing.rows import SELECTED, ChartPlugin, Row, Selection, details
+from visualize.drawing.scales import Axis, number, row_axis, share_axis, value_axis
 from visualize.drawing.style import LOOKS, legible_on
 
 CHOSEN = "run.profile_id IN (SELECT unnest($profiles::VARCHAR[]))"
@@ -45,6 +48,8 @@ NOTABLE = 1.25
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)", OTHER: "other"}
 NO_LAYER = "outside layers"
 CALL = "the call"
+MODULE_COLUMNS = ("module", "class", "part", "calls", "own ms", "share", "total ms")
+FLAME_ROW_IN, LAYER_ROW_IN, MOST_DEPTH, MOST_LAYERS, OPERATOR_OPACITY = 0.29, 0.3, 40, 120, 0.45
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +79,106 @@ class Span:
 class ProfileChart(ChartPlugin):
     """A chart of stored profiles, which do not belong to results."""
 
-    sql = SQL
+    columns = ""
 
-    def query(self, selection: Selection) -> Query:
+    def statement(self, selection: Selection) -> str:
         """The newest profile of each series in the selection."""
-        selected = SELECTED if selection.profiles is None else f"{SELECTED} AND {CHOSEN}"
-        sql = self.sql.format(selected=selected)
-        return Query(sql=sql, parameters=bound(sql, selection))
+        return SQL.format(selected=SELECTED if selection.profiles is None else f"{SELECTED} AND {CHOSEN}")
+
+    def _figure(self, row: Row, panel: Panel, title: str, spans: Iterable[Span], **parts: Any) -> Figure:
+        kinds = sorted({one.kind for one in spans}, key=KINDS.index)
+        return figure(
+            self, row, [row], [panel], of_cell=True, title=title,
+            subtitle=words.SEPARATOR.join((self.title, words.cell(row), words.point(row))),
+            legend=tuple(Entry(label=WORDS.get(kind, kind), colour=_fill(kind)) for kind in kinds),
+            names=[words.point(row)], details=details(row, DETAILS), **parts,
+        )  # fmt: skip
+
+
+class FlameGraph(ProfileChart):
+    name = "flame_graph"
+    title = "Time by module and operator"
+    needs = "a profile (benchhouse profile MODEL --save)"
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        for row in rows:
+            shown = [one for one in flame(row) if one.depth < MOST_DEPTH]
+            if not shown:
+                yield not_drawn(self, row, "the profile has no module times")
+                continue
+            depth = max(one.depth for one in shown) + 1
+            total = total_ms(row)
+            x = share_axis(f"Share of a call of {total:.3g} ms ({clock(row)})")
+            y = Axis(low=-0.5, high=depth - 0.5, from_top=True, has_grid=False)
+            light = LOOKS["light"].colours
+            blocks = []
+            for one in shown:
+                fill = _fill(one.kind)
+                ink: Colour = legible_on(light[fill]) if isinstance(fill, int) else "#FFFFFF"
+                blocks.append(
+                    Block(
+                        left=one.begin, right=one.begin + one.share, bottom=one.depth - 0.47, top=one.depth + 0.47,
+                        role=one.name, fill=fill, text=one.label, align="left", words=one.words,
+                        ink="ink" if one.is_operator else ink, opacity=OPERATOR_OPACITY if one.is_operator else 1.0,
+                    )
+                )  # fmt: skip
+            modules = tuple(
+                (
+                    module["module"] or "outside modules", module["class_name"],
+                    WORDS.get(module["kind"], module["kind"]), module["calls"], module["exclusive_ms"],
+                    f"{module['exclusive_ms'] / total:.1%}" if total else None, module["inclusive_ms"],
+                )
+                for module in row["modules"] or ()
+            )  # fmt: skip
+            how = (
+                "Modules are nested from the top down, with operators (paler) below the module that called them; a gap "
+                f"below a module is its own code. {_caveat(row)}"
+            )
+            panel = Panel(x=x, y=y, elements=tuple(blocks), height_in=FLAME_ROW_IN * depth + 0.7)
+            yield self._figure(
+                row, panel, flame_title(row), shown, notes=(how,), width_in=11.0, columns_of_table=MODULE_COLUMNS,
+                rows=modules,
+            )  # fmt: skip
+
+
+class LayerTimes(ProfileChart):
+    name = "layer_times"
+    title = "Time by layer"
+    needs = "a profile of a model with layers (benchhouse profile MODEL --save)"
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        for row in rows:
+            every = layers(row)
+            if not every:
+                yield not_drawn(self, row, "the profile has no layers; flame_graph shows its modules", of_cell=True)
+                continue
+            shown, total = dict(list(every.items())[:MOST_LAYERS]), total_ms(row)
+            elements: list[Element] = []
+            for place, (layer, own) in enumerate(shown.items()):
+                left = 0.0
+                for span in own:
+                    elements.append(
+                        Block(
+                            left=left, right=left + span.ms, bottom=place - 0.36, top=place + 0.36,
+                            role=f"{span.kind} {layer}", fill=_fill(span.kind), words=span.words,
+                        )
+                    )  # fmt: skip
+                    left += span.ms
+                elements.append(Note(x=left, y=place, text=f"{number(left)} ms", dx=4))
+            longest = max(sum(one.ms for one in own) for own in shown.values())
+            x_title = f"{clock(row).capitalize()} per call (ms)\nlower is better"
+            x = value_axis(x_title, [longest], room=1.25, may_be_log=False)
+            height_in = LAYER_ROW_IN * len(shown) + 0.8
+            panel = Panel(x=x, y=row_axis(list(shown)), elements=tuple(elements), height_in=height_in)
+            left_out = f"Left out: {len(every) - len(shown)} of {len(every)} layers; see the table profile_modules."
+            notes = (_caveat(row), *((left_out,) if len(every) > len(shown) else ()))
+            spans = [(layer, one) for layer, own in shown.items() for one in own]
+            columns = ("layer", "part", "ms", "share")
+            yield self._figure(
+                row, panel, layers_title(row), [one for _, one in spans], notes=notes, width_in=8.4,
+                columns_of_table=columns,
+                rows=tuple((layer, one.label, one.ms, f"{one.ms / total:.1%}") for layer, one in spans),
+            )  # fmt: skip
 
 
 def total_ms(row: Row) -> float:
@@ -88,14 +186,9 @@ def total_ms(row: Row) -> float:
     return sum(float(module["exclusive_ms"]) for module in row["modules"] or ())
 
 
-def is_on_device(row: Row) -> bool:
-    """Whether times are those of kernels on an accelerator."""
-    return row["device_busy_ms"] is not None
-
-
 def clock(row: Row) -> str:
-    """What the times are, for axis titles."""
-    return "kernel time" if is_on_device(row) else "host time"
+    """What the times are, for axis titles: those of kernels on an accelerator, or of the host."""
+    return "host time" if row["device_busy_ms"] is None else "kernel time"
 
 
 def flame(row: Row) -> list[Span]:
@@ -225,43 +318,18 @@ def layers_title(row: Row) -> str:
     return f"{row['model_id']}: {len(times)} layers take {similar}{number(fastest)} to {number(times[name])} ms each"
 
 
-def notes(row: Row) -> tuple[str, ...]:
+def _caveat(row: Row) -> str:
     """The caveat of every profile: the profiler slows the model down."""
     plain, profiled = row["latency_median_ms"], row["profiled_median_ms"]
     return (
         f"Means over {row['calls']} calls under {row['profiler']}, which slows a call from {number(plain)} to "
-        f"{number(profiled)} ms (medians): use the shares, not the times.",
+        f"{number(profiled)} ms (medians): use the shares, not the times."
     )
 
 
-def fill(kind: str) -> Colour:
+def _fill(kind: str) -> Colour:
     """Colour of a kind of module, the same in every figure."""
     return "grey" if kind == OTHER else KINDS.index(kind)
 
 
-def ink(kind: str) -> Colour:
-    """The colour of text on a kind of module."""
-    own = fill(kind)
-    return legible_on(LOOKS["light"].colours[own]) if isinstance(own, int) else "#FFFFFF"
-
-
-def legend(spans: Iterable[Span]) -> tuple[Entry, ...]:
-    """Legend entries for the kinds of modules in a figure, in the order of `KINDS`."""
-    kinds = sorted({one.kind for one in spans}, key=KINDS.index)
-    return tuple(Entry(label=WORDS.get(kind, kind), colour=fill(kind)) for kind in kinds)
-
-
-MODULE_COLUMNS = ("module", "class", "part", "calls", "own ms", "share", "total ms")
-
-
-def module_rows(row: Row) -> tuple[tuple[object, ...], ...]:
-    """Modules with their times in ms per call."""
-    total = total_ms(row)
-    return tuple(
-        (
-            module["module"] or "outside modules", module["class_name"], WORDS.get(module["kind"], module["kind"]),
-            module["calls"], module["exclusive_ms"], f"{module['exclusive_ms'] / total:.1%}" if total else None,
-            module["inclusive_ms"],
-        )
-        for module in row["modules"] or ()
-    )  # fmt: skip
+PLUGINS = (FlameGraph(), LayerTimes())
