@@ -54,7 +54,14 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
 def open_files(patterns: Sequence[str]) -> Source:
     """Load run files (or folders, or glob patterns) into memory. Raises UsageError if there is none, StorageError if
     none can be read."""
-    paths = run_files(_expanded(patterns))
+    named: dict[Path, None] = {}  # in order, without duplicates
+    for pattern in patterns:
+        found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+        if not found:
+            kind = "no file matches" if glob.has_magic(pattern) else "no such file:"
+            raise UsageError(f"{kind} {pattern}: {as_typed('run')} --save writes run files to benchmark_results")
+        named.update({Path(path): None for path in found})
+    paths = run_files(list(named))
     warehouse = Warehouse.open(MEMORY)
     outcome = ingest_files(warehouse, paths)
     refused = tuple(reason for _, reason in outcome.refused)
@@ -134,18 +141,6 @@ def nothing_selected(source: Source, selection: Selection, words: Words = EVERYT
     return StorageError(
         f"{source.name} has no results of {selected}: it has {', '.join(existing[:MOST_NAMED])}{more}{points}"
     )
-
-
-def _expanded(patterns: Sequence[str]) -> list[Path]:
-    """The files in order, without duplicates; glob patterns are expanded."""
-    paths: dict[Path, None] = {}
-    for pattern in patterns:
-        found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
-        if not found:
-            kind = "no file matches" if glob.has_magic(pattern) else "no such file:"
-            raise UsageError(f"{kind} {pattern}: {as_typed('run')} --save writes run files to benchmark_results")
-        paths.update({Path(path): None for path in found})
-    return list(paths)
 
 
 def _values(warehouse: Warehouse, column: str) -> list[str]:

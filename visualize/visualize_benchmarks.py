@@ -117,7 +117,13 @@ def _run(argv: Sequence[str]) -> int:
     if len(models) > 1:
         options.selection = f"model={'|'.join(models)},{options.selection}".rstrip(",")
     if options.list_charts:
-        _list_charts(options.json)
+        columns = ("name", "title", "needs", "by_default")
+        width = max(map(len, charts()))
+        if options.json:
+            print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in charts().values()]))
+        for chart in () if options.json else charts().values():
+            only = "" if chart.by_default else "; drawn only when named"
+            print(f"{chart.name:<{width}}  needs {chart.needs}{only}")
         return EXIT_OK
     _check(options)
     if options.report:
@@ -149,8 +155,24 @@ def _parser() -> Parser:
         description="Draw charts of benchmark results as image files, or write a report. Prints the path of each file.",
         epilog=EXAMPLES,
     )
-    _add_source_flags(parser.add_argument_group("source of the results"))
-    _add_selection_flags(parser.add_argument_group("selection of results"))
+    group = parser.add_argument_group("source of the results")
+    source = group.add_mutually_exclusive_group()
+    words = str(SHARED["db_path"].default_words)
+    add_settings(source, SHARED, "db_path", defaults={"db_path": None}, default_words={"db_path": words})
+    source.add_argument(
+        "--json-path", metavar="FILE", nargs="+", help="run files, folders or glob patterns (default: the database)"
+    )
+    add_settings(group, SHARED, "lock_timeout", defaults={"lock_timeout": 30.0})
+    group = parser.add_argument_group("selection of results")
+    add_selection(group)
+    models = group.add_argument(
+        "--model-id", type=names, default=(), metavar="A,B", help="models (default: every model)"
+    )
+    vars(models)[PART_OF_LIST] = lambda word: NO_MODEL.match(word) is None
+    add_aliases(group, models, "--models", "--model")
+    group.add_argument("--device", metavar="NAME", help="device or device type (default: every device)")
+    group.add_argument("--runtime", metavar="NAME", help="runtime (default: every runtime)")
+    group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")
     charts = parser.add_argument_group("charts")
     chart = charts.add_argument(
         "--chart",
@@ -180,7 +202,14 @@ def _parser() -> Parser:
         help="list the charts and the data they need",
     )
     add_aliases(charts, charts_and_data, "--list-charts")
-    _add_report_flags(parser.add_argument_group("report"))
+    report = parser.add_argument_group("report")
+    what = "findings, tables and charts in one file: FILE.html, or FILE.md for a pull request"
+    add_settings(report, COMMON, "report", helps={"report": what})
+    report.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="--report: two selections to compare (default: none)"
+    )
+    may_differ = {"across": "--compare: fields that may differ, or all"}
+    add_settings(report, COMMON, "across", lists=("across",), helps=may_differ)
     output = parser.add_argument_group("output")
     add_settings(
         output,
@@ -207,45 +236,6 @@ def _parser() -> Parser:
     return parser
 
 
-def _add_source_flags(group: argparse._ArgumentGroup) -> None:
-    """Flags for the source: a database or run files."""
-    source = group.add_mutually_exclusive_group()
-    words = str(SHARED["db_path"].default_words)
-    add_settings(source, SHARED, "db_path", defaults={"db_path": None}, default_words={"db_path": words})
-    source.add_argument(
-        "--json-path", metavar="FILE", nargs="+", help="run files, folders or glob patterns (default: the database)"
-    )
-    add_settings(group, SHARED, "lock_timeout", defaults={"lock_timeout": 30.0})
-
-
-def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
-    """The selection, as an argument or by flags."""
-    add_selection(group)
-    models = group.add_argument(
-        "--model-id", type=names, default=(), metavar="A,B", help="models (default: every model)"
-    )
-    vars(models)[PART_OF_LIST] = lambda word: NO_MODEL.match(word) is None
-    add_aliases(group, models, "--models", "--model")
-    group.add_argument("--device", metavar="NAME", help="device or device type (default: every device)")
-    group.add_argument("--runtime", metavar="NAME", help="runtime (default: every runtime)")
-    group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")
-
-
-def _add_report_flags(group: argparse._ArgumentGroup) -> None:
-    """Flags of a report, which replaces charts."""
-    what = "findings, tables and charts in one file: FILE.html, or FILE.md for a pull request"
-    add_settings(group, COMMON, "report", helps={"report": what})
-    group.add_argument(
-        "--compare",
-        nargs=2,
-        metavar=("A", "B"),
-        help="--report: two selections to compare (default: none)",
-    )
-    add_settings(
-        group, COMMON, "across", lists=("across",), helps={"across": "--compare: fields that may differ, or all"}
-    )
-
-
 def _request(options: argparse.Namespace) -> Request:
     """The options, checked without data. Raises UsageError."""
     known = tuple(charts())
@@ -258,19 +248,15 @@ def _request(options: argparse.Namespace) -> Request:
     if options.metric != DEFAULT_METRIC and not any(charts()[name].has_metric for name in wanted):
         of_any = [name for name in known if charts()[name].has_metric]
         raise UsageError(f"--metric applies to {', '.join(of_any)}: add --chart {of_any[0]}")
+    formats = {choice(name, FORMATS, "format") for name in options.formats}
     return Request(
         charts=tuple(dict.fromkeys(wanted)),
         demanded=tuple(named),
-        formats=_formats(options.formats),
+        formats=tuple(one for one in FORMATS if one in formats),
         theme=options.theme,
         selection=_selection(options),
         words=_words(options),
     )
-
-
-def _formats(named: Sequence[str]) -> tuple[ImageFormat, ...]:
-    wanted = {choice(name, FORMATS, "format") for name in named}
-    return tuple(known for known in FORMATS if known in wanted)
 
 
 def _words(options: argparse.Namespace) -> Words:
@@ -385,17 +371,6 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
         raise StorageError(f"nothing could be drawn: {'; '.join(missing[:2])}{more}")
 
 
-def _list_charts(as_json: bool) -> None:
-    if as_json:
-        columns = ("name", "title", "needs", "by_default")
-        print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in charts().values()]))
-        return
-    width = max(map(len, charts()))
-    for chart in charts().values():
-        only = "" if chart.by_default else "; drawn only when named"
-        print(f"{chart.name:<{width}}  needs {chart.needs}{only}")
-
-
 def not_drawn(outcome: Outcome) -> str:
     """One line for a chart: how many figures are missing, and the most common reason with an example."""
     reasons = Counter(one.why for one in outcome.not_drawn)
@@ -428,7 +403,13 @@ def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
     plain = ["_".join(map(safe, (chart, *one.name_parts))) for one in pictures]
     facts = [[safe(fact) for fact in one.details] for one in pictures]
     apart = distinct_names([name.lower() for name in plain], facts, "_")
-    return [_shortened(name + other[len(name) :]) for name, other in zip(plain, apart, strict=True)]
+    whole = [name + other[len(name) :] for name, other in zip(plain, apart, strict=True)]
+    return [
+        one
+        if len(one) <= LONGEST_STEM
+        else f"{one[: LONGEST_STEM - 11]}-{hashlib.sha256(one.encode()).hexdigest()[:10]}"
+        for one in whole
+    ]
 
 
 def safe(part: str) -> str:
@@ -456,12 +437,6 @@ def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
                 raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
             paths.append(path)
     return paths
-
-
-def _shortened(stem: str) -> str:
-    if len(stem) <= LONGEST_STEM:
-        return stem
-    return f"{stem[: LONGEST_STEM - 11]}-{hashlib.sha256(stem.encode()).hexdigest()[:10]}"
 
 
 if __name__ == "__main__":

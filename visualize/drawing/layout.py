@@ -70,7 +70,22 @@ def finish(figure: Figure, words: Words, legend_of: Sequence[Any] = ()) -> None:
     _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=look().grey)
     if words.source:
         _write(figure, header, words.source, SMALL_SIZE, color=look().grey)
-    legend = _legend(figure, legend_of, words.legend_title)
+    legend: Legend | None = None
+    if legend_of:  # with as many columns as fit, and wrapped labels
+        room_in = width_in - 2 * MARGIN_IN
+        labels = [wrap(str(artist.get_label()), TEXT_SIZE, room_in - 0.6) for artist in legend_of]
+        # Upper bound of the legend's columns, since each attempt to lay out a legend is slow.
+        widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
+        ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
+        for columns in range(max(1, sum(end <= room_in for end in ends_in)), 0, -1):
+            legend = figure.legend(
+                handles=list(legend_of), labels=labels, title=words.legend_title, loc="upper center", ncols=columns,
+                borderaxespad=0.0,
+            )  # fmt: skip
+            legend.set_in_layout(False)
+            if columns == 1 or legend.get_window_extent(_renderer(figure)).width / figure.dpi <= room_in:
+                break
+            legend.remove()
     legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
     footer = _TextBlock(height_in=legend_in + GAP_IN)
     for note in words.caption:
@@ -108,16 +123,11 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
             own_in = _width_in(piece.rstrip(" "), size, weight)
         line += piece
         taken_in += _width_in(piece, size, weight)
-    return "\n".join(_without_orphan([*lines, line.rstrip(" ")]))
-
-
-def _without_orphan(lines: Sequence[str]) -> list[str]:
-    """The lines, with the previous word moved to a last line of only a few characters."""
-    *first, above, last = lines
-    kept, space, word = above.rpartition(" ")
-    if space and len(last) <= ORPHAN:
-        return [*first, kept, f"{word} {last}"]
-    return list(lines)
+    lines.append(line.rstrip(" "))
+    kept, space, word = lines[-2].rpartition(" ") if len(lines) > 1 else ("", "", "")
+    if space and len(lines[-1]) <= ORPHAN:
+        lines[-2:] = [kept, f"{word} {lines[-1]}"]
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=4096)
@@ -149,29 +159,3 @@ def _write(figure: Figure, block: _TextBlock, text: str, size: float, **look: An
 def _place(block: _TextBlock, top_in: float, height_in: float) -> None:
     for artist, below_top_in in block.texts:
         artist.set_y((top_in - below_top_in) / height_in)
-
-
-def _legend(figure: Figure, handles: Sequence[Any], title: str | None) -> Legend | None:
-    """The legend, with as many columns as fit and wrapped labels."""
-    if not handles:
-        return None
-    width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
-    labels = [wrap(str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in handles]
-    # Upper bound of the legend's columns, since each attempt to lay out a legend is slow.
-    widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
-    ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
-    columns = max(1, sum(end <= width_in for end in ends_in))
-    while True:
-        legend = figure.legend(
-            handles=list(handles),
-            labels=labels,
-            title=title,
-            loc="upper center",
-            ncols=columns,
-            borderaxespad=0.0,
-        )
-        legend.set_in_layout(False)
-        if columns == 1 or legend.get_window_extent(_renderer(figure)).width / figure.dpi <= width_in:
-            return legend
-        legend.remove()
-        columns -= 1

@@ -121,32 +121,27 @@ def place_of(row: Row, rows: Sequence[Row]) -> float:
 
 
 def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-    """Rows of each picture, which share the model, loop and kind of request."""
-    others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
-    marked = [{**row, "other_axes": _other_axes(row)} for row in _on_their_curves(rows)]
-    return grouped(marked, (*SUBJECT, *others, "other_axes"))
-
-
-def _on_their_curves(rows: Sequence[Row]) -> list[Row]:
-    """The rows, in which a level without a rate has the arrivals of its server's other levels, if those agree: requests
-    that are sent at once have none of their own."""
+    """Rows of each picture, which share the model, loop and kind of request. A level without a rate gets the arrivals
+    of its server's other levels, if those agree: requests that are sent at once have none of their own."""
     curves: dict[tuple[object, ...], set[str]] = {}
     for row in rows:
         if row["offered_rate"] is not None:
             curves.setdefault(_without_arrivals(row), set()).add(row["runtime_mode"])
-    found = [curves.get(_without_arrivals(row), set()) if row["offered_rate"] is None else set() for row in rows]
-    return [{**row, "runtime_mode": min(one)} if len(one) == 1 else row for row, one in zip(rows, found, strict=True)]
+    marked = []
+    for row in rows:
+        modes = curves.get(_without_arrivals(row), set()) if row["offered_rate"] is None else set()
+        axes = {name: one for name, one in axis_values(row).items() if name not in (RATE, "sequence_length")}
+        other_axes = ", ".join(words.axis(name, value) for name, value in sorted(axes.items()))
+        mode = min(modes) if len(modes) == 1 else row["runtime_mode"]
+        marked.append({**row, "runtime_mode": mode, "other_axes": other_axes})
+    others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
+    return grouped(marked, (*SUBJECT, *others, "other_axes"))
 
 
 def _without_arrivals(row: Row) -> tuple[object, ...]:
     mode = json.loads(row["runtime_mode"])
     others = tuple(row.get(name) for name in (*SUBJECT, *CONFIGURATION) if name != "runtime_mode")
     return (*others, json.dumps({name: one for name, one in mode.items() if name != "arrivals"}, sort_keys=True))
-
-
-def _other_axes(row: Row) -> str:
-    values = {name: value for name, value in axis_values(row).items() if name not in (RATE, "sequence_length")}
-    return ", ".join(words.axis(name, value) for name, value in sorted(values.items()))
 
 
 def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Series], str | None]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from visualize.drawing.figure import Block, Entry, Figure, Line, Mark, Note, Panel, Rule, shown
+from visualize.drawing.figure import Block, Entry, Figure, Line, Panel, Rule, shown
 from visualize.drawing.layout import finish, new_figure, wrap
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import (
@@ -38,10 +37,16 @@ def picture(figure: Figure) -> matplotlib.figure.Figure:
     figure = shown(figure)
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
-    heights = [
-        max(_height_in(panel, is_last=at + columns >= len(figure.panels)) for at, panel in row)
-        for row in _rows(figure.panels, columns)
-    ]
+    heights = [0.0] * rows
+    for place, panel in enumerate(figure.panels):
+        height_in = panel.height_in
+        if panel.y.names:  # rows with names are as high as the longest name requires
+            lines = max(_wrapped(name, LABEL_IN).count("\n") + 1 for name in panel.y.names)
+            is_last = place + columns >= len(figure.panels)
+            around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
+            row_in = LINE_IN * lines + max(0.06, 0.04 * lines**2)
+            height_in = max(height_in, len(panel.y.names) * row_in + around)
+        heights[place // columns] = max(heights[place // columns], height_in)
     ratios = {"height_ratios": heights, "width_ratios": figure.widths or [1.0] * columns}
     sharing: dict[str, Any] = {"sharex": False, "sharey": False, **ratios}
     with theme():
@@ -61,20 +66,6 @@ def picture(figure: Figure) -> matplotlib.figure.Figure:
     return drawn
 
 
-def _rows(panels: Sequence[Panel], columns: int) -> list[list[tuple[int, Panel]]]:
-    numbered = list(enumerate(panels))
-    return [numbered[at : at + columns] for at in range(0, len(numbered), columns)]
-
-
-def _height_in(panel: Panel, *, is_last: bool) -> float:
-    """Height of a panel; rows with names are as high as the longest name requires."""
-    if not panel.y.names:
-        return panel.height_in
-    lines = max(_wrapped(name, LABEL_IN).count("\n") + 1 for name in panel.y.names)
-    around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
-    return max(panel.height_in, len(panel.y.names) * (LINE_IN * lines + max(0.06, 0.04 * lines**2)) + around)
-
-
 def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
     _scale(axes, panel.x, "x", width_in)
     _scale(axes, panel.y, "y", width_in)
@@ -90,7 +81,12 @@ def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
         elif isinstance(element, Line):
             _draw_line(axes, element)
         else:
-            _write(axes, element)
+            axes.annotate(
+                element.text, (element.x, element.y), ha=element.align, va="center", fontsize=SMALL_SIZE,
+                xycoords=("data", "axes fraction") if element.in_share else "data", xytext=(element.dx, element.dy),
+                textcoords="offset points", color=paint(element.colour), annotation_clip=False, zorder=6,
+                bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.6, "alpha": 0.75},
+            )  # fmt: skip
     if panel.title:
         axes.set_title(wrap(panel.title, TEXT_SIZE, width_in - 1.3), loc="left", x=0)
     axes.set_xlim(panel.x.low, panel.x.high)
@@ -122,7 +118,8 @@ def _wrapped(name: str, width_in: float) -> str:
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
-    """The line through sound marks, intervals, and marks by how far they are trusted."""
+    """The line through sound marks, intervals, and marks: filled if valid, hollow if doubtful, hollow and crossed out
+    if invalid."""
     own, named = paint(line.colour), line.label
     if line.dashes is not None and line.joined:
         steps = {"after": "steps-post", "before": "steps-pre", None: "default"}
@@ -138,39 +135,27 @@ def _draw_line(axes: Axes, line: Line) -> None:
         area = axes.fill_between([one.x for one in band], low, high, color=own, alpha=BAND_ALPHA, linewidth=0, zorder=2)
         area.set_label(f"_band {named}")
     for one in whiskers:
-        _draw_whisker(axes, line, one)
-    if line.shape is not None:
-        _draw_marks(axes, line)
-
-
-def _draw_whisker(axes: Axes, line: Line, one: Mark) -> None:
-    kind = "interval" if line.is_across else "whisker"
-    ends = ([one.low, one.high], [one.y] * 2) if line.is_across else ([one.x] * 2, [one.low, one.high])
-    axes.plot(
-        *ends, color=paint(line.colour), marker="|" if line.is_across else "_", markersize=min(9.0, 1.5 * line.size),
-        markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2, label=f"_{kind} {line.label}",
-    )  # fmt: skip
-
-
-def _draw_marks(axes: Axes, line: Line) -> None:
-    """Filled if valid, hollow if doubtful, hollow and crossed out if invalid."""
-    assert line.shape is not None
-    own = paint(line.colour)
+        ends = ([one.low, one.high], [one.y] * 2) if line.is_across else ([one.x] * 2, [one.low, one.high])
+        axes.plot(
+            *ends, color=own, marker="|" if line.is_across else "_", markersize=min(9.0, 1.5 * line.size),
+            markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2,
+            label=f"_{'interval' if line.is_across else 'whisker'} {named}",
+        )  # fmt: skip
     for state in ("valid", "doubtful", "invalid"):
         chosen = [one for one in line.marks if one.state == state]
-        if not chosen:
+        if line.shape is None or not chosen:
             continue
         x, y = [one.x for one in chosen], [one.y for one in chosen]
         is_hollow = state != "valid"
         axes.scatter(
             x, y, color=look().background if is_hollow else own, edgecolor=own, s=line.size**2,
             linewidth=MARKER_EDGE if line.size >= MARKER_SIZE / 2 else 0.6, marker=marker(line.shape),
-            zorder=5 if is_hollow else 4, label=f"_{state} {line.label}".rstrip(),
+            zorder=5 if is_hollow else 4, label=f"_{state} {named}".rstrip(),
         )  # fmt: skip
         if state == "invalid":
             axes.scatter(
                 x, y, marker="x", s=(1.7 * line.size) ** 2, color=look().ink, linewidth=1.2, zorder=6,
-                label=f"_crossed {line.label}".rstrip(),
+                label=f"_crossed {named}".rstrip(),
             )  # fmt: skip
 
 
@@ -202,15 +187,6 @@ def _draw_block(axes: Axes, block: Block, panel: Panel, width_in: float) -> None
             x, middle, text, ha=block.align, va="center", fontsize=SMALL_SIZE, color=paint(block.ink), clip_on=True,
             zorder=4, linespacing=1.35, label=f"_{block.role}",
         )  # fmt: skip
-
-
-def _write(axes: Axes, note: Note) -> None:
-    axes.annotate(
-        note.text, (note.x, note.y), xycoords=("data", "axes fraction") if note.in_share else "data",
-        xytext=(note.dx, note.dy), textcoords="offset points", ha=note.align, va="center", fontsize=SMALL_SIZE,
-        color=paint(note.colour), annotation_clip=False, zorder=6,
-        bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.6, "alpha": 0.75},
-    )  # fmt: skip
 
 
 def _handle(entry: Entry) -> Any:

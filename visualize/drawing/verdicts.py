@@ -41,8 +41,20 @@ def judgements(rival: Row, others: Sequence[Row], better: Direction = "lower") -
 
 
 def judged_pairs(pairs: Sequence[tuple[Row, Row]], better: Direction = "lower") -> tuple[Judgement, ...]:
-    """The judgement of each second row against the first, as one comparison."""
-    return judge([Pair(rounds=_rounds(*pair, better)) for pair in pairs], METRICS[JUDGED[better]])
+    """The judgement of each second row against the first, as one comparison. There are no rounds of rows of different
+    commands."""
+    judged = []
+    for pair in pairs:
+        sides: list[dict[int, float]] = []
+        for row in () if measured_apart(pair) else pair:
+            launches = {number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0}
+            if better == "higher":
+                work = row["value"] * row["latency_median_ms"] if launches else 0.0
+                launches = {number: work / value for number, value in launches.items()}
+            sides.append(launches)
+        shared = sorted(sides[0].keys() & sides[1].keys()) if sides else ()
+        judged.append(Pair(rounds=tuple((sides[0][number], sides[1][number]) for number in shared)))
+    return judge(judged, METRICS[JUDGED[better]])
 
 
 def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
@@ -54,19 +66,3 @@ def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
         return None
     found = judgements(best, [row for row in rows if row is not best], better)
     return best if all(one.verdict == "faster" for one in found) else None
-
-
-def _rounds(before: Row, after: Row, better: Direction) -> tuple[tuple[float, float], ...]:
-    """The values of both rows in each round; none for rows of different commands."""
-    if measured_apart((before, after)):
-        return ()
-    sides = [_values(row, better) for row in (before, after)]
-    return tuple((sides[0][number], sides[1][number]) for number in sorted(sides[0].keys() & sides[1].keys()))
-
-
-def _values(row: Row, better: Direction) -> dict[int, float]:
-    """The row's value in each launch."""
-    launches = {number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0}
-    if better == "lower":
-        return launches
-    return {number: row["value"] * row["latency_median_ms"] / value for number, value in launches.items()}

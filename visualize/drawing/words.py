@@ -126,7 +126,8 @@ def provenance(drawn: Sequence[Row]) -> str:
     each = f"{count} launch{'' if launches == [1] else 'es'} per point"
     modes = {settings(row["runtime_mode"]) for row in drawn}
     mode = modes.pop() if len(modes) == 1 else ""
-    days = sorted({_day(row["started_at"]) for row in drawn})
+    times = [row["started_at"] for row in drawn]
+    days = sorted({one.date().isoformat() if isinstance(one, datetime) else one[:10] for one in times})
     measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     parts = (weights and f"{weights} weights", mode, each, f"measured {measured}")
     return SEPARATOR.join(part for part in parts if part)
@@ -142,31 +143,23 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") 
 
 
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed")) -> str | None:
-    """How many drawn points are doubtful or invalid, with the most common reasons; None if there are none."""
-    doubtful = [row for row in drawn if trust(row) == "doubtful"]
-    invalid = [row for row in drawn if trust(row) == "invalid"]
-    invalid_mark = marks[1].lower() if doubtful else marks[1]
-    parts = [
-        f"{mark}: {len(rows)} of {len(drawn)} points {'is' if len(rows) == 1 else 'are'} {state}{_reasons(rows)}"
-        for mark, state, rows in (
-            (marks[0], "doubtful", doubtful),
-            (invalid_mark, "invalid", invalid),
-        )
-        if rows
-    ]
+    """How many drawn points are doubtful or invalid, with the two most common doubts above severity info; None if there
+    are none. An import's own kinds, of unknown severity, are reasons only of a row without another."""
+    parts = []
+    for mark, state in zip(marks, ("doubtful", "invalid"), strict=True):
+        rows = [row for row in drawn if trust(row) == state]
+        if not rows:
+            continue
+        kinds: list[str] = []
+        for row in rows:
+            known = [kind for kind in row["doubts"] if kind in KINDS and KINDS[kind].severity != "info"]
+            kinds += known or [kind for kind in row["doubts"] if kind not in KINDS]
+        common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
+        meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
+        why = f" ({'; '.join(meanings)})" if meanings else ""
+        verb = "is" if len(rows) == 1 else "are"
+        parts.append(f"{mark.lower() if parts else mark}: {len(rows)} of {len(drawn)} points {verb} {state}{why}")
     return "; ".join(parts) + "." if parts else None
-
-
-def _reasons(rows: Sequence[Row]) -> str:
-    """The two most common doubts above severity info, in words. An import's own kinds, of unknown severity, are reasons
-    only of a row without another."""
-    kinds: list[str] = []
-    for row in rows:
-        known = [kind for kind in row["doubts"] if kind in KINDS and KINDS[kind].severity != "info"]
-        kinds += known or [kind for kind in row["doubts"] if kind not in KINDS]
-    common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
-    meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
-    return f" ({'; '.join(meanings)})" if meanings else ""
 
 
 METRIC_ENDS = re.compile("(_(samples|tokens)_per_sec|_ms|_mb|_s)$")
@@ -245,13 +238,12 @@ def left_out(count: int, of: int, things: str) -> str | None:
 
 def sentences(*parts: Iterable[str | None]) -> tuple[str, ...]:
     """One sentence for each part that has text; its clauses are joined by semicolons."""
-    given = [[text for text in clauses if text] for clauses in parts]
-    return tuple(_one_sentence(clauses) for clauses in given if clauses)
-
-
-def _one_sentence(clauses: Sequence[str]) -> str:
-    first, *others = [*(text.removesuffix(".") for text in clauses[:-1]), clauses[-1]]
-    return "; ".join([first, *(text[0].lower() + text[1:] for text in others)])
+    found = []
+    for clauses in ([text for text in part if text] for part in parts):
+        if clauses:
+            first, *others = [*(text.removesuffix(".") for text in clauses[:-1]), clauses[-1]]
+            found.append("; ".join([first, *(text[0].lower() + text[1:] for text in others)]))
+    return tuple(found)
 
 
 def size(parameter_count: int) -> str:
@@ -287,7 +279,3 @@ def _first_error(rows: Sequence[Row]) -> str | None:
 def _counted(things: Iterable[str]) -> str:
     counts = Counter(things)
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _day(moment: datetime | str) -> str:
-    return moment.date().isoformat() if isinstance(moment, datetime) else moment[:10]

@@ -237,7 +237,8 @@ def facts(given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def commit_text(row: Mapping[str, Any]) -> str | None:
     """The first letters of a run's commit, and whether its files had changes."""
-    return row["git_commit"] and row["git_commit"][:10] + (" with changes" if row["git_dirty"] else "")
+    commit: str | None = row["git_commit"]
+    return None if not commit else commit[:10] + (" with changes" if row["git_dirty"] else "")
 
 
 def settings_text(text: str) -> str:

@@ -180,11 +180,10 @@ def check_folder(folder: Path) -> None:
     found = {path.relative_to(folder).as_posix() for path in files}
     if not found:
         return
-    marker = None
+    marker: Any = None
     with suppress(OSError, BenchhouseError):
         marker = read_json(folder / MARKER, MOST_BYTES)
-    is_site = isinstance(marker, dict) and marker.get("made_by") == MADE_BY and isinstance(marker.get("files"), list)
-    if not is_site:
+    if not (isinstance(marker, dict) and marker.get("made_by") == MADE_BY and isinstance(marker.get("files"), list)):
         raise UsageError(f"{folder} is not empty and not a site from {MADE_BY}: choose another folder")
     others = sorted(found - {MARKER, *map(str, marker["files"])})
     if others:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.text import visible, visible_lines
-from visualize.drawing.figure import Block, Colour, Figure, Line, Mark, Panel
+from visualize.drawing.figure import Colour, Figure, Line, Panel
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
 from visualize.pages.elements import Chart, Grid, Heading, Key, number_cell, state_cell, text_cell
@@ -86,14 +86,36 @@ def spec(panel: Panel) -> Spec:
         for number, band in enumerate(line.intervals()[0])
         for one in band
     ]
-    mark = {"type": "area", "opacity": BAND_ALPHA, "clip": True}
+    mark: Spec = {"type": "area", "opacity": BAND_ALPHA, "clip": True}
     bands = _layer(
         values, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour, detail={"field": "series"}
     )
+    rules: Layers = []
+    for one in panel.rules:
+        about = [{one.along: one.at, "colour": _class(one.colour), "words": visible(one.label)}]
+        mark = {"type": "rule", "strokeWidth": one.width * 1.2, "strokeDash": DASHES[one.dashes % len(DASHES)]}
+        at = {"x": scales.x} if one.along == "x" else {"y": scales.y}
+        rules += _layer(about, mark, **at, color=scales.colour, tooltip={"field": "words", "type": "nominal"})
+    notes: Layers = []
+    for note in panel.notes:
+        y, low, high = note.y, panel.y.low, panel.y.high
+        if note.in_share:
+            y = low * (high / low) ** note.y if panel.y.is_log else low + (high - low) * note.y
+        text = [{"x": note.x, "y": y, "colour": _class(note.colour), "text": visible(note.text)}]
+        mark = {
+            "type": "text", "align": note.align, "baseline": "middle", "fontSize": 11, "dx": round(note.dx * POINT),
+            "dy": round(-note.dy * POINT), "limit": 260,
+        }  # fmt: skip
+        field = {"field": "text", "type": "nominal"}
+        notes += _layer(text, mark, x=scales.x, y=scales.y, text=field, color=scales.colour)
     layers = [
-        *_blocks(panel, scales), *_rules(panel, scales), *bands, *_lines(panel, scales),
-        *_whiskers(panel, scales), *_marks(panel, scales), *_notes(panel, scales),
-    ]  # fmt: skip
+        *_blocks(panel, scales),
+        *rules,
+        *bands,
+        *_lines(panel, scales),
+        *_intervals_and_marks(panel, scales),
+        *notes,
+    ]
     height = panel.height_in * PX_PER_IN
     if panel.y.names:
         height = max(height, LEAST_ROW_PX * len(panel.y.names))
@@ -173,7 +195,8 @@ def _lines(panel: Panel, scales: _Scales) -> Layers:
     return layers
 
 
-def _whiskers(panel: Panel, scales: _Scales) -> Layers:
+def _intervals_and_marks(panel: Panel, scales: _Scales) -> Layers:
+    """Whiskers, and marks: filled if valid, hollow if doubtful, hollow and crossed out if invalid."""
     across: list[Spec] = []
     upright: list[Spec] = []
     for line in panel.lines:
@@ -181,16 +204,11 @@ def _whiskers(panel: Panel, scales: _Scales) -> Layers:
             place = {"x": one.low, "y": one.y} if line.is_across else {"x": one.x, "y": one.low}
             chosen = across if line.is_across else upright
             chosen.append({**place, "high": one.high, "colour": _class(line.colour)})
-    mark = {"type": "rule", "strokeWidth": 1.6, "clip": True}
-    return [
-        *_layer(across, mark, x=scales.x, x2={"field": "high"}, y=scales.y, color=scales.colour),
-        *_layer(upright, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour),
+    rule = {"type": "rule", "strokeWidth": 1.6, "clip": True}
+    layers: Layers = [
+        *_layer(across, rule, x=scales.x, x2={"field": "high"}, y=scales.y, color=scales.colour),
+        *_layer(upright, rule, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour),
     ]
-
-
-def _marks(panel: Panel, scales: _Scales) -> Layers:
-    """Filled if valid, hollow if doubtful, hollow and crossed out if invalid."""
-    layers: Layers = []
     shapes = sorted({line.shape % len(MARKERS) for line in panel.lines if line.shape is not None})
     scale = {"domain": shapes, "range": [SHAPES[MARKERS[one]] for one in shapes]}
     shape = {"field": "shape", "type": "nominal", "scale": scale, "legend": None}
@@ -205,16 +223,18 @@ def _marks(panel: Panel, scales: _Scales) -> Layers:
             "clip": True,
         }
         for state in ("valid", "doubtful", "invalid"):
-            values = [
-                {
-                    "x": one.x, "y": one.y, "colour": _class(line.colour), "shape": line.shape % len(MARKERS),
-                    "words": visible(_words(line, one, panel)), "state": state,
-                }
-                for line in panel.lines
-                if line.shape is not None and line.size == size
-                for one in line.marks
-                if one.state == state
-            ]  # fmt: skip
+            values = []
+            for line in panel.lines:
+                if line.shape is None or line.size != size:
+                    continue
+                unit = (panel.x if line.is_across else panel.y).title.split("\n")[0]
+                for one in (mark for mark in line.marks if mark.state == state):
+                    value = f"{one.x if line.is_across else one.y:.4g}"
+                    about = [line.label, one.words, f"{unit}: {value}" if unit else value]
+                    about += [f"{one.low:.4g} to {one.high:.4g}"] if one.has_interval else []
+                    about += [state] if state != "valid" else []
+                    own = {"x": one.x, "y": one.y, "colour": _class(line.colour), "shape": line.shape % len(MARKERS)}
+                    values.append({**own, "words": visible(", ".join(filter(None, about))), "state": state})
             mark = {**shared, "filled": True} if state == "valid" else {**shared, "fill": "--page"}
             layers += _layer(values, mark, x=scales.x, y=scales.y, color=scales.colour, shape=shape, tooltip=tooltip)
             if state == "invalid":
@@ -228,17 +248,6 @@ def _marks(panel: Panel, scales: _Scales) -> Layers:
                 }
                 layers += _layer(values, cross, x=scales.x, y=scales.y, tooltip=tooltip)
     return layers
-
-
-def _words(line: Line, one: Mark, panel: Panel) -> str:
-    """A mark for its tooltip: series, point, value and interval."""
-    name = panel.x if line.is_across else panel.y
-    value = one.x if line.is_across else one.y
-    unit = name.title.split("\n")[0]
-    parts = [line.label, one.words, f"{unit}: {value:.4g}" if unit else f"{value:.4g}"]
-    parts += [f"{one.low:.4g} to {one.high:.4g}"] if one.has_interval else []
-    parts += [one.state] if one.state != "valid" else []
-    return ", ".join(part for part in parts if part)
 
 
 def _blocks(panel: Panel, scales: _Scales) -> Layers:
@@ -268,12 +277,7 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
             if state == "invalid":
                 cross = {"type": "rule", "strokeWidth": 1, "color": "--ink"}
                 layers += _layer(values, cross, x=scales.x, x2={"field": "right"}, y=scales.y, y2={"field": "top"})
-    return [*layers, *_block_texts(panel.blocks, scales, span)]
-
-
-def _block_texts(blocks: Sequence[Block], scales: _Scales, span: float) -> Layers:
-    """Texts inside blocks, cut off where the block ends."""
-    layers: Layers = []
+    # Texts inside blocks, cut off where the block ends.
     for align in ("left", "center"):
         values = [
             {
@@ -281,7 +285,7 @@ def _block_texts(blocks: Sequence[Block], scales: _Scales, span: float) -> Layer
                 "colour": _class(one.ink), "text": [visible(part) for part in one.text.split("\n")],
                 "room": (one.right - one.left) / span,
             }
-            for one in blocks
+            for one in panel.blocks
             if one.text and one.align == align
         ]  # fmt: skip
         mark = {
@@ -290,33 +294,6 @@ def _block_texts(blocks: Sequence[Block], scales: _Scales, span: float) -> Layer
         }  # fmt: skip
         text = {"field": "text", "type": "nominal"}
         layers += _layer(values, mark, x=scales.x, y=scales.y, text=text, color=scales.colour)
-    return layers
-
-
-def _rules(panel: Panel, scales: _Scales) -> Layers:
-    layers: Layers = []
-    for one in panel.rules:
-        values = [{one.along: one.at, "colour": _class(one.colour), "words": visible(one.label)}]
-        mark: Spec = {"type": "rule", "strokeWidth": one.width * 1.2, "strokeDash": DASHES[one.dashes % len(DASHES)]}
-        at = {"x": scales.x} if one.along == "x" else {"y": scales.y}
-        layers += _layer(values, mark, **at, color=scales.colour, tooltip={"field": "words", "type": "nominal"})
-    return layers
-
-
-def _notes(panel: Panel, scales: _Scales) -> Layers:
-    layers: Layers = []
-    for one in panel.notes:
-        y = scales.y
-        value: Spec = {"x": one.x, "y": one.y, "colour": _class(one.colour), "text": visible(one.text)}
-        if one.in_share:
-            low, high, share = panel.y.low, panel.y.high, one.y
-            value["y"] = low * (high / low) ** share if panel.y.is_log else low + (high - low) * share
-        mark = {
-            "type": "text", "align": one.align, "baseline": "middle", "fontSize": 11, "dx": round(one.dx * POINT),
-            "dy": round(-one.dy * POINT), "limit": 260,
-        }  # fmt: skip
-        text = {"field": "text", "type": "nominal"}
-        layers += _layer([value], mark, x=scales.x, y=y, text=text, color=scales.colour)
     return layers
 
 

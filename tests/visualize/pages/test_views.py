@@ -381,6 +381,23 @@ def test_an_imported_load_has_its_host_and_doubts_without_our_flags(tmp_path):
     }
 
 
+def test_an_imported_sweep_of_files_is_one_row_of_loads_with_all_its_levels(tmp_path):
+    file = json.loads((FIXTURES / "imports/vllm_bench_serve/server_of_vllm.json").read_text())
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for second, rate in enumerate((1.0, 2.0, 4.0)):
+            changed = {**file, "request_rate": rate, "request_throughput": rate, "date": f"20250416-12000{second}"}
+            (tmp_path / f"{rate}.json").write_text(json.dumps(changed))
+            read = read_file(tmp_path / f"{rate}.json")
+            warehouse.ingest_all(list(importer_for(read).runs(read)))
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        (row,) = page_of(found, "loads").loads.rows
+        page = views()["load"].page(found, row[1].link.parameters)
+    snapshots.close()
+    assert [row[5].text, row[6].text] == ["3/3", "4"]
+    assert [one[0].text for one in page.levels.rows] == ["1 request/s", "2 requests/s", "4 requests/s"]
+
+
 def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     rows = page_of(data, "loads").loads.rows
     assert sorted(row[4].text for row in rows) == ["closed", "open, poisson"]

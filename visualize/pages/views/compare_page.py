@@ -118,7 +118,8 @@ def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
         result = compared(comparison, command, only_changes=parameters.only_changes)
 
     def as_side(row: Any, side: str) -> Cell:
-        changed = replace(parameters, **{side: f"session={row['session_id']}"})
+        text = f"session={row['session_id']}"
+        changed = replace(parameters, a=text) if side == "a" else replace(parameters, b=text)
         return text_cell(f"use as {side.upper()}", link=Link(view="compare", parameters=changed))
 
     # The newest sessions, with links that use them as a side.

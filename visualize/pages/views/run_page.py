@@ -138,7 +138,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
 
     def metric_link(metric: str) -> Link:
         own = None if metric == METRIC else metric
-        result = sampled and sampled["result_id"]
+        result = None if sampled is None else sampled["result_id"]
         return Link(view="run", parameters=RunParameters(run_id=run_id, result=result, metric=own))
 
     stated = own_metrics(data)
