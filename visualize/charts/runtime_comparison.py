@@ -72,48 +72,15 @@ class RuntimeComparison(ChartPlugin):
                         yield self._figure(point, found)
 
     def _figure(self, key: Row, found: Sequence[Row]) -> Figure:
-        # Each row has its speedup over the baseline, and its interval by the judge if both are of one command.
-        by_id = {row["result_id"]: row for row in found}
-        members: list[Row] = []
-        for row in found:
-            base = by_id.get(row["baseline_result_id"])
-            if not _is_comparable(row):
-                members.append(row)
-            elif base is None or base is row:
-                members.append({**row, "speedup": row["baseline_latency_ms"] / row["latency_median_ms"]})
-            else:
-                ratio = speedup(_latency(base), _latency(row))
-                members.append({**row, "speedup": ratio.value, "low": ratio.low, "high": ratio.high})
-        # The configurations, the same in every panel: fastest first, unranked ones last.
-        setups = sorted(
-            grouped([row for row in members if _is_comparable(row)], BAR), key=lambda group: _rank(group[1])
-        )
-        kept = [
-            (own, rows)
-            for place, (own, rows) in enumerate(setups)
-            if place < MOST_BARS or any(row["is_baseline"] for row in rows)
-        ]
-        rest = len(setups) - len(kept)
-        slower = f"Left out: the {rest} slowest of {len(setups)} configurations; narrow the selection to see them."
-        # Settings are aligned by position, so differences can be named.
-        modes = [json.loads(own["runtime_mode"]) for own, _ in kept]
-        settings_of = sorted({name for mode in modes for name in mode})
-        facts = [
-            (
-                *(f"{name}={mode[name]}" if name in mode else "" for name in settings_of),
-                *details(own, ("device", "device_name", "simulated", "hardware_id")),
-            )
-            for mode, (own, _) in zip(modes, kept, strict=True)
-        ]
-        plain = [words.SEPARATOR.join((own["runtime"], own["precision"])) for own, _ in kept]
-        labels = distinct_names(plain, facts, ", ")
-        bars = {id(row): place for place, (_, rows) in enumerate(kept) for row in rows}
-        drawn = [row for _, rows in kept for row in rows]
+        members = _with_speedups(found)
+        kept, labels, slower = _bars([row for row in members if _is_comparable(row)])
+        bars = {id(row): place for place, rows in enumerate(kept) for row in rows}
+        drawn = [row for rows in kept for row in rows]
         height_in = (ROW_IN if len(labels) < NARROW_FROM else NARROW_ROW_IN) * len(labels) + 0.8
         sizes = grouped(drawn, ("batch_size",))
         shown = spread(sizes, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
         drawn = [row for _, rows in shown for row in rows]
-        left_out = (slower if rest else None, words.left_out(len(sizes) - len(shown), len(sizes), "batch sizes"))
+        left_out = (slower, words.left_out(len(sizes) - len(shown), len(sizes), "batch sizes"))
         ranked = [row for row in drawn if row["is_ranked"]]
         highs = [row["high"] for row in ranked]
         edge = reach([row["speedup"] for row in drawn], highs)
@@ -174,6 +141,48 @@ class RuntimeComparison(ChartPlugin):
             names=(str(drawn[0]["device"]).split(":")[0], *held_names(key)),
             details=details(key, (*MODEL_COLUMNS, "num_threads", "cpu_list", "place")),
         )  # fmt: skip
+
+
+def _with_speedups(found: Sequence[Row]) -> list[Row]:
+    """The rows, each with its speedup over the baseline and, by the judge if both are of one command, its interval."""
+    by_id = {row["result_id"]: row for row in found}
+    members: list[Row] = []
+    for row in found:
+        base = by_id.get(row["baseline_result_id"])
+        if not _is_comparable(row):
+            members.append(row)
+        elif base is None or base is row:
+            members.append({**row, "speedup": row["baseline_latency_ms"] / row["latency_median_ms"]})
+        else:
+            ratio = speedup(_latency(base), _latency(row))
+            members.append({**row, "speedup": ratio.value, "low": ratio.low, "high": ratio.high})
+    return members
+
+
+def _bars(compared: Sequence[Row]) -> tuple[list[list[Row]], list[str], str | None]:
+    """The configurations of a picture, the same in every panel, with unique names: fastest first, unranked ones last;
+    and a note about slower ones that are left out."""
+    setups = sorted(grouped(compared, BAR), key=lambda group: _rank(group[1]))
+    kept = [
+        (own, rows)
+        for place, (own, rows) in enumerate(setups)
+        if place < MOST_BARS or any(row["is_baseline"] for row in rows)
+    ]
+    rest = len(setups) - len(kept)
+    slower = f"Left out: the {rest} slowest of {len(setups)} configurations; narrow the selection to see them."
+    # Settings are aligned by position, so differences can be named.
+    modes = [json.loads(own["runtime_mode"]) for own, _ in kept]
+    settings_of = sorted({name for mode in modes for name in mode})
+    facts = [
+        (
+            *(f"{name}={mode[name]}" if name in mode else "" for name in settings_of),
+            *details(own, ("device", "device_name", "simulated", "hardware_id")),
+        )
+        for mode, (own, _) in zip(modes, kept, strict=True)
+    ]
+    plain = [words.SEPARATOR.join((own["runtime"], own["precision"])) for own, _ in kept]
+    labels = distinct_names(plain, facts, ", ")
+    return [rows for _, rows in kept], labels, slower if rest else None
 
 
 def _is_comparable(row: Row) -> bool:

@@ -145,7 +145,7 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") 
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed")) -> str | None:
     """How many drawn points are doubtful or invalid, with the two most common doubts above severity info; None if there
     are none. An import's own kinds, of unknown severity, are reasons only of a row without another."""
-    parts = []
+    parts: list[str] = []
     for mark, state in zip(marks, ("doubtful", "invalid"), strict=True):
         rows = [row for row in drawn if trust(row) == state]
         if not rows:

@@ -279,7 +279,7 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
                 layers += _layer(values, cross, x=scales.x, x2={"field": "right"}, y=scales.y, y2={"field": "top"})
     # Texts inside blocks, cut off where the block ends.
     for align in ("left", "center"):
-        values = [
+        texts: list[Spec] = [
             {
                 "x": one.left if align == "left" else (one.left + one.right) / 2, "y": (one.bottom + one.top) / 2,
                 "colour": _class(one.ink), "text": [visible(part) for part in one.text.split("\n")],
@@ -293,7 +293,7 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
             "limit": {"expr": "max(1, datum.room * width - 6)"}, "opacity": {"expr": "datum.room * width < 24 ? 0 : 1"},
         }  # fmt: skip
         text = {"field": "text", "type": "nominal"}
-        layers += _layer(values, mark, x=scales.x, y=scales.y, text=text, color=scales.colour)
+        layers += _layer(texts, mark, x=scales.x, y=scales.y, text=text, color=scales.colour)
     return layers
 
 

@@ -70,7 +70,15 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
     for key, members in grouped(rows, (*MODEL, *POINT)):
         model, ranked = str(key["model_id"]), [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
-            left_out = Counter(_left_out(row) for row in members if not is_ranked(row))
+            left_out = Counter(
+                str(row["status"]).replace("_", " ")
+                if row["status"] != "ok"
+                else str(row["state"])
+                if row["state"] in ("invalid", "simulated")
+                else "without a latency"
+                for row in members
+                if not is_ranked(row)
+            )
             kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
             why = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
             unranked[f"{why} ({kinds} left out)" if kinds else "only one setup was measured"] += 1
@@ -115,12 +123,6 @@ def _lead(winner: Row, ranked: Sequence[Row]) -> str:
         f"at {words.point(winner)}, with {number(winner['value'])} ms: {value} times as fast as {second['setup']} "
         f"(95 % interval {low} to {high})"
     )
-
-
-def _left_out(row: Row) -> str:
-    if row["status"] != "ok":
-        return str(row["status"]).replace("_", " ")
-    return str(row["state"]) if row["state"] in ("invalid", "simulated") else "without a latency"
 
 
 def _why_undecided(ranked: Sequence[Row]) -> str:
@@ -219,16 +221,9 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
             f"{_count(len(bare), 'result')} {_has(bare)} no interval over launches: measure with --profile standard, "
             f"or with --launches {LEAST_LAUNCHES} or more."
         )
-    steps += _undecided(rows) if ranks else []
-    if any(row["simulated"] for row in rows):
-        steps.append("Simulated results come from a script or an emulator: measure on a real device.")
-    return tuple(steps) or ("No action needed: every result is valid and has an interval over launches.",)
-
-
-def _undecided(rows: Sequence[Row]) -> list[str]:
-    """Advice on points where setups are close or were measured by different commands."""
+    # Points where setups are close or were measured by different commands.
     close = apart = 0
-    for _, members in grouped(rows, (*MODEL, *POINT)):
+    for _, members in grouped(rows if ranks else [], (*MODEL, *POINT)):
         ranked = [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
             continue
@@ -236,13 +231,15 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
         close += winner is None and all(row["low"] is not None for row in ranked)
         apart += winner is not None and measured_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"
-    steps = [f"{_count(close, 'point')} undecided: {turns} until the difference is clear."] if close else []
+    steps += [f"{_count(close, 'point')} undecided: {turns} until the difference is clear."] if close else []
     if apart:
         steps.append(
             f"At {_count(apart, 'point')} the setups were measured by different commands, and intervals do not cover "
             f"changes of the machine in between: {turns}."
         )
-    return steps
+    if any(row["simulated"] for row in rows):
+        steps.append("Simulated results come from a script or an emulator: measure on a real device.")
+    return tuple(steps) or ("No action needed: every result is valid and has an interval over launches.",)
 
 
 def _first_few(texts: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,24 +111,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
     run = find_run(data, parameters.run_id)
     run_id, is_import = run["run_id"], run["origin_format"] is not None
     rows = data.warehouse.query(RESULTS, {"run": run_id}).dicts()
-    # The result and the raw metric that are drawn.
-    sampled = next((row for row in rows if row["status"] == "ok"), None)
-    if parameters.result is not None:
-        sampled = next((row for row in rows if row["result_id"] == parameters.result), None)
-        if sampled is None:
-            raise NotFoundError(f"no result {parameters.result!r} in this run")
-    metrics: list[str] = []
-    if sampled is not None:
-        values = {"result": sampled["result_id"], "first": METRIC}
-        metrics = [row["metric"] for row in data.warehouse.query(SAMPLED, values).dicts()]
-        if parameters.metric is not None and parameters.metric not in metrics:
-            raise NotFoundError(f"no samples of {parameters.metric!r}: there are {', '.join(metrics) or 'none'}")
-    drawn = parameters.metric or next(iter(metrics), None)
-    samples: tuple[Chart, ...] = ()
-    if sampled is not None and drawn is not None:
-        chart = charts()["sample_distribution"]
-        selection = Selected(results=(sampled["result_id"],), samples=drawn)
-        samples = vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
+    sampled, metrics, drawn, samples = _samples(data, rows, parameters)
 
     def point_cell(row: Row) -> Cell:
         if row["status"] != "ok":
@@ -193,6 +176,31 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
         json_file=Link(view="run_json", parameters=RunFile(run_id=run_id)),
         csv_file=Link(view="run_csv", parameters=RunFile(run_id=run_id)),
     )
+
+
+def _samples(
+    data: Data, rows: Sequence[Row], parameters: RunParameters
+) -> tuple[Row | None, list[str], str | None, tuple[Chart, ...]]:
+    """The result whose samples are drawn, its raw metrics, the drawn one of these, and its charts. Raises
+    NotFoundError."""
+    sampled = next((row for row in rows if row["status"] == "ok"), None)
+    if parameters.result is not None:
+        sampled = next((row for row in rows if row["result_id"] == parameters.result), None)
+        if sampled is None:
+            raise NotFoundError(f"no result {parameters.result!r} in this run")
+    metrics: list[str] = []
+    if sampled is not None:
+        values = {"result": sampled["result_id"], "first": METRIC}
+        metrics = [row["metric"] for row in data.warehouse.query(SAMPLED, values).dicts()]
+        if parameters.metric is not None and parameters.metric not in metrics:
+            raise NotFoundError(f"no samples of {parameters.metric!r}: there are {', '.join(metrics) or 'none'}")
+    drawn = parameters.metric or next(iter(metrics), None)
+    samples: tuple[Chart, ...] = ()
+    if sampled is not None and drawn is not None:
+        chart = charts()["sample_distribution"]
+        selection = Selected(results=(sampled["result_id"],), samples=drawn)
+        samples = vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
+    return sampled, metrics, drawn, samples
 
 
 def find_run(data: Data, run_id: str) -> dict[str, Any]:
