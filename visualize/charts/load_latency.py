@@ -62,11 +62,12 @@ class LoadLatency(ChartPlugin):
     name = "load_latency"
     title = "Latency under load"
     needs = "a load test at two or more levels"
-    columns = f"""{LEVELS}, coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS value,
+    columns = f"""{LEVELS}, coalesce(r.latency_median_ms, r.other_metrics['service_time_p50_ms']) AS latency,
+        coalesce(latency, r.time_to_first_token_ms, r.time_per_output_token_ms) AS value,
         r.time_to_first_token_ms AS ttft, r.time_to_first_token_p99_ms AS ttft_p99,
-        r.time_per_output_token_ms AS tpot, r.time_per_output_token_p99_ms AS tpot_p99, value AS latency,
+        r.time_per_output_token_ms AS tpot, r.time_per_output_token_p99_ms AS tpot_p99,
         CASE WHEN r.latency_median_ms IS NULL THEN r.other_metrics['service_time_p99_ms'] ELSE r.latency_p99_ms
-        END AS latency_p99, r.latency_median_ms IS NULL AS is_from_sending,
+        END AS latency_p99, r.latency_median_ms IS NULL AND latency IS NOT NULL AS is_from_sending,
         r.throughput_samples_per_sec AS throughput, r.other_metrics['goodput_requests_per_sec'] AS goodput"""
     loads = "only"
 

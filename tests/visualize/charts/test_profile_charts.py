@@ -78,9 +78,7 @@ def test_the_layer_chart_title_names_the_slowest_layer(drawn_of, see):
     (axes,) = picture(drawing).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == ["layers.0", "layers.1", "outside layers"]
     assert [text.get_text() for text in axes.texts] == ["1 ms", "4 ms", "1 ms"]
-    assert profiles.layers_title({**row, "modules": row["modules"][:1]}).endswith(
-        "layer layers.0 takes 1 ms of a call"
-    )
+    assert profiles.layers_title({**row, "modules": row["modules"][:1]}).endswith("layer layers.0 takes 1 ms of a call")
     _, (alike,) = drawn_of("layer_times", make_profile())
     assert see.texts(picture(alike))[0] == "bert-base-uncased: 2 layers take about the same time, 1 to 1 ms each"
     _, (unlike,) = drawn_of("layer_times", make_profile(1.4))  # 1.17 times the median of the two

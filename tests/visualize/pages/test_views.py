@@ -384,8 +384,9 @@ def test_an_imported_load_has_its_host_and_doubts_without_our_flags(tmp_path):
 def test_an_imported_sweep_of_files_is_one_row_of_loads_with_all_its_levels(tmp_path):
     file = json.loads((FIXTURES / "imports/vllm_bench_serve/server_of_vllm.json").read_text())
     with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
-        for second, rate in enumerate((1.0, 2.0, 4.0)):
-            changed = {**file, "request_rate": rate, "request_throughput": rate, "date": f"20250416-12000{second}"}
+        for second, rate in enumerate((1.0, 2.0, 4.0, "inf")):
+            done = min(float(rate), 4.0)
+            changed = {**file, "request_rate": rate, "request_throughput": done, "date": f"20250416-12000{second}"}
             (tmp_path / f"{rate}.json").write_text(json.dumps(changed))
             read = read_file(tmp_path / f"{rate}.json")
             warehouse.ingest_all(list(importer_for(read).runs(read)))
@@ -394,8 +395,11 @@ def test_an_imported_sweep_of_files_is_one_row_of_loads_with_all_its_levels(tmp_
         (row,) = page_of(found, "loads").loads.rows
         page = views()["load"].page(found, row[1].link.parameters)
     snapshots.close()
-    assert [row[5].text, row[6].text] == ["3/3", "4"]
-    assert [one[0].text for one in page.levels.rows] == ["1 request/s", "2 requests/s", "4 requests/s"]
+    assert [row[5].text, row[6].text] == ["4/4", "4"]
+    levels = ["1 request/s", "2 requests/s", "4 requests/s", "unlimited requests/s"]
+    assert [one[0].text for one in page.levels.rows] == levels
+    assert page.charts[0].title == "Latency under load: base", "the file has no latency, but times of tokens"
+    assert page.alike == []
 
 
 def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):

@@ -26,12 +26,24 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 MOST = 200
-NEWEST = """
+IMPORTED = """
 WITH imported AS (
-    SELECT run_id, min(curve_id) AS curve_id FROM load_curve
-    WHERE run_id IN (SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL) GROUP BY run_id
-), tests AS (
-    SELECT run_id, started_at, coalesce(curve_id, run_id) AS test
+    SELECT run_id, CASE WHEN is_unlimited
+        THEN coalesce(min(curve_id) FILTER (WHERE NOT is_unlimited) OVER (PARTITION BY alike), curve_id)
+        ELSE curve_id END AS test
+    FROM (
+        SELECT run_id, min(curve_id) AS curve_id, bool_and(loop = 'open' AND request_rate IS NULL) AS is_unlimited,
+            any_value(concat_ws('|', hardware_id, model_id, runtime, precision, sequence_length, new_tokens,
+                json_merge_patch(runtime_mode, '{"arrivals": null}'))) AS alike
+        FROM load_curve WHERE run_id IN (SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL)
+        GROUP BY run_id
+    )
+)
+"""
+"""Other tools write a file for each level: the files of a curve are one test. A level at which all requests are sent at
+once states no arrivals; it belongs to the curve of its server."""
+NEWEST = f"""{IMPORTED}, tests AS (
+    SELECT run_id, started_at, coalesce(test, run_id) AS test
     FROM benchmark_runs LEFT JOIN imported USING (run_id) WHERE (runtime_mode->>'loop') IS NOT NULL
 ), newest AS (
     SELECT test, arg_max(run_id, (started_at, run_id)) AS run_id FROM tests
@@ -44,7 +56,7 @@ WITH imported AS (
         max(throughput_samples_per_sec) AS most_requests,
         max(throughput_tokens_per_sec) AS most_tokens,
         max(other_metrics['goodput_requests_per_sec']) AS most_goodput,
-        max_by({'axes': axes, 'concurrency': concurrency, 'validity': validity}, result_id)
+        max_by({{'axes': axes, 'concurrency': concurrency, 'validity': validity}}, result_id)
             FILTER (WHERE CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
         count(*) FILTER (WHERE validity = 'invalid') AS invalid,
         count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful
@@ -59,21 +71,15 @@ SELECT run.*, levels.* EXCLUDE (test), hardware.device_name
 FROM newest JOIN benchmark_runs run USING (run_id) LEFT JOIN levels USING (test)
 JOIN hardware_info hardware USING (hardware_id)
 ORDER BY started_at DESC, run.run_id DESC
-"""
-"""One row per load test; the imported files of a curve, one for each level, are one test. Excludes results of searches
-for a rate, which are not levels."""
-LEVELS = """
+"""  # noqa: S608 - a constant of ours
+"""One row per load test. Excludes results of searches for a rate, which are not levels."""
+LEVELS = f"""{IMPORTED}
 SELECT * FROM all_results
-WHERE run_id = $run OR (
-    $is_import AND run_id IN (
-        SELECT run_id FROM load_curve
-        WHERE model_id = $model AND curve_id IN (SELECT curve_id FROM load_curve WHERE run_id = $run)
-    )
-)
+WHERE run_id = $run
+    OR run_id IN (SELECT run_id FROM imported WHERE test = (SELECT test FROM imported WHERE run_id = $run))
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY run_id <> $run, started_at DESC, result_id DESC) = 1
 ORDER BY sequence_length, new_tokens, concurrency, result_id
-"""
-"""Other tools write a file for each level: the levels of a curve are those of all its imported files."""
+"""  # noqa: S608 - a constant of ours
 GOODPUT = "goodput_requests_per_sec"
 ALIKE = """
 SELECT run_id, min(started_at) AS started_at FROM load_curve
@@ -183,8 +189,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     if LOOP not in mode:
         raise NotFoundError(f"run {run_id} is not a load test: see /runs/{run_id}")
     is_import = run["origin_format"] is not None
-    values = {"run": run_id, "model": run["model_id"], "is_import": is_import}
-    found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, values).dicts()]
+    found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, {"run": run_id}).dicts()]
     rows = [{**row, "state": "simulated" if row["simulated"] else trust(row)} for row in found]
     levels = sorted((row for row in rows if not loads.is_search(row)), key=loads.level)
     measured = [row for row in levels if is_ok(row)]
@@ -219,6 +224,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     every = chart.rows(data.warehouse, Selection(model_id=run["model_id"]))
     same_loop = [row for row in every if row["loop"] == mode[LOOP]]
     overlaid = chart.draw(same_loop) if len(grouped(same_loop, CONFIGURATION)) > 1 else ()
+    shown = {row["run_id"] for row in levels}
     alike = data.warehouse.query(ALIKE, {"run": run_id, "model": run["model_id"], "most": MOST_ALIKE}).dicts()
     return SimpleNamespace(
         title=", ".join([f"Load on {run['model_id']}", *filter(None, [" ".join(setup)])]),
@@ -238,6 +244,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         alike=[  # other load tests of the same server and kind
             (f"{time_text(row['started_at'])} UTC", Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
             for row in alike
+            if row["run_id"] not in shown
         ],
         command=run["command"],
     )
