@@ -15,7 +15,7 @@ from benchmarking.core.text import number, relative_error, visible
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
-from visualize.pages.elements import Cell, Heading, Tone, number_cell, point_text, state_cell, text_cell
+from visualize.pages.elements import Cell, Heading, Tone, number_cell, number_text, point_text, state_cell, text_cell
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -125,7 +125,7 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
         if mean_ms is None or row[name] is None or 1 / THROUGHPUT_APART <= mean_ms / row[FIRST] <= THROUGHPUT_APART:
             return number_cell(row[name])
         hint = f"the mean call took {number(mean_ms)} ms, the median call {number(row[FIRST])} ms"
-        return Cell(text=f"{number(row[name])}*", hint=hint)
+        return Cell(text=f"{number_text(row[name])}*", hint=hint)
 
     return cell
 
@@ -143,12 +143,12 @@ def interval_of(row: Row) -> Cell:
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
     if low is None or high is None:
         return number_cell(None)
-    return Cell(text=f"{number(low)} .. {number(high)}", hint=f"covers {COVERS[row['ci_scope']]}")
+    return Cell(text=f"{number_text(low)} .. {number_text(high)}", hint=f"covers {COVERS[row['ci_scope']]}")
 
 
 def peak_of(row: Row) -> Cell:
     found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
-    return number_cell(None) if found is None else Cell(text=f"{row[found]:.0f}", hint=METRICS[found].title)
+    return number_cell(None) if found is None else Cell(text=f"{row[found]:,.0f}", hint=METRICS[found].title)
 
 
 def error_text(row: Row) -> str | None:

@@ -395,7 +395,7 @@ def test_an_imported_sweep_of_files_is_one_row_of_loads_with_all_its_levels(tmp_
         (row,) = page_of(found, "loads").loads.rows
         page = views()["load"].page(found, row[1].link.parameters)
     snapshots.close()
-    assert [row[5].text, row[6].text] == ["4/4", "4"]
+    assert [row[6].text, row[7].text] == ["4/4", "4"]
     levels = ["1 request/s", "2 requests/s", "4 requests/s", "unlimited requests/s"]
     assert [one[0].text for one in page.levels.rows] == levels
     assert page.charts[0].title == "Latency under load: base", "the file has no latency, but times of tokens"

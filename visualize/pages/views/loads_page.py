@@ -141,7 +141,9 @@ def _server(row: Mapping[str, Any], device: str) -> str:
 
 def _lengths(row: Mapping[str, Any]) -> str | None:
     mode = json.loads(row["runtime_mode"])
-    return "/".join(str(mode[name]) for name in ("lengths_in", "lengths_out") if name in mode) or mode.get("traffic_file")
+    return "/".join(str(mode[name]) for name in ("lengths_in", "lengths_out") if name in mode) or mode.get(
+        "traffic_file"
+    )
 
 
 def _knee(row: Mapping[str, Any]) -> Cell:
