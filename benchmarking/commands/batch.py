@@ -67,13 +67,16 @@ def run(
     name: str,
     description: str | None,
     finished: Finished = lambda folder, batch: None,
+    remark: str | None = None,
     **texts: Any,
 ) -> int:
     """The command under a name, without its handling of errors. `finished` is called with the folder and the summary of
-    a saved batch; `texts` are further arguments of the parser."""
+    a saved batch; `remark` is printed once the arguments are right; `texts` are further arguments of the parser."""
     arguments = command_line.parser(name, description, **texts).parse_args(argv)
     command_line.check(arguments)
     _check_report(arguments.report)
+    if remark is not None:
+        note(remark)
     arguments.finished = finished
     with flags.logging_to_stderr(arguments.log_level):
         return _start(arguments, argv)

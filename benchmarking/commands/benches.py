@@ -85,27 +85,25 @@ def _run(argv: Sequence[str]) -> int:
     if "--seq-length" in flags_in(argv):
         raise UsageError("--seq-length requires --model MODEL: benchmarks set it in their configurations")
     words = repeated(in_our_words(argv, BENCH_WORDS), PATTERNS)
+    remark = None
     if not {"--benches", "--resume", "-h", "--help", "--help-all", "--help-options"}.intersection(flags_in(words)):
-        words = ["--benches", _benches(), *words]
+        folder = DEFAULT_BENCHES
+        if not Path(folder).is_dir():
+            from benchmarking.benches.discovery import EXAMPLES as SHIPPED
+
+            folder = str(SHIPPED)
+            remark = f"benchmarks: there is no folder ./{DEFAULT_BENCHES}, so the examples in {folder}"
+        words = ["--benches", folder, *words]
     return batch.run(
         words,
         NAME,
         __doc__,
         _write_scenarios,
+        remark,
         usage=USAGE,
         examples=EXAMPLES,
         rare={"model_ids", "model_list", *FLAGS_OF_MODELS},
     )
-
-
-def _benches() -> str:
-    """./benches, or the examples without it."""
-    if Path(DEFAULT_BENCHES).is_dir():
-        return DEFAULT_BENCHES
-    from benchmarking.benches.discovery import EXAMPLES
-
-    note(f"benchmarks: there is no folder ./{DEFAULT_BENCHES}, so the examples in {EXAMPLES}")
-    return str(EXAMPLES)
 
 
 def _write_scenarios(folder: Path, batch: BatchSummary) -> None:

@@ -58,8 +58,8 @@ MAX_NUMBER = 1e15
 MAX_SECONDS = 1e9
 """Maximum of other numbers: longer times are not accepted by every system."""
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h)")
-SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h|d)")
+SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
@@ -68,6 +68,9 @@ PART_OF_LIST = "is_part_of_list"
 """The attribute of a flag that takes a list: whether a word after its values, separated by a space, is one more."""
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
+NUMBERS = re.compile(r"\d+(,\d+)+")
+ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
+"""How a setting of Hydra begins: backend.device=cpu."""
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
@@ -170,8 +173,12 @@ class Parser(argparse.ArgumentParser):
         """The message for an argument too many."""
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
+        if ASSIGNMENT.match(word):
+            return f"unexpected argument {word!r}: each setting is a flag, such as --device cpu"
         if any(isinstance(action, _OneModel) for action in self._actions):
             return f"unexpected argument {word!r}: this command takes one model; benchhouse batch takes several"
+        if any(typed.lower() in ("select", "describe", "with") for typed in self._words):
+            return f"unexpected argument {word!r}: put the statement in quotes"
         if STATEMENT.match(word):
             return "a statement is run by benchhouse query 'STATEMENT', or by benchhouse sql from stdin"
         takes_words = any(not action.option_strings for action in self._actions)
@@ -207,6 +214,8 @@ class _OneModel(argparse.Action):
         present = getattr(namespace, self.dest, None)
         if values is None:
             return
+        if ASSIGNMENT.match(values) and not Path(values).exists():
+            parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
         is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
         if present not in (None, values) and not is_own:
             parser.error(f"two models, {present} and {values}: give one of them")
@@ -534,7 +543,10 @@ def _int(text: str, least: int) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"takes whole numbers: got {text!r}") from None
+        several = NUMBERS.fullmatch(text) is not None
+        raise argparse.ArgumentTypeError(
+            f"takes {'one whole number' if several else 'whole numbers'}: got {text!r}"
+        ) from None
     if value < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
     if value > MAX_INT:

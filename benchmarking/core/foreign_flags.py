@@ -23,6 +23,11 @@ RESULT_FILES = "results go to stdout: add > FILE; run files go to the folder --o
 ENGINE = "it is left to the engine, which decides as it does without a flag"
 ONE_ANSWER = "requests ask for one greedy answer of exactly --output-length tokens"
 STATEMENTS = "a statement is an argument, as in benchhouse query SQL; benchhouse sql reads several from stdin"
+RAMPED = "each level starts at its rate; what precedes its steady state is left out"
+UNWANTED = "prompts are made before a level and requests are sent once, in their order"
+RACED = "configurations are raced by what they measure; --space FILE restricts them, --budget TIME limits the search"
+QUALITY = "quality is compared with eager float32 on a text, without tasks: benchhouse run MODEL --quality"
+NO_THRESHOLD = "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
     {
@@ -31,15 +36,18 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
             (
                 "--num-iterations --num-iters --num-runs --n-runs --runs --repeat --reps --num-repeats "
-                "--measurement-iterations --benchmark-iterations -r",
-                ("--iterations", "--repetitions"),
+                "--measurement-iterations --benchmark-iterations --niter --avg-runs --min-rounds -r",
+                (
+                    *("--iterations", "--repetitions", "--max-rounds"),
+                    "how many runs a verdict needs follows from their variation",
+                ),
             ),
             (
                 "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
-                "--num-warmup-iterations --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps",
-                WARM_UP,
+                "--num-warmup-iterations --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
+                (*WARM_UP, "each command of ab and bisect warms up by itself"),
             ),
-            ("--repetitions --processes --num-processes", ("--launches",)),
+            ("--repetitions --processes --num-processes --rounds", ("--launches",)),
             ("--number", ("--iterations", "--num-requests")),
             (
                 "--duration",
@@ -56,20 +64,20 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--file", ("--model-list", "--output", FILES)),
             (
                 "--max-seconds --time --run-time --benchmark-duration --measurement-interval --min-duration "
-                "--test-duration",
-                ("--duration", "--timeout"),
+                "--test-duration --max-time --min-run-time --min-time -z",
+                ("--duration", "--budget", "--timeout"),
             ),
             # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
             (
                 "--isl --input-len --random-input-len --random-input --input-tokens --prompt-tokens --prompt-length "
                 "--synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len --seqlen "
-                "--sequence-length --max-length --max-seq-length --context-length -p",
+                "--sequence-length --max-length --max-seq-length --context-length --ctx-size --n-ctx -p -npp",
                 LENGTHS,
             ),
             (
                 "--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen "
                 "--max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens "
-                "--num-new-tokens",
+                "--num-new-tokens -ntg",
                 OUTPUTS,
             ),
             (
@@ -77,7 +85,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 VARIED,
             ),
             ("-n", ("--new-tokens", "--num-requests", "--rows")),
-            ("--batch --bs --batch-size --per-device-batch-size -b", ("--batch-sizes", "--batch-size")),
+            (
+                "--batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl",
+                ("--batch-sizes", "--batch-size"),
+            ),
             # Load: vLLM, SGLang, GuideLLM, AIPerf, genai-perf.
             (
                 "--num-prompts --num-prompt --request-count --max-requests --num-dataset-entries --number-requests "
@@ -90,7 +101,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "since a cap hides waiting",
             ),
             (
-                "--concurrent-requests --concurrencies --num-concurrent --num-users --users --num-workers -c",
+                "--concurrent-requests --concurrencies --num-concurrent --num-users --users --num-workers --nireq -c",
                 ("--concurrency", STATEMENTS),
             ),
             ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
@@ -109,12 +120,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--rate-type --sweep --rate-sweep --profile",
                 "a sweep is --request-rate 1,2,4, or --find-rate with --limit",
             ),
+            ("--ramp-up --rampup --ramp-up-strategy", RAMPED),
             (
-                "--ramp-up --rampup --ramp-up-strategy",
-                "each level starts at its rate; what precedes its steady state is left out",
-            ),
-            (
-                "--temperature --top-p --top-k --sampling-params",
+                "--temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty",
                 "requests ask for temperature 0: one greedy answer of exactly --output-length tokens",
             ),
             (
@@ -123,13 +131,44 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--insecure --no-verify --verify-ssl -k",
-                ("--ca-file", "every export is compared with the model in torch; there is no way around it"),
+                (
+                    "--ca-file",
+                    "--include",
+                    "every export is compared with the model in torch; there is no way around it",
+                ),
             ),
-            ("--chat", "chat completions are --endpoint chat"),
+            ("--chat --apply-chat-template --chat-template", "chat completions are --endpoint chat"),
             ("--endpoint-type", ("--endpoint",)),
             ("--num-turns --session-turns-mean", ("--turns",)),
             ("--vus --virtual-users", ("--concurrency",)),
             ("--api --api-type", ("--endpoint",)),
+            (
+                "--embeddings --embedding --pooling --rerank",
+                "completions of a server are tested; a model of embeddings is tested on this machine, without --url",
+            ),
+            ("--protocol --http-version", ("--http2",)),
+            (
+                "--keep-alive --disable-keepalive --connections --connection-pool-size",
+                "each request in flight has a connection, which stays open for the next",
+            ),
+            (
+                "--think-time",
+                "a closed loop sends the next request when one has ended: --request-rate makes requests wait",
+            ),
+            (
+                "--skip-test-prompt --request-id-prefix --disable-shuffle --no-oversample --use-cache "
+                "--request-formatter-kwargs",
+                UNWANTED,
+            ),
+            ("--tokenizer-mode", ("--tokenizer",)),
+            ("--use-server-token-count", "tokens are those that the server reports, else those that it streams"),
+            (
+                "--slice-duration --measurement-mode --export-level",
+                "every request is stored: benchhouse query reads it",
+            ),
+            ("--detect-saturation", "a level at which the queue only grows is invalid by itself"),
+            ("--target-profile", "a sweep is --request-rate 1,2,4, or --find-rate with --limit"),
+            ("--performance-sample-count --mlperf", ("--samples-per-query", "--scenario")),
             ("--steps --num-steps", ("--num-runs", "--iterations")),
             ("--prefix-len --random-prefix-len --prefix-prompt-length", ("--shared-prefix",)),
             ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
@@ -167,8 +206,13 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--generate-kwargs --generation-kwargs", OUTPUTS),
             ("--list-backends --list-engines", ("--list-runtimes",)),
             (
-                "--objective --goal --metric",
-                ("--prefer", "--metric", "stored results are compared by any metric: benchhouse compare --by runtime"),
+                "--objective --goal --metric --minimize --maximize",
+                (
+                    "--objective",
+                    "--prefer",
+                    "--metric",
+                    "stored results are compared by any metric: benchhouse compare --by runtime",
+                ),
             ),
             (
                 "--optimize --optimization-level --optimise -O --simplify --onnxsim",
@@ -183,6 +227,15 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
             ),
             ("--budget", ("--price", "--timeout")),
+            (
+                "--trials --n-trials --max-trials --num-trials --search --search-space --algorithm --sampler --pruner "
+                "--strategy --study-name --max-configs",
+                RACED,
+            ),
+            (
+                "--max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss",
+                ("--limit", "benchhouse recommend --max-kl and --min-agreement limit the loss of quality"),
+            ),
             ("--constraint --constraints", ("--limit",)),
             # hyperfine, and gates of other tools.
             (
@@ -191,12 +244,34 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--min-runs --max-runs", ("--iterations", "how many runs a verdict needs follows from their variation")),
             ("--export-json", ("--json",)),
+            ("--export-asciidoc --export-orgmode", "stored results are written by benchhouse export --format markdown"),
+            (
+                "--prepare --setup --conclude --cleanup --shell -N -S",
+                "a command is run as it is, without a shell: put what prepares it into a script of your own",
+            ),
+            ("--ignore-failure", "a command that fails is never timed: mend it first"),
+            ("--command-name", "the sides are called A and B; --tag NAME=VALUE labels the run"),
+            ("--time-unit --unit", "each metric has one unit, which its name says"),
+            (
+                "--autosave --save-data --storage",
+                ("--save", "--db-path", "results are stored unless --no-save is given"),
+            ),
+            ("--compare", ("--compare-to", "stored results are compared by benchhouse compare")),
+            ("--compare-fail", ("--fail-on", NO_THRESHOLD)),
             ("--export-csv", "stored results are written by benchhouse export --format csv"),
             ("--export-markdown", ("--markdown", "stored results are written by benchhouse export --format markdown")),
-            ("--report --summary --summary-file", ("--report", "--markdown")),
+            (
+                "--report --summary --summary-file",
+                ("--report", "--markdown", "benchhouse charts --report FILE writes one of what is stored"),
+            ),
             (
                 "--exit-code --ci --strict --fail --fail-on --fail-on-regression --error-exitcode",
                 ("--fail-on", "the exit code of benchhouse check says it: 1 for a regression"),
+            ),
+            ("--junitxml --junit-xml --xunit --gitlab", ("--junit",)),
+            (
+                "--exit-zero --warn-only --allow-fail --soft-fail --no-fail --informational",
+                "the exit code is 1 for a regression: what follows || in a shell goes on after it",
             ),
             (
                 "--window --lookback --last --history",
@@ -212,8 +287,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--annotations --annotate", ("--github",)),
             ("--comment --pr --pull-request", ("--markdown",)),
             (
-                "--cheapest --cost --minimize --maximize --best",
-                ("--prefer", "benchhouse recommend ranks what is stored by --prefer"),
+                "--cheapest --cost --best",
+                ("--objective", "--prefer", "benchhouse recommend ranks what is stored by --prefer"),
             ),
             ("--fastest --rank --ranking", ("--prefer", "the fastest is marked with * in a comparison")),
             ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
@@ -259,7 +334,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--n-gpu-layers --ngl -ngl --num-gpu-layers",
                 ("--gpu-layers", "a GPU computes all layers with --device cuda"),
             ),
-            ("--no-mmap --mmap -mmp --mlock --numa --prio --poll -nkvo --no-kv-offload --cpu-strict --no-host", ENGINE),
+            (
+                "--no-mmap --mmap -mmp --mlock --numa --prio --poll -nkvo --no-kv-offload --cpu-strict --no-host "
+                "--rpc --defrag-thold -pps --nstreams --num-streams",
+                ENGINE,
+            ),
             ("--ubatch-size -ub --n-ubatch", "the engine divides a long prompt by itself"),
             ("-pg", "a prompt and what follows it are one point: --sequence-lengths 512 --new-tokens 128"),
             (
@@ -270,7 +349,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("-sm", ("--split-mode",)),
             ("-ts", ("--tensor-split",)),
             ("-ot --override-tensor", ("--gpu-layers",)),
-            ("-C --cpu-mask --cpu-range --cpus --taskset", ("--cpu-list",)),
+            ("-C --numactl --cpu-mask --cpu-range --cpus --taskset", ("--cpu-list",)),
             ("-tb --threads-batch", ("--batch-threads",)),
             ("-hf --hf-repo -hfr -hff --repo-id", MODELS),
             ("--delay --sleep --pause", "nothing waits between calls; --cold-cache empties the caches before each"),
@@ -308,7 +387,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "results are stored with --save, or without --no-save where that is the default",
             ),
             ("--output", ("--junit", "--markdown", "--report", RESULT_FILES)),
-            ("--json --save-json --json-output --json-file", ("--json",)),
+            ("-oe --json --save-json --json-output --json-file", ("--json",)),
             (
                 "--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri "
                 "--tracking-uri",
@@ -341,7 +420,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--rows", "what looks at results takes all without a selection; delete needs one, as in until=DATE"),
             ),
             ("--experiment --experiment-name --experiment-id --experiment-ids --run-name --name", ("--tag",)),
-            ("--query --sql --command --statement --execute -e -q", STATEMENTS),
+            ("--query --sql --command --statement --execute", STATEMENTS),
+            ("-e", ("--runtime", "--runtimes", STATEMENTS)),
+            ("-q", ("--request-rate", "--quiet", STATEMENTS)),
             (
                 "--readonly --read-only --ro",
                 "benchhouse query and sql only read, and so does dashboard --read-only",
@@ -349,7 +430,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--tables --table --schema --dictionary --views", ("--describe",)),
             (
                 "--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f",
-                ("--ingest", "--json-path", FILES),
+                ("--ingest", "--json-path", "--model-list", FILES),
             ),
             ("--recursive -R", "folders are searched at any depth"),
             ("--source --tool --from-tool --importer --input-format --source-format", ("--from-format",)),
@@ -363,7 +444,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--preview --dry --simulate --what-if --no-act", ("--dry-run",)),
             # Charts and pages.
-            ("--plot --graph --chart-type --plot-type", ("--chart", "benchhouse charts draws what is stored")),
+            (
+                "--plot --graph --chart-type --plot-type --plot-timeline",
+                ("--chart", "benchhouse charts draws what is stored"),
+            ),
             ("--type --kind", ("--from-format", "--chart", "--format")),
             (
                 "--title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy",
@@ -429,6 +513,34 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--mock", ("--enable-mock",)),
             ("--benchmark --benchmarks --only --filter", ("--include",)),
             ("--list-benchmarks --list-benches --collect-only", ("--dry-run",)),
+            (
+                "--args --script-arguments --argv",
+                ("--script-args", "the words of a command follow --, or are in quotes"),
+            ),
+            ("--suite", ("--model-list", "--include")),
+            (
+                "--ssh --hosts --hostfile --inventory --nodes",
+                ("--remote-host", "several machines measure with benchhouse batch --cluster"),
+            ),
+            ("--join --scheduler --coordinator", "the address of the scheduler is an argument"),
+            (
+                "--share --public --expose",
+                "benchhouse publish writes a site; benchhouse dashboard answers other machines with --host and --token",
+            ),
+            (
+                "--flamegraph --flame-graph --flame",
+                "benchhouse profile --save, then benchhouse charts --chart flame_graph",
+            ),
+            ("--to --target-format", ("--format", "--output", "--output-dir")),
+            ("--for", MODELS),
+            (
+                "--no-display-prompt --trtllm --trtexec",
+                "--help-all lists every flag, --help-options those of a runtime",
+            ),
+            ("--api-mode -api", ("--concurrency",)),
+            ("--infer-precision -ip", ("--precision", "--precisions")),
+            ("--providers", ("--provider",)),
+            ("--io-binding", ("--io-mode",)),
             ("--sdpa-backend", ("--attention", "set it in the configurations of your benchmarks")),
             ("--push-result-to-dataset --push", "benchhouse publish writes a site, benchhouse export files"),
             ("--onnx-path --onnx-file --onnx-model", "a graph file is a model: give it as MODEL"),
@@ -443,6 +555,14 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--accuracy --test-mode --accuracy-mode --perplexity --ppl",
                 ("--quality", "outputs are compared with torch in every run; quality is benchhouse run --quality"),
+            ),
+            (
+                "--tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path",
+                QUALITY,
+            ),
+            (
+                "--model-args --multirun --hub-kwargs --model-kwargs --engine-args",
+                "each setting is a flag of its own: --help-all lists every flag",
             ),
             (
                 "--user-conf --mlperf-conf --audit-conf",
@@ -464,9 +584,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--version -V", "benchhouse version prints the version"),
             (
-                "--threshold --tolerance --max-regression --fail-threshold --alpha "
-                "--confidence --significance --p-value --noise --noise-threshold",
-                "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set",
+                "--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change "
+                "--fail-under --fail-above --confidence --significance --p-value --noise --noise-threshold",
+                NO_THRESHOLD,
             ),
             ("--count", ("--rows", "--num-requests", "--iterations")),
             ("--top --max-rows --head", ("--rows",)),
@@ -476,49 +596,3 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
 )
 """A flag of another tool, or of another command -> our flags for it, of which a command has one or none, and advice
 where it has none."""
-
-
-BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
-    (frozenset(words.split()), ours)
-    for alternatives, ours in (
-        ("seed", ("--seed", "inputs and random weights have a fixed seed")),
-        ("stddev, std, range ratio", VARIED),
-        ("warmup", WARM_UP),
-        ("cooldown", "what precedes and follows the steady state is left out"),
-        ("timeout", ("--timeout",)),
-        ("conversation", ("--turns", PROMPTS)),
-        ("turn", ("--turns",)),
-        ("dataset, data", PROMPTS),
-        ("prefix", ("--shared-prefix", "--prefix-cache")),
-        ("schedule", ("--arrivals", "--trace")),
-        ("arrival, rate mode", ("--arrivals",)),
-        ("endpoint, request type", ("--endpoint", "--url")),
-        ("rate, qps", ("--request-rates", "--request-rate")),
-        ("concurrency, concurrent", ("--concurrency",)),
-        ("telemetry, stats", "use of the device and of this machine is recorded beside every result"),
-        ("console", ("--quiet",)),
-        ("seq, sequence, input length, input len, input tokens", LENGTHS),
-        ("prompt length, prompt len, prompt tokens", LENGTHS),
-        ("output length, output len, output tokens, new tokens, generate tokens", OUTPUTS),
-        ("prompts, requests, queries, query count", ("--num-requests",)),
-        ("batch, batchsize", ("--batch-sizes", "--batch-size")),
-        ("thread", ("--num-threads",)),
-        ("iteration, iters, runs", ("--iterations", "--repetitions")),
-        ("latency, throughput, memory", ("--limit", ALWAYS)),
-        ("duration", ("--duration", "--timeout")),
-        ("precision, dtype, quant", ("--precisions", "--precision")),
-        ("hardware, device, gpu", ("--devices", "--device")),
-        ("runtime, backend, engine", ("--engine", "--runtimes", "--runtime")),
-        ("database, db, duckdb", ("--db-path",)),
-        ("model", MODELS),
-        ("chart, plot", ("--chart",)),
-        ("comparison", ("--chart", "--by", "benchhouse compare --by FIELD compares what is stored")),
-        ("config, conf", "settings are flags; a batch reads them from --model-list FILE.yaml"),
-        ("log", ("--log-level",)),
-        ("tag", ("--tag",)),
-        ("output, outputs, result, save", ("--output", "--report", RESULT_FILES)),
-    )
-    for words in alternatives.split(", ")
-)
-"""Parts of a flag ("input tokens" in --synthetic-input-tokens-mean) -> our flags, or advice, for a flag that is not in
-`OTHER_WORDS`; the first whose parts the flag all has, in the singular or plural."""

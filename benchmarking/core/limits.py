@@ -27,8 +27,11 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 """What can be limited -> its units, in the one that values are returned in."""
 
+COMPARISON = re.compile(r"\s*[=<>]+\s*")
 PERCENTILE = re.compile(r"(latency_?)?p\d+")
-OTHER_NAMES: Mapping[str, str] = MappingProxyType({"itl": "tpot", "tbt": "tpot", "p50": "latency", "rss": "memory"})
+OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {"itl": "tpot", "tbt": "tpot", "p50": "latency", "e2e": "latency", "rss": "memory"}
+)
 """Names in other tools -> ours. Those of percentiles lack only the word latency."""
 
 
@@ -39,14 +42,14 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = PART.fullmatch(part)
         if match is None:
-            colon = part.replace("=", ":", 1)
+            colon = COMPARISON.sub(":", part, count=1)
             hint = f": write {colon}" if PART.fullmatch(colon) else ""
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}{hint}")
         name, value, unit = match.groups()
         if name not in names:
             ours = OTHER_NAMES.get(name, f"latency_{name}")
-            if ours not in names and PERCENTILE.fullmatch(name):  # of a load, where 99 % of the requests must hold it
-                ours = "e2e"
+            if ours not in names and (PERCENTILE.fullmatch(name) or name == "latency"):
+                ours = "e2e"  # of a load, where 99 % of the requests must hold it
             hint = f"did you mean {ours}? " if ours in names else ""
             raise UsageError(f"--limit {part}: {hint}{unknown_name(name, tuple(names), 'limit')}")
         if name in found:

@@ -7,7 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from benchmarking.core import plugins
-from benchmarking.core.foreign_flags import BY_PART, OTHER_WORDS
+from benchmarking.core.foreign_flags import (
+    ALWAYS,
+    LENGTHS,
+    MODELS,
+    ONE_ANSWER,
+    OTHER_WORDS,
+    OUTPUTS,
+    PROMPTS,
+    RAMPED,
+    RESULT_FILES,
+    VARIED,
+    WARM_UP,
+)
 
 MAX_CANDIDATES = 10
 """Names listed in an error message: a longer list is not read."""
@@ -15,6 +27,8 @@ MISTYPED = 0.8
 """The similarity, from 0 to 1, from which one flag is another with a mistake."""
 SIMILAR = 0.6
 """The similarity, from 0 to 1, from which a name is offered as what was meant."""
+CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+"""Where a word begins in a flag such as --avgRuns."""
 WHERE = MappingProxyType(
     {
         "metric": "benchhouse query --describe all_results",
@@ -62,8 +76,24 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "float16": "fp16 f16 half",
             "bfloat16": "bf16 brain",
             "float8_e4m3": "fp8 float8 e4m3",
-            "int8": "i8 8bit q8 w8a8",
-            "int4": "i4 4bit q4 w4a16",
+            "int8": "i8 8bit q8 q8_0 w8a8 smoothquant",
+            "int4": "i4 4bit q4 q4_0 q4_1 q4_k_m q4_k_s w4a16 awq gptq nf4",
+            # Arrivals, endpoints, preferences, formats and charts.
+            "constant": "uniform deterministic fixed periodic",
+            "poisson": "exponential",
+            "chat": "openai-chat /v1/chat/completions http",
+            "completions": "openai vllm /v1/completions text",
+            "latency": "speed fast fastest p50 p95 p99 min_latency",
+            "throughput": "max_throughput tokens samples qps",
+            "cost": "cheapest cheap price dollars money",
+            "csv": "excel xlsx xls tsv spreadsheet",
+            "png": "jpg jpeg image",
+            "latency_vs_batch_size": "latency",
+            "throughput_vs_batch_size": "throughput",
+            "memory_vs_batch_size": "memory",
+            "hardware_comparison": "hardware devices comparison",
+            "pareto_front": "pareto frontier",
+            "temporal_trend": "trend history time timeline",
             # Metrics.
             "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
             "latency_p90_ms": "p90 latency_p90",
@@ -82,6 +112,22 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
 
 COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
     {
+        "vllm sglang guidellm aiperf genai-perf genai_perf benchmark_serving serve-benchmark mlperf": (
+            "a server is tested by benchhouse load MODEL --url URL, or one that it starts with --serve"
+        ),
+        "llama-bench llama-batched-bench optimum-benchmark trtexec benchmark_app onnxruntime_perf_test": (
+            "benchhouse run MODEL measures a model on this machine"
+        ),
+        "hyperfine": "two commands are compared by benchhouse ab 'COMMAND' 'COMMAND'",
+        "pytest pytest-benchmark asv pyperf": (
+            "its result files are stored by benchhouse import FILE, and judged by benchhouse check"
+        ),
+        "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity quality": (
+            "quality against eager float32 is measured by benchhouse run MODEL --quality"
+        ),
+        "quantize optimize": (
+            "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune MODEL"
+        ),
         "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
         "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
         "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
@@ -128,6 +174,60 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
 """A flag that selects results in other tools and commands -> the field of a selection for it."""
 
 
+BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
+    (frozenset(words.split()), ours)
+    for alternatives, ours in (
+        ("seed", ("--seed", "inputs and random weights have a fixed seed")),
+        ("ramp, rampup", RAMPED),
+        ("cancellation, cancel", "no request is cancelled: one that takes longer than --timeout has failed"),
+        ("delay, think time", "a closed loop sends the next request when one has ended"),
+        ("image, audio, video", "a server gets texts; benchhouse run MODEL measures models of images and sounds"),
+        ("connection, keepalive, socket", "each request in flight has a connection, which stays open for the next"),
+        ("hf split, hf name, hf subset, data sampler", PROMPTS),
+        ("lora", ("--lora",)),
+        ("penalty", ONE_ANSWER),
+        ("stddev, std, range ratio", VARIED),
+        ("warmup", WARM_UP),
+        ("cooldown", "what precedes and follows the steady state is left out"),
+        ("timeout", ("--timeout",)),
+        ("conversation", ("--turns", PROMPTS)),
+        ("turn", ("--turns",)),
+        ("dataset, data", PROMPTS),
+        ("prefix", ("--shared-prefix", "--prefix-cache")),
+        ("schedule", ("--arrivals", "--trace")),
+        ("arrival, rate mode", ("--arrivals",)),
+        ("endpoint, request type", ("--endpoint", "--url")),
+        ("rate, qps", ("--request-rates", "--request-rate")),
+        ("concurrency, concurrent", ("--concurrency",)),
+        ("telemetry, stats", "use of the device and of this machine is recorded beside every result"),
+        ("console", ("--quiet",)),
+        ("seq, sequence, input length, input len, input tokens", LENGTHS),
+        ("prompt length, prompt len, prompt tokens", LENGTHS),
+        ("output length, output len, output tokens, new tokens, generate tokens", OUTPUTS),
+        ("prompts, requests, queries, query count", ("--num-requests",)),
+        ("batch, batchsize", ("--batch-sizes", "--batch-size")),
+        ("thread", ("--num-threads",)),
+        ("iteration, iters, runs", ("--iterations", "--repetitions")),
+        ("latency, throughput, memory", ("--limit", ALWAYS)),
+        ("duration", ("--duration", "--timeout")),
+        ("precision, dtype, quant", ("--precisions", "--precision")),
+        ("hardware, device, gpu", ("--devices", "--device")),
+        ("runtime, backend, engine", ("--engine", "--runtimes", "--runtime")),
+        ("database, db, duckdb", ("--db-path",)),
+        ("model", MODELS),
+        ("chart, plot", ("--chart",)),
+        ("comparison", ("--chart", "--by", "benchhouse compare --by FIELD compares what is stored")),
+        ("config, conf", "settings are flags; a batch reads them from --model-list FILE.yaml"),
+        ("log", ("--log-level",)),
+        ("tag", ("--tag",)),
+        ("output, outputs, result, save", ("--output", "--report", RESULT_FILES)),
+    )
+    for words in alternatives.split(", ")
+)
+"""Parts of a flag ("input tokens" in --synthetic-input-tokens-mean) -> our flags, or advice, for a flag that is not in
+`OTHER_WORDS`; the first whose parts the flag all has, in the singular or plural."""
+
+
 def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES, similar: float = 0.0) -> list[str]:
     """The known names that resemble the value, nearest first; all of them rank with `similar` 0."""
     import difflib
@@ -142,6 +242,8 @@ def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES,
 def meant_by(value: str, known: Collection[str]) -> list[str]:
     """What a name that is not known probably means: our word for another tool's, or up to three similar names."""
     word = value.lower()
+    if cased := [name for name in known if name.lower() == word]:
+        return cased[:1]
     named = [name for name, words in OTHER_NAMES.items() if word in words]
     ours = [name for name in (*named, *_plugins_meant_by(word, known)) if name in known]
     return ours[:1] or nearest(value, known, number=3, similar=SIMILAR)
@@ -162,6 +264,8 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
     if what == "runtime" and value.lower() in SERVERS:
         return f"{value} is a server here: start it, then benchhouse load MODEL --url URL --engine {value.lower()}"
+    if "," in value and {one.strip() for one in value.split(",")} <= {*known}:
+        return f"takes one {what}: got {value}"
     if what == "metric" and value.lower().startswith(("energy", "joule", "power", "watt")):
         return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
     meant = meant_by(value, known)
@@ -179,8 +283,9 @@ def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None =
     if selection is not None and flag in SELECTED_BY and flag not in shown:
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
-    kebab = flag.replace("_", "-")
-    ours = OTHER_WORDS.get(flag, OTHER_WORDS.get(kebab))
+    kebab = CASE_CHANGE.sub("-", flag).replace("_", "-").lower()
+    spellings = (flag, kebab, f"-{kebab}", kebab.replace("--benchmark-", "--"))
+    ours = next((OTHER_WORDS[one] for one in spellings if one in OTHER_WORDS), None)
     if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
         return answer
     by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
@@ -209,5 +314,5 @@ def _answer(flag: str, ours: Sequence[str], shown: Mapping[str, str]) -> str | N
 
 def _parts(flag: str) -> set[str]:
     """The words of a flag, each also without the "s" of a plural."""
-    words = set(re.split(r"[-_.]", flag.lower())) - {""}
+    words = set(re.split(r"[-_.]", CASE_CHANGE.sub("-", flag).lower())) - {""}
     return words | {word.removesuffix("s") for word in words if len(word) > 3}

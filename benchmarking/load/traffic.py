@@ -43,7 +43,9 @@ class Lengths:
     def __post_init__(self) -> None:
         match = LENGTH.fullmatch(self.text)
         if match is None or (match[2] and int(match[2]) > int(match[3])) or self.text == "0":
-            raise UsageError(f"invalid length {self.text!r}: expected 128, uniform:64-256 or normal:128+-32")
+            span = re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", self.text)
+            hint = f": a range is uniform:{span[1]}-{span[2]}" if span and int(span[1]) <= int(span[2]) else ""
+            raise UsageError(f"invalid length {self.text!r}: expected 128, uniform:64-256 or normal:128+-32{hint}")
         if max(int(one) for one in match.groups() if one) > MAX_LENGTH:
             raise UsageError(f"invalid length {self.text!r}: at most {MAX_LENGTH} tokens are possible")
 

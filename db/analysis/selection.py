@@ -4,6 +4,7 @@
     PART       = FIELD "=" VALUE ("|" VALUE)*
                | "tag." NAME "=" VALUE
                | "since=" DATE | "until=" DATE       of history_time; until includes the whole day
+               | "since=" AGE | "until=" AGE         such as 12h, 7d or 2w: that long ago
                | a run or session id, or its first 8 characters or more
                | a git commit, or its first 7 characters or more
                | "latest"                            the newest session: the runs of one command
@@ -21,7 +22,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -80,6 +81,12 @@ TIME_LIMIT_S = 30.0
 """Time limit for the user's own SQL, in seconds."""
 ERROR_POSITION = re.compile(r"^line \d+, column \d+: ")
 """Position of an error, which refers to our statement instead of the user's text."""
+AGE = re.compile(r"(\d{1,6})(h|d|w)")
+HOURS = {"h": 1, "d": 24, "w": 168}
+COMPARISON = re.compile(r"(\w+)\s*(!=|~|<=|>=|<|>)\s*(.+)")
+"""A comparison that only SQL has."""
+OTHER_NEWEST = ("last", "newest", "recent", "current", "now", "head")
+EVERY_RESULT = ("all", "*", "any", "everything")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
@@ -178,8 +185,10 @@ EVERYTHING = Selection(text="", words="TRUE")
 
 def _part(word: str) -> Selection:
     field, equals, text = word.partition("=")
-    if not equals:
+    if not equals or COMPARISON.fullmatch(word):
         return _id_condition(word)
+    if field in ("tag", "tags") or field.startswith("tags."):
+        raise UsageError(f"{word!r}: a label is selected by its name: tag.{field[5:] or 'NAME'}={text or 'VALUE'}")
     field, values = field.strip(), [value.strip() for value in text.split("|")]
     if not all(values):
         raise UsageError(f"{word!r}: expected a value after =, such as runtime=eager")
@@ -242,6 +251,8 @@ def _id_condition(word: str) -> Selection:
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns and word.lower().endswith((".json", ".jsonl", ".csv")):
         raise UsageError(f"{word} is a file: store it with benchhouse import {word}, then select its run, tag or model")
+    if not columns and word.lower() in EVERY_RESULT:
+        raise UsageError(f"{word!r} is not a selection: leave it out to take all results, where a command allows it")
     if not columns:
         raise UsageError(
             f"{word!r} is not a selection: did you mean {probable_part(word)}? Expected FIELD=VALUE (fields: "
@@ -264,12 +275,25 @@ def _id_condition(word: str) -> Selection:
 
 def probable_part(word: str) -> str:
     """What a word without "=" probably meant: a device, a runtime or a precision by its name, else a model."""
+    if (compared := COMPARISON.fullmatch(word)) and compared[1] in FIELDS:
+        column, operator, value = FIELDS[compared[1]], compared[2], compared[3]
+        if operator == "~":
+            return f"sql:{column} LIKE {literal(f'%{value}%')}"
+        return f"sql:{column} {operator} {value if value.isdigit() else literal(value)}"
+    if AGE.fullmatch(word):
+        return f"since={word}"
+    if word.startswith("tag."):
+        return f"{word}=VALUE"
+    if word.lower() in OTHER_NEWEST:
+        return "latest"
     base, colon, value = word.partition(":")
     if colon and (base in FIELDS or base in OTHER_FIELDS or base.startswith("tag.")):
         return f"{base}={value}"
     base = base.lower()
-    if base in ("main", "master", "develop", "head"):
-        return f"branch={word}" if base != "head" else "commit=HASH"
+    if base in ("main", "master", "develop"):
+        return f"branch={word}"
+    if re.match(r"(head|latest)[~^@]", base) or base in ("previous", "before", "baseline", "base"):
+        return "commit=HASH, or run=ID"
     for field, known in (
         ("device", plugins.names(plugins.DEVICES)),
         ("runtime", plugins.names(plugins.RUNTIMES)),
@@ -286,11 +310,16 @@ def _membership(word: str, column: str, values: list[str] | list[int], *, named:
 
 
 def _time(word: str, field: str, text: str) -> Selection:
+    is_day = len(text) == len("2026-01-01")
     try:
-        is_day = len(text) == len("2026-01-01")
-        time = datetime.combine(date.fromisoformat(text), datetime.min.time()) if is_day else _utc(text)
-    except ValueError:
-        raise UsageError(f"{word!r}: expected a date or time in ISO 8601, such as since=2026-01-01") from None
+        if age := AGE.fullmatch(text):
+            time = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=int(age[1]) * HOURS[age[2]])
+        else:
+            time = datetime.combine(date.fromisoformat(text), datetime.min.time()) if is_day else _utc(text)
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{word!r}: expected a date or time in ISO 8601, such as {field}=2026-01-01, or an age, such as {field}=7d"
+        ) from None
     if field == "since":
         return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
     end = time + timedelta(days=1) if is_day else time
@@ -298,8 +327,6 @@ def _time(word: str, field: str, text: str) -> Selection:
 
 
 def _utc(text: str) -> datetime:
-    from datetime import UTC
-
     time = datetime.fromisoformat(text)
     return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 

@@ -99,7 +99,12 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
     if entry is not None and (weights == "random" or not entry.hub):
         return _from_catalog(entry, weights, "the catalog has only configurations, and this model is not on the hub")
     if entry is None and model_id.endswith(".py"):
-        raise UsageError(f"{model_id} is a script: benchhouse script {model_id} measures the models that it calls")
+        raise UsageError(
+            f"{model_id} is a script: benchhouse script {model_id} measures the models that it calls, benchhouse "
+            f"benches --benches {model_id} its benchmarks"
+        )
+    if entry is None and model_id.endswith((".yaml", ".yml", ".txt")):
+        raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
     if entry is None and folder.is_file():
         raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
     if entry is None and not hub.may_be_hub_name(model_id):

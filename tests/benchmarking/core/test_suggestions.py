@@ -15,9 +15,9 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
-from benchmarking.core.foreign_flags import BY_PART, OTHER_WORDS
+from benchmarking.core.foreign_flags import OTHER_WORDS
 from benchmarking.core.help_texts import fitted
-from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
+from benchmarking.core.suggestions import BY_PART, nearest, unknown_flag, unknown_name
 from tests.docs.cli_page import parser_of
 
 FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
@@ -297,6 +297,40 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("compare-runtimes gpt2 --fastest", "marked with *"),
         ("history --plot", "benchhouse charts draws"),
         ("batch --model-file models.txt", "it is called --model-list here"),
+        ("load m --embeddings", "completions of a server are tested"),
+        ("load m --keep-alive", "has a connection, which stays open"),
+        ("load m --ramp-up-start-rps 1", "each level starts at its rate"),
+        ("load m --concurrency-ramp-duration 10", "each level starts at its rate"),
+        ("load m --hf-split train", "inputs are random"),
+        ("load m --request-cancellation-rate 10", "no request is cancelled"),
+        ("load m --image-width-mean 512", "a server gets texts"),
+        ("load m --url http://127.0.0.1:9/v1 --endpoint /v1/chat/completions", "did you mean chat?"),
+        ("load m --url http://127.0.0.1:9/v1 --arrivals uniform", "did you mean constant?"),
+        ("load m --url http://127.0.0.1:9/v1 --input-length 100-200", "a range is uniform:100-200"),
+        ("load m --url http://127.0.0.1:9/v1 --request-rate 1 --limit ttft<=500ms", "write ttft:500ms"),
+        ("load m --url http://127.0.0.1:9/v1 --request-rate 1 --limit latency:2s", "did you mean e2e?"),
+        ("run m.gguf -ntg 128", "it is called --new-tokens here"),
+        ("run gpt2 -niter 100", "it is called --iterations here"),
+        ("run gpt2 --avgRuns=10", "it is called --iterations here"),
+        ("run gpt2 --benchmark-min-rounds=5", "it is called --iterations here"),
+        ("run gpt2 --benchmark-compare-fail=mean:5%", "it is called --fail-on here"),
+        ("run gpt2 --tasks wikitext", "benchhouse run MODEL --quality"),
+        ("run gpt2 --device CPU", "Did you mean cpu?"),
+        ("run gpt2 --precision q4_0", "did you mean int4?"),
+        ("run backend.model=gpt2", "each setting is a flag"),
+        ("run gpt2 backend.device=cpu", "each setting is a flag"),
+        ("ab a b --runs 3", "it is called --max-rounds here"),
+        ("ab a b --prepare sync", "without a shell"),
+        ("tune gpt2 --n-trials 10", "--budget TIME limits the search"),
+        ("tune gpt2 --minimize latency", "it is called --objective here"),
+        ("check --junitxml x.xml", "it is called --junit here"),
+        ("check --runs 5", "follows from their variation"),
+        ("query select a from b", "put the statement in quotes"),
+        ("profile gpt2 --batch-size 1,2", "takes one whole number"),
+        ("export --format xlsx", "did you mean csv?"),
+        ("vllm bench serve", "benchhouse load MODEL --url URL"),
+        ("llama-bench -m m.gguf", "benchhouse run MODEL"),
+        ("lm-eval --model hf", "run MODEL --quality"),
     ],
 )
 def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answered_with_ours(capsys, words, answer):
@@ -309,6 +343,12 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
 def test_a_scenario_is_read_in_the_spelling_of_mlperf():
     for typed in ("SingleStream", "Single-Stream", "single-stream"):
         assert parser_of("load").parse_args(["m", "--scenario", typed]).scenario == "single-stream"
+
+
+def test_several_known_names_where_one_is_taken_are_answered_with_that():
+    assert unknown_name("eager,onnxruntime", ["eager", "onnxruntime"], "runtime") == (
+        "takes one runtime: got eager,onnxruntime"
+    )
 
 
 def test_a_short_word_is_no_typing_error_of_a_long_flag():

@@ -1,6 +1,7 @@
 """Selections from words on a command line, in a warehouse with four runs of two commands."""
 
 import dataclasses
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -69,6 +70,12 @@ def test_words_select_results(chosen, words, numbers):
     assert chosen(Selection.parse(words)) == numbers
 
 
+def test_an_age_is_a_time_that_long_ago():
+    for words, hours in (("since=12h", 12), ("since=7d", 168), ("until=2w", 336)):
+        (time,) = Selection.parse(words).values
+        assert abs(datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=hours) - time) < timedelta(minutes=1)
+
+
 def test_a_run_or_session_is_selected_by_an_id_prefix(chosen, runs):
     assert chosen(Selection.parse(runs[1].run_id)) == [1]
     assert chosen(Selection.parse(runs[1].run_id[:13])) == [1]
@@ -97,6 +104,17 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
         ("batch=two", "expected a whole number, found 'two'"),
         ("since=yesterday", "expected a date or time in ISO 8601"),
         ("nonsense", "'nonsense' is not a selection"),
+        ("since=1y", "or an age, such as since=7d"),
+        ("7d", "did you mean since=7d"),
+        ("last", "did you mean latest"),
+        ("HEAD~1", "did you mean commit=HASH"),
+        ("all", "leave it out to take all results"),
+        ("tag.side", "did you mean tag.side=VALUE"),
+        ("tag=side", "selected by its name: tag.NAME=side"),
+        ("tags.side=a", "selected by its name: tag.side=a"),
+        ("batch>=4", "did you mean sql:batch_size >= 4"),
+        ("model!=gpt2", "did you mean sql:model_id != 'gpt2'"),
+        ("model~gpt", "did you mean sql:model_id LIKE '%gpt%'"),
         ("abc123", "is not a selection"),  # too short for a commit
         ("tag.=x", "unknown selection 'tag.'"),
         ("sql: ", "sql: is empty"),
