@@ -21,6 +21,7 @@ from db.importers.support.load_exports import (
     is_export,
     model_names,
 )
+from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, csv_header, top_fields, understood
 from db.importers.support.serving import load_mode, server_host
 
@@ -113,11 +114,28 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             **load_mode(result, arrivals if arrivals in ARRIVALS else None),
         },
         command=(info.text("cli_command"),),
+        **_gpus(top),
         model_id=model_id,
         task=export_task(top),
         results=[result],
         kept=top.rest(),
     )
+
+
+def _gpus(top: Fields) -> dict[str, Any]:
+    """Fields of the run about the GPUs that worked during the load, by the tool's telemetry; empty without it."""
+    endpoints = top.unread_copy().section("telemetry_data").section("endpoints")
+    working: dict[str, str] = {}
+    for gpus in (endpoints.section(name).section("gpus") for name in endpoints):
+        for gpu in (gpus.section(name) for name in gpus):
+            metrics, name = gpu.section("metrics"), gpu.text("gpu_name")
+            peaks = [metrics.section(metric).number("max") for metric in metrics if "gpu_utilization" in metric]
+            if name and 0 not in peaks:
+                working[gpu.text("gpu_uuid") or f"{gpu.path}"] = name
+    names = ", ".join(dict.fromkeys(working.values()))
+    if not names:
+        return {}
+    return {"device_type": "rocm" if is_amd(names) else "cuda", "device_name": names, "device_count": len(working)}
 
 
 def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:

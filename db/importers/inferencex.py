@@ -23,7 +23,10 @@ from db.importers.support.serving import (
     token_columns,
 )
 
-NEEDED = {"hw", "framework", "conc"}
+NEEDED = {"framework", "conc"}
+HARDWARE = ("hw", "hardware")
+"""The name of the hardware in files, and in rows of the project's site."""
+OF_ONE_GPU = "not_stated: the file has the throughput of one GPU: see output_tokens_per_sec_per_gpu"
 PER_GPU = {
     "tput_per_gpu": "total_tokens_per_sec_per_gpu",
     "output_tput_per_gpu": "output_tokens_per_sec_per_gpu",
@@ -34,7 +37,7 @@ STATISTIC = re.compile(
 )
 COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")}
 MODE = (
-    *("dp_attention", "spec_decoding", "disagg", "is_multinode", "scenario_type", "image"),
+    *("dp_attention", "spec_decoding", "spec_method", "disagg", "is_multinode", "scenario_type", "image"),
     *(
         f"{phase}_{name}"
         for phase in ("prefill", "decode")
@@ -61,7 +64,7 @@ def _rows(data: Any) -> list[Any]:
 
 def recognises(file: ForeignFile) -> bool:
     def has_numbers(row: Any) -> bool:
-        if not isinstance(row, dict) or not row.keys() >= NEEDED:
+        if not isinstance(row, dict) or not row.keys() >= NEEDED or row.keys().isdisjoint(HARDWARE):
             return False
         nested = row.get("metrics")
         return not PER_GPU.keys().isdisjoint(nested if isinstance(nested, dict) else row)
@@ -75,7 +78,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _run(row: Fields, number: int) -> ForeignRun:
-    hardware, framework, word = row.text("hw"), row.text("framework"), row.text("precision")
+    hardware, word = next((name for one in HARDWARE if (name := row.text(one))), ""), row.text("precision")
     numbers = row.section("metrics") if "metrics" in row else row
     result = _result(row, numbers)
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
@@ -83,21 +86,22 @@ def _run(row: Fields, number: int) -> ForeignRun:
         value = row.any(setting)
         if isinstance(value, str | bool | int) and str(value).lower() not in ("false", "none", "", "0"):
             mode[setting] = value
+    # Only a disaggregated server has other GPUs for prompts than for new tokens; others state the same ones twice.
     counts = [row.integer(name) or 0 for name in GPUS]
-    # A server may have workers for prompts and others for new tokens.
     of_workers = [(row.integer(f"{phase}_num_workers"), row.integer(f"{phase}_tp")) for phase in ("prefill", "decode")]
-    gpus = sum(counts) or sum((workers or 0) * (each or 0) for workers, each in of_workers)
-    name = hardware or ""
+    is_split = str(mode.get("disagg", row.peek("disagg") is None)).lower() == "true"
+    gpus = (sum if is_split else max)(counts) or sum((workers or 0) * (each or 0) for workers, each in of_workers)
+    of_one = max(each or 0 for _, each in of_workers)
     return ForeignRun(
         key=str(number),
         model_id=row.text("model") or row.text("infmax_model_prefix") or UNNAMED,
         task="text-generation",
         results=[result],
         started_at=row.time("date") if "date" in row else None,
-        device_type="rocm" if AMD.match(name) else "cuda" if NVIDIA.match(name) else "unknown",
-        device_name=hardware,
-        device_count=gpus or device_count(row) or 1,
-        runtime=framework or SERVER,
+        device_type="rocm" if AMD.match(hardware) else "cuda" if NVIDIA.match(hardware) else "unknown",
+        device_name=hardware or None,
+        device_count=gpus or device_count(row) or of_one or 1,
+        runtime=row.text("framework") or SERVER,
         runtime_mode=mode,
         precision_word=word,
         kept=row.rest(),
@@ -130,6 +134,7 @@ def _result(row: Fields, numbers: Fields) -> Result:
         failed=None,
         metrics={},
         stated=stated,
+        missing={"throughput_tokens_per_sec": OF_ONE_GPU} if "output_tput_per_gpu" in numbers else {},
     )
 
 

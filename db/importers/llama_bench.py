@@ -133,66 +133,50 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         )
 
 
-def _test(row: Fields) -> _Test:
-    setup, started_at = _setup(row), row.time("test_time")
-    cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
-    return _Test(cell=cell, setup=setup, result=_result(row, started_at), started_at=started_at)
-
-
 def _setup(row: Fields) -> dict[str, Any]:
     """Fields of the run about model, device and settings."""
     model_type, filename = row.text("model_type"), row.text("model_filename")
-    precision, words = _precision(model_type)
-    if (own := row.text("precision")) in PRECISIONS:
-        precision, words = own, words if own == "other" else None
-    mode = _mode(row)
-    number = row.any("build_number")
-    version = str(number) if isinstance(number, int | str) else None
-    return {
-        "model_id": model_name(filename) or model_type or "unknown",
-        "family": _family(model_type),
-        "model_config": {"model_type": model_type} if model_type else {},
-        "parameter_count": row.integer("model_n_params"),
-        **_device(row),
-        "cpu_model": (row.text("cpu_info") or "").strip() or None,
-        "runtime": row.text("runtime") or "llama.cpp",
-        "runtime_mode": mode | ({"quantization": words} if words else {}),
-        "precision": precision,
-        "num_threads": row.count("n_threads"),
-        "tool_version": version,
-        "versions": {"llama.cpp": f"b{version}"} if version else {},
-        "git_commit": row.text("build_commit"),
-        "kept": {"backends": _backends(row), **{name: row.any(name) for name in IDENTITY if name in row}},
-    }
-
-
-def _family(model_type: str | None) -> Family | None:
-    if model_type is None:
-        return None
-    word = model_type.partition(" ")[0]
-    return "mixture-of-experts" if EXPERTS.search(model_type) else family_of(word)
-
-
-def _precision(model_type: str | None) -> tuple[Precision, str | None]:
-    """The precision of the weights, and the file's word for it if we have none."""
+    family: Family | None = None
+    if model_type is not None:
+        is_moe = EXPERTS.search(model_type)
+        family = "mixture-of-experts" if is_moe else family_of(model_type.partition(" ")[0])
+    # The precision of the weights, and the file's word for it if we have none.
+    precision: Precision = "unknown"
+    quantization = None
     found = QUANTIZED.search(model_type or "") or AFTER_SIZE.search(model_type or "")
-    if found is None or found[1].startswith("unknown"):
-        return "unknown", None
-    precision = precision_of(found[1].lower())
-    return precision, found[1] if precision == "other" else None
-
-
-def _mode(row: Fields) -> dict[str, Scalar]:
-    """The settings that differ from the tool's defaults, with true and false as 1 and 0."""
+    if found is not None and not found[1].startswith("unknown"):
+        precision = precision_of(found[1].lower())
+        quantization = found[1] if precision == "other" else None
+    if (stated := row.text("precision")) in PRECISIONS:
+        precision, quantization = stated, quantization if stated == "other" else None
+    # The settings that differ from the tool's defaults, with true and false as 1 and 0.
     mode: dict[str, Scalar] = {}
     for name, defaults in DEFAULTS.items():
         value = row.any(name)
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if isinstance(value, str | int | float) and text not in (*defaults, ""):
             mode[name] = text
-    if "RPC" in (backends := [name.strip() for name in _backends(row).split(",")]):
-        mode["backends"] = ",".join(backends)  # other machines take part, which the devices of this one do not show
-    return mode
+    backends = _backends(row)
+    if "RPC" in (names := [name.strip() for name in backends.split(",")]):
+        mode["backends"] = ",".join(names)  # other machines take part, which the devices of this one do not show
+    number = row.any("build_number")
+    version = str(number) if isinstance(number, int | str) else None
+    return {
+        "model_id": model_name(filename) or model_type or "unknown",
+        "family": family,
+        "model_config": {"model_type": model_type} if model_type else {},
+        "parameter_count": row.integer("model_n_params"),
+        **_device(row),
+        "cpu_model": (row.text("cpu_info") or "").strip() or None,
+        "runtime": row.text("runtime") or "llama.cpp",
+        "runtime_mode": mode | ({"quantization": quantization} if quantization else {}),
+        "precision": precision,
+        "num_threads": row.count("n_threads"),
+        "tool_version": version,
+        "versions": {"llama.cpp": f"b{version}"} if version else {},
+        "git_commit": row.text("build_commit"),
+        "kept": {"backends": backends, **{name: row.any(name) for name in IDENTITY if name in row}},
+    }
 
 
 def _backends(row: Fields) -> str:
@@ -221,8 +205,9 @@ def _device(row: Fields) -> dict[str, Any]:
     }
 
 
-def _result(row: Fields, started_at: datetime | None) -> Result:
-    """The numbers of a row, from its raw values if the output has them."""
+def _test(row: Fields) -> _Test:
+    """A row, with its numbers from its raw values if the output has them."""
+    setup, started_at = _setup(row), row.time("test_time")
     prompt, generated, depth = (row.sure(row.integer, name) or 0 for name in ("n_prompt", "n_gen", "n_depth"))
     size = row.integer("model_size")
     if not prompt and not generated:
@@ -244,7 +229,7 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
         metrics["time_per_output_token_ms"] = median_of(per_token)
         samples.append(measured("time_per_output_token", per_token))
     metrics |= _speeds(row, point, values)
-    return foreign_result(
+    result = foreign_result(
         point,
         metrics=metrics,
         samples=[replace(one, started_at=iso(started_at)) if started_at else one for one in samples],
@@ -252,6 +237,8 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
         missing={} if values else {"latency_median_ms": NO_RAW},
         kept=row.rest(),
     )
+    cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
+    return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
 
 
 def _speeds(row: Fields, point: Point, values_ms: Sequence[float]) -> dict[str, float]:
@@ -361,7 +348,7 @@ def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
             if number in own:
                 row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
                 about = {**shared, **_gpus(row, gpus)}
-                yield from understood(file, [row], lambda row, at=number + 1, by=about: _of_row(file, at, by, row))  # type: ignore[misc]
+                yield from understood(file, [row], lambda row, at=number + 1, by=about: _of_table(file, at, by, row))  # type: ignore[misc]
             elif cells or (number < end and lines[number].strip()):
                 file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
 
@@ -378,28 +365,22 @@ def _gpus(row: Mapping[str, str], printed: Sequence[re.Match[str]]) -> dict[str,
     return {"gpu_info": ", ".join(name.strip() for name in names)} if names else {}
 
 
-def _of_row(file: ForeignFile, number: int, shared: Mapping[str, Any], row: dict[str, str]) -> Fields:
-    own = {**shared, **_of_table(file, number, row)}
-    return Fields(file, own, f"line {number}", numbers_are_text=True)
-
-
-def _of_table(file: ForeignFile, number: int, row: dict[str, str]) -> dict[str, Any]:
-    """The JSON's fields from the table's test, speed, size and parameters."""
+def _of_table(file: ForeignFile, number: int, shared: Mapping[str, str], row: Mapping[str, str]) -> Fields:
+    """The JSON's fields from the table's test, speed, size and parameters, and those that are printed around it."""
     test, speed = TEST.fullmatch(row["test"]), SPEED.fullmatch(row["t/s"])
     if test is None or speed is None:
         file.refuse(f"line {number}: expected a test such as pp512 and a speed such as 7263.61 ± 90.94")
-    prompt, generated, depth = (int(found or 0) for found in test.groups())
-    others = {name: cell for name, cell in row.items() if name not in ("test", "t/s", "size", "params")}
-    return {
-        **others,
-        "n_prompt": prompt,
-        "n_gen": generated,
-        "n_depth": depth,
+    sizes = dict(zip(("n_prompt", "n_gen", "n_depth"), (int(found or 0) for found in test.groups()), strict=True))
+    fields = {
+        **shared,
+        **{name: cell for name, cell in row.items() if name not in ("test", "t/s", "size", "params")},
+        **sizes,
         "avg_ts": speed[1],
         "stddev_ts": speed[2],
         "model_size": _scaled(row.get("size"), BINARY),
         "model_n_params": _scaled(row.get("params"), GROUP_OF_THREE),
     }
+    return Fields(file, fields, f"line {number}", numbers_are_text=True)
 
 
 def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int | None:

@@ -44,6 +44,7 @@ RATES = {
     "output_throughput_per_user_tok_s": "output_tokens_per_sec_per_user",
     "output_throughput_per_gpu_tok_s": "output_tokens_per_sec_per_gpu",
 }
+AVERAGED = {"request_latency": "avg_request_latency_ms", "ttft": "avg_ttft_ms", "tpot": "avg_tpot_ms"}
 ENERGY = {
     "total_energy_j": "energy_total_j",
     "average_gpu_power": "power_mean_w",
@@ -220,6 +221,8 @@ def _report(top: Fields) -> Result:
         ("tpot", streaming, "tpot_percentiles"),
     ):
         times = fields.section(name)
+        average = fields.unread_copy().number(AVERAGED[metric], low=0)  # beside the percentiles, or among them
+        stated |= named_statistics(metric, {"average": average}, COLUMNS)
         stated |= named_statistics(metric, {one: times.number(one, low=0) for one in STATISTICS}, COLUMNS)
     decoding = top.section("decoding_stats").unread_copy()
     rate = decoding.section("draft_acceptance_rate_percentiles").number("average", low=0)
@@ -227,8 +230,10 @@ def _report(top: Fields) -> Result:
         "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
         "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
     }
-    ends = [dataset.section(name) for name in ("isl_stats", "osl_stats")]
-    lengths = [same_length(one.number("minimum"), one.number("maximum")) for one in ends]
+    lengths = []
+    for word in ("isl", "osl"):  # older versions state the mean and the maximum
+        ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
+        lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
     return _load(
         prompt_tokens=lengths[0],
         prompt_tokens_mean=requests.number("avg_input_length", low=0),

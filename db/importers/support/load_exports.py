@@ -47,21 +47,35 @@ CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
 
 
 def exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -> dict[str, Any]:
-    """The metrics of such a file's CSV in the form of the JSON."""
+    """The metrics of such a file's CSV in the form of the JSON. It has a table of distributions, one of single values,
+    and one for the GPUs, whose other columns say which GPU a row is of."""
     found: dict[str, Any] = {}
     header: list[str] = []
     for number, cells in csv_lines(file, start=find_header(file, is_header)[0]):
         if cells[0] in ("Metric", "GPU", "Endpoint"):
-            header = ["avg" if name == "Value" else name for name in cells[1:]]
+            header = ["avg" if name == "Value" else name for name in cells]
             continue
-        title = CSV_METRIC.fullmatch(cells[0])
-        if title is None or len(cells) != len(header) + 1:
-            expected = f"expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}"
+        row = dict(zip(header, cells, strict=False))
+        title = CSV_METRIC.fullmatch(row.get("Metric", ""))
+        if title is None or len(cells) != len(header):
+            expected = f"expected a metric and {len(header) - 1} values, found {','.join(cells)[:60]!r}"
             file.leave_out(f"line {number}", expected)
             continue
-        values = {name: parsed_number(cell.replace(",", "")) for name, cell in zip(header, cells[1:], strict=True)}
+        place = {name: cell for name, cell in row.items() if name[:1].isupper()}
+        values = {name: parsed_number(cell.replace(",", "")) for name, cell in row.items() if name not in place}
         numbers = {name: value for name, value in values.items() if value not in ("N/A", "")}
-        found[title[1].lower().replace(" ", "_")] = {"unit": title[2] or "", **numbers}
+        metric, unit = title[1].lower().replace(" ", "_"), title[2] or ""
+        if "GPU" in place:
+            of_gpus = found.setdefault("telemetry_stats", {}).setdefault(metric, {"unit": unit})
+            of_gpus[f"gpu{place['GPU']}"] = numbers
+        elif "Endpoint" in place:
+            endpoints = found.setdefault("telemetry_data", {"endpoints": {}})["endpoints"]
+            gpus = endpoints.setdefault(place["Endpoint"], {"gpus": {}})["gpus"]
+            named = {name.lower(): cell for name, cell in place.items() if name not in ("Endpoint", "Metric")}
+            gpu = gpus.setdefault(f"gpu_{place.get('GPU_Index')}", {**named, "metrics": {}})
+            gpu["metrics"][metric] = {"unit": unit, **numbers}
+        else:
+            found[metric] = {"unit": unit, **numbers}
     return found
 
 

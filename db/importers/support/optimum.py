@@ -78,7 +78,7 @@ def read_benchmarks(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
     if is_printed(file):
         yield from _printed(file)
         return
-    yield from understood(file, csv_rows(file, is_flat), lambda row: _of_row(file, row))
+    yield from understood(file, csv_rows(file, is_flat), lambda row: (row.path, _nested(row)))
 
 
 def is_printed(file: ForeignFile) -> bool:
@@ -111,11 +111,6 @@ def _printed(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
     yield from ((str(index), Fields(file, one)) for index, one in enumerate(reports))
 
 
-def _of_row(file: ForeignFile, row: Fields) -> tuple[str, Fields]:
-    cells = {name: cell for name in row if (cell := row.text(name)) is not None}
-    return row.path, Fields(file, _from_flat_columns(file, cells), row.path, numbers_are_text=True)
-
-
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
     """The configuration file in the folder of a report; hydra_config.yaml in the first versions."""
     hydra = file.path.with_name(OLD_CONFIG)
@@ -135,7 +130,8 @@ def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
     names |= {f"{stem}_report.json"} if file.path.suffix != ".json" else set()
     siblings = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
     own = {name: report.peek(name) for name in report} if siblings else {}
-    others = [_report_of(_json_of(path)) for path in siblings]
+    data = [_json_of(path) for path in siblings]
+    others = [one["report"] if is_complete(one) else one if is_report(one) else None for one in data]
     if latencies := _latencies(own):
         return any(_latencies(other) == latencies for other in others)
     means = _means(own)
@@ -144,10 +140,6 @@ def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
         and all(abs(means[name] - same[name]) <= PRINTED_ROUNDING_S for name in means)
         for other in others
     )
-
-
-def _report_of(data: Any) -> Any:
-    return data["report"] if is_complete(data) else data if is_report(data) else None
 
 
 def _latencies(report: Any) -> dict[str, array[float]]:
@@ -181,53 +173,57 @@ def _current_form(data: Mapping[str, Any]) -> Mapping[str, Any]:
         return data
     if is_config(data):
         return {"config": data}
-    return _from_old_form(data) if "batch_size" in data else {"report": data}
-
-
-def _from_old_form(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A report with its sizes among the targets and units in the names: "list[s]", "mean(s)"."""
+    if "batch_size" not in data:
+        return {"report": data}
+    # An older report has its sizes among the targets, and units in the names: "list[s]", "mean(s)".
     shapes = {name: data[old] for name, old in OLD_SIZES.items() if old in data}
     generate = {"max_new_tokens": data[OLD_NEW_TOKENS]} if OLD_NEW_TOKENS in data else {}
-    targets = {name: _from_old_target(value) for name, value in data.items() if isinstance(value, dict)}
-    others = {name: value for name, value in data.items() if name not in (*shapes, *targets, OLD_NEW_TOKENS)}
+    targets = {name: dict(value) for name, value in data.items() if isinstance(value, dict)}
+    for target in targets.values():
+        if isinstance(latency := target.get("latency"), dict) and "list[s]" in latency:
+            others = {name: value for name, value in latency.items() if name != "list[s]"}
+            target["latency"] = {"unit": "s", "values": latency["list[s]"], **others}
     return {
         "config": {"scenario": {"input_shapes": shapes, "generate_kwargs": generate}},
         "report": targets,
-        **others,
+        **{name: value for name, value in data.items() if name not in (*shapes, *targets, OLD_NEW_TOKENS)},
     }
 
 
-def _from_old_target(target: Mapping[str, Any]) -> dict[str, Any]:
-    latency = target.get("latency")
-    if not isinstance(latency, dict) or "list[s]" not in latency:
-        return dict(target)
-    others = {name: value for name, value in latency.items() if name != "list[s]"}
-    return {**target, "latency": {"unit": "s", "values": latency["list[s]"], **others}}
-
-
-def _from_flat_columns(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
-    """Nested objects from dotted names; a report without a configuration is put under "report"."""
+def _nested(row: Fields) -> Fields:
+    """The objects of a row whose columns are paths; a report without a configuration is put under "report"."""
     nested: dict[str, Any] = {}
-    is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
-    is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in cells)
-    for name, cell in cells.items():
-        path = _old_path(name) if is_old else [*(["report"] * is_part), *name.split(".")]
-        _put(file, nested, path, _list_or_text(cell))
-    if not is_old or not OLD_CONFIG_PARTS & nested.keys():
-        return nested
-    others = {name: value for name, value in nested.items() if name not in OLD_CONFIG_PARTS}
-    return {**others, "config": _old_config({name: nested[name] for name in OLD_CONFIG_PARTS & nested.keys()})}
+    is_old = any(OLD_FLAT.fullmatch(name) for name in row)
+    is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in row)
+    for name in row:
+        if (cell := row.text(name)) is None:
+            continue
+        target, _, what = name.partition(".")
+        path = [*(["report"] * is_part), *name.split(".")]
+        if is_old and target in TARGETS:
+            is_rate = what.startswith("throughput(")
+            known = [target, "throughput", "value"] if is_rate else [target, "latency", "mean"]
+            path = ["report", *(known if is_rate or what == "latency(s)" else [name])]
+        place = nested
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                row.file.refuse(f"{'.'.join(path)}: {part} has both a value and fields")
+        place[path[-1]] = _list_or_text(cell)
+    if is_old and OLD_CONFIG_PARTS & nested.keys():
+        config = _old_config({name: nested.pop(name) for name in OLD_CONFIG_PARTS & nested.keys()})
+        nested = {**nested, "config": config}
+    return Fields(row.file, nested, row.path, numbers_are_text=True)
 
 
-def _old_path(name: str) -> list[str]:
-    """The current path for a measurement column of the first versions; the column itself for others."""
-    target, _, what = name.partition(".")
-    if target not in TARGETS:
-        return name.split(".")
-    number = "latency" if what == "latency(s)" else "throughput" if what.startswith("throughput(") else None
-    if number is None:
-        return ["report", name]
-    return ["report", target, number, "mean" if number == "latency" else "value"]
+def _list_or_text(cell: str) -> Any:
+    """The list in a cell, which the first versions wrote in Python notation, or its text."""
+    for notation in (json.loads, ast.literal_eval) if cell.startswith("[") else ():
+        try:
+            return notation(cell)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return cell
 
 
 def _old_config(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,25 +240,6 @@ def _old_config(data: Mapping[str, Any]) -> dict[str, Any]:
         "scenario": benchmark,
         "environment": {**environment, **({"gpu": gpus, "gpu_count": len(gpus)} if isinstance(gpus, list) else {})},
     }
-
-
-def _put(file: ForeignFile, nested: dict[str, Any], path: list[str], value: Any) -> None:
-    for name in path[:-1]:
-        nested = nested.setdefault(name, {})
-        if not isinstance(nested, dict):
-            file.refuse(f"{'.'.join(path)}: {name} has both a value and fields")
-    nested[path[-1]] = value
-
-
-def _list_or_text(cell: str) -> Any:
-    if not cell.startswith("["):
-        return cell
-    for notation in (json.loads, ast.literal_eval):  # the first versions wrote lists in Python notation
-        try:
-            return notation(cell)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-    return cell
 
 
 J_PER_KWH = 3.6e6
@@ -312,31 +289,59 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
     main = next((name for name in ordered if name in times), None)
     samples, metrics, stated = _generation(times, sizes)
     memory, reasons = _memory(targets, is_rocm=is_rocm)
-    metrics |= memory | _others(targets, times) | _energy(targets)
-    whole = times[main] if main else _prefill_and_decode(targets, times)
-    if whole is not None and not whole.values:
-        stated |= {f"latency_{name}_ms": value for name, value in whole.stated.items()}
-        stated |= {
-            "latency_mean_ms": whole.mean,
-            **({} if whole.median is None else {"latency_median_ms": whole.median}),
-        }
-    latencies = {name: one.values for name, one in times.items()}
+    metrics |= memory
+    if load := times.get("load_model"):
+        metrics["load_model_s"] = (load.values[0] if load.values else load.mean) / MS_PER_S
+    if first := times.get("first_forward") or times.get("first_call"):
+        metrics["first_call_ms"] = first.values[0] if first.values else first.mean
+    if steps := times.get("per_step"):
+        metrics["step_ms"] = steps.median
+    energies = (targets[name].fields("energy") for name in MAIN if name in targets)
+    if (energy := next((one for one in energies if one is not None), None)) is not None:
+        if (unit := energy.text("unit")) in (None, "kWh"):
+            metrics |= {column: energy.scaled(name, J_PER_KWH, low=0) for name, column in ENERGY.items()}
+        else:
+            energy.leave_out("unit", f"expected kWh, found {unit!r}")
+    whole = times[main] if main else None
+    if whole is None and "decode" in times and "prefill" in times and "generate" not in targets:
+        # Some versions stored decode as each call minus the mean prefill.
+        prefill, decode = times["prefill"], times["decode"]
+        values = array("d", (value + prefill.mean for value in decode.values))
+        median = median_of(values) if values else None
+        whole = Times(values=values, mean=decode.mean + prefill.mean, median=median, stated={})
+        reasons |= {} if values else MEDIAN_OF_PARTS
+    if whole is not None:
+        metrics |= _rates(whole, targets.get(main or ""), sizes.point)
+        if not whole.values:
+            stated |= {f"latency_{name}_ms": value for name, value in whole.stated.items()}
+            stated |= {"latency_mean_ms": whole.mean, "latency_median_ms": whole.median}
+    if "per_token" in targets:
+        reasons |= dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), PER_TOKEN)
+    if "first_generate" in targets:
+        reasons["first_call_ms"] = NOT_COLD
+    counted = [targets[name].unread_copy() for name in (*MAIN, "prefill", "decode") if name in targets]
     return foreign_result(
         sizes.point,
         samples=[*([block(0, whole.values)] if whole is not None and whole.values else []), *samples],
-        metrics=metrics | (_rates(whole, targets.get(main or ""), sizes.point) if whole is not None else {}),
+        metrics=metrics,
         stated=stated,
-        iterations=max(
-            (count for name in (*MAIN, "prefill", "decode") if (count := _count(targets, name))), default=None
-        ),
+        iterations=max((count for one in counted if (count := one.section("latency").integer("count"))), default=None),
         warmup_iterations=warmup_calls if whole is not None else None,
-        doubts=[*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole.values if whole else ())],
-        missing={
-            **reasons,
-            **_reasons(targets),
-            **(MEDIAN_OF_PARTS if whole and main is None and whole.median is None else {}),
-        },
+        doubts=[*doubts, *_doubts(targets, times), *negative_times("latency_wall", whole.values if whole else ())],
+        missing=reasons,
     )
+
+
+def _doubts(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> Iterator[Doubt]:
+    """The doubts about numbers that the tool gets wrong, or estimates."""
+    for name in ("prefill", "decode"):
+        yield from negative_times(name, times[name].values if name in times else ())
+    generate = targets["generate"].fields("throughput") if "generate" in targets else None
+    if generate is not None and generate.text("unit") == "samples/s":
+        evidence: dict[str, Json] = {"value": generate.number("value"), "stated_unit": "samples/s", "unit": "tokens/s"}
+        yield Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence)
+    if any("energy" in targets[name] for name in MAIN if name in targets):
+        yield Doubt(kind="estimated_energy", severity="info", evidence={"method": "codecarbon"})
 
 
 MEDIAN_OF_PARTS = {"latency_median_ms": "not_stated: the report has the medians of prefill and decode"}
@@ -366,22 +371,6 @@ def _times(target: Fields) -> Times | None:
 
 STATED = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "stdev"}
 """Statistic -> its name in a report."""
-
-
-def _count(targets: Mapping[str, Fields], name: str) -> int | None:
-    """The stated number of calls of a target."""
-    return targets[name].unread_copy().section("latency").integer("count") if name in targets else None
-
-
-def _prefill_and_decode(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> Times | None:
-    """Latencies of whole calls, for versions that stored decode as each call minus the mean prefill."""
-    if "decode" not in times or "prefill" not in times or "generate" in targets:
-        return None
-    prefill, decode = times["prefill"], times["decode"]
-    values = array("d", (value + prefill.mean for value in decode.values))
-    return Times(
-        values=values, mean=decode.mean + prefill.mean, median=median_of(values) if values else None, stated={}
-    )
 
 
 def _generation(
@@ -453,49 +442,3 @@ def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
         memory.leave_out("unit", f"expected MB, found {unit!r}")
         return {}
     return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
-
-
-def _others(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> dict[str, float | None]:
-    metrics: dict[str, float | None] = {}
-    if load := times.get("load_model"):
-        metrics["load_model_s"] = (load.values[0] if load.values else load.mean) / MS_PER_S
-    if first := times.get("first_forward") or times.get("first_call"):
-        metrics["first_call_ms"] = first.values[0] if first.values else first.mean
-    if "per_step" in targets and (steps := times.get("per_step")):
-        metrics["step_ms"] = steps.median
-    return metrics
-
-
-def _energy(targets: Mapping[str, Fields]) -> dict[str, float]:
-    energies = (targets[name].fields("energy") for name in MAIN if name in targets)
-    energy = next((one for one in energies if one is not None), None)
-    if energy is None:
-        return {}
-    if (unit := energy.text("unit")) not in (None, "kWh"):
-        energy.leave_out("unit", f"expected kWh, found {unit!r}")
-        return {}
-    return {
-        column: value * J_PER_KWH
-        for name, column in ENERGY.items()
-        if (value := energy.number(name, low=0)) is not None
-    }
-
-
-def _doubts(targets: Mapping[str, Fields], latencies: Mapping[str, Sequence[float]]) -> list[Doubt]:
-    found = [doubt for name in ("prefill", "decode") for doubt in negative_times(name, latencies.get(name, ()))]
-    generate = targets["generate"].fields("throughput") if "generate" in targets else None
-    if generate is not None and generate.text("unit") == "samples/s":
-        evidence: dict[str, Json] = {"value": generate.number("value"), "stated_unit": "samples/s", "unit": "tokens/s"}
-        found.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
-    if any("energy" in targets[name] for name in MAIN if name in targets):
-        found.append(Doubt(kind="estimated_energy", severity="info", evidence={"method": "codecarbon"}))
-    return found
-
-
-def _reasons(targets: Mapping[str, Fields]) -> dict[str, str]:
-    reasons: dict[str, str] = {}
-    if "per_token" in targets:
-        reasons |= dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), PER_TOKEN)
-    if "first_generate" in targets:
-        reasons["first_call_ms"] = NOT_COLD
-    return reasons

@@ -55,6 +55,20 @@ def test_llmperfs_inter_token_latency_includes_the_first_token():
     assert [doubt.evidence["failed_requests"] for doubt in run.results[0].doubts] == [2]
 
 
+def test_gpus_of_prompts_and_of_new_tokens_are_others_only_on_a_disaggregated_server(tmp_path):
+    row = {"hardware": "b300", "framework": "trt", "conc": 16, "isl": 8192, "osl": 1025, "spec_method": "mtp"}
+    row |= {"num_prefill_gpu": 8, "num_decode_gpu": 8, "metrics": {"output_tput_per_gpu": 272.0, "mean_ttft": 1.5}}
+    alone = {name: value for name, value in row.items() if not name.startswith("num_")} | {"prefill_tp": 4}
+    rows = [{**row, "disagg": False}, {**row, "disagg": True}, {**alone, "decode_tp": 4}]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    found = runs(tmp_path / "rows.json")
+    assert [run.hardware.device.count for run in found] == [8, 16, 4]
+    assert {(run.hardware.device.name, run.cell.runtime_mode["spec_method"]) for run in found} == {("b300", "mtp")}
+    (result,) = found[0].results
+    assert (result.metrics["output_tokens_per_sec_per_gpu"], result.metrics["mean_ttft_ms"]) == (272, 1500)
+    assert "of one GPU" in result.missing["throughput_tokens_per_sec"]
+
+
 def test_whole_numbers_that_llmperf_writes_as_text_are_numbers(tmp_path):
     data = json.loads((IMPORTS / "llmperf/demo_550_150_summary.json").read_text())
     data["results_number_input_tokens_min"] = "131"
@@ -160,3 +174,24 @@ def test_scores_of_lighteval_are_its_own(tmp_path):
     assert run.started_at == "2025-03-08T00:35:08+00:00"
     assert run.results[0].metrics["quality_leaderboard_arc_challenge_25_acc"] == 0.5622866894197952
     assert run.results[0].metrics["evaluation_duration_s"] == 15039.25
+
+
+GPU_ROWS = """
+Endpoint,GPU_Index,GPU_Name,GPU_UUID,Platform,Metric,avg,min,max
+localhost:9401,0,NVIDIA H100 80GB HBM3,GPU-a,nvidia,GPU Power Usage (W),"1,012.50",90.00,700.00
+localhost:9401,0,NVIDIA H100 80GB HBM3,GPU-a,nvidia,GPU Utilization (%),97.00,0.00,100.00
+localhost:9401,1,NVIDIA H100 80GB HBM3,GPU-b,nvidia,GPU Utilization (%),96.00,0.00,100.00
+localhost:9401,2,NVIDIA H100 80GB HBM3,GPU-c,nvidia,GPU Utilization (%),0.00,0.00,0.00
+"""
+
+
+def test_the_gpus_that_worked_are_aiperfs_hardware(tmp_path):
+    (tmp_path / "table.csv").write_text((IMPORTS / "aiperf/table.csv").read_text() + GPU_ROWS)
+    file = read_file(tmp_path / "table.csv")
+    (run,) = importer_for(file).runs(file)
+    device = run.hardware.device
+    assert (device.type, device.name, device.count) == ("cuda", "NVIDIA H100 80GB HBM3", 2)
+    gpus = run.origin.kept["telemetry_data"]["endpoints"]["localhost:9401"]["gpus"]
+    assert gpus["gpu_0"]["metrics"]["gpu_power_usage"] == {"unit": "W", "avg": 1012.5, "min": 90, "max": 700}
+    assert (sorted(gpus), file.left_out) == (["gpu_0", "gpu_1", "gpu_2"], {})
+    assert run.results[0].metrics["latency_median_ms"] == 6653.9

@@ -194,3 +194,11 @@ def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
         shutil.copy(path, tmp_path)
     with pytest.raises(NoResultsError, match=r"all its numbers are in profile_export_genai_perf\.json"):
         only_run(GENAI_PERF, tmp_path / CSV.name)
+
+
+def test_each_gpu_keeps_its_numbers_in_a_table(tmp_path):
+    table = "\nMetric,GPU,avg,max\nGPU Power Usage (W),0,190.50,225.00\nGPU Power Usage (W),1,80.00,90.00\n"
+    (tmp_path / CSV.name).write_text(CSV.read_text() + table)
+    run = only_run(GENAI_PERF, tmp_path / CSV.name)
+    power = {"unit": "W", "gpu0": {"avg": 190.5, "max": 225}, "gpu1": {"avg": 80, "max": 90}}
+    assert run.origin.kept["telemetry_stats"] == {"gpu_power_usage": power}

@@ -52,6 +52,18 @@ def test_statistics_of_the_report_are_in_milliseconds():
     assert [doubt.kind for doubt in result.doubts] == ["undated", "concurrency_not_stated"]
 
 
+def test_means_and_lengths_of_older_reports_stand_beside_their_percentiles(tmp_path):
+    def older(report):
+        report["dataset"] = {"avg_isl": 64.0, "max_isl": 64, "avg_osl": 16.0, "max_osl": 20}
+        report["streaming_metrics"] = {"avg_ttft_ms": 4533.1, "ttft_percentiles": {"p50": 4500.0}}
+        report["performance"] |= {"avg_request_latency_ms": 4743.5, "request_latency_percentiles_ms": {"p50": 4700.0}}
+
+    (result,) = only_run(changed(tmp_path, older)).results
+    assert (result.point.sequence_length, result.point.new_tokens) == (64, None)
+    assert (result.metrics["latency_mean_ms"], result.metrics["latency_median_ms"]) == (4743.5, 4700)
+    assert (result.metrics["ttft_average_ms"], result.metrics["time_to_first_token_ms"]) == (4533.1, 4500)
+
+
 def test_engine_and_machine_are_the_reports():
     run = only_run(FOLDER / "report.json")
     assert (run.cell.workload.model_id, run.cell.runtime) == ("meta-llama/Llama-3.1-8B", "tensorrt-llm")
