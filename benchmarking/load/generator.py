@@ -363,6 +363,11 @@ async def _until(at_s: float) -> None:
         await asyncio.sleep(0)
 
 
+def one_token(target: Target) -> bytes:
+    """The body of the shortest request."""
+    return json.dumps(_body(target, PlannedRequest(prompt="a", tokens_out=1), ())).encode()
+
+
 def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> dict[str, Any]:
     content: dict[str, Any]
     if target.endpoint == "chat":

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from glob import glob
 from statistics import fmean
 from typing import Any
 
@@ -48,6 +49,8 @@ LEAST_SHARE = 0.5
 """Minimum share of the samples with a reading, since a server may not answer all requests for its metrics in time."""
 FULL_PERCENT = 99.0
 """Use of the KV cache from which it counts as full."""
+GPU_NODES = ("/dev/nvidia*", "/dev/nvmap", "/dev/kfd", "/dev/dri/renderD*", "/dev/dxg")
+"""Files by which processes on Linux reach GPUs, also in containers and in WSL."""
 MOST_UNANSWERED = 4
 """A server that shows no metrics so many times is not asked again."""
 
@@ -75,8 +78,14 @@ class ServerObserver(Sampler):
             "exporter": None if self._exporter is None else asdict(self._exporter),
             "process_ids": list(self._process_ids),
             "with_children": self._with_children,
-            "devices": [to_json(one) for one in found_gpus()] if self._process_ids else [],
+            "devices": [to_json(one) for one in found_gpus()] if self._process_ids and may_have_gpus() else [],
         }
+
+
+def may_have_gpus() -> bool:
+    """Whether a driver of this machine shows a GPU to processes: finding none by each vendor's library takes seconds.
+    True where that is not known."""
+    return sys.platform != "linux" or any(glob(pattern) for pattern in GPU_NODES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import PIPE, TimeoutExpired
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
@@ -26,7 +27,8 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.load.connections import Target
-from benchmarking.load.fetching import fetch
+from benchmarking.load.fetching import ClosedError, fetch
+from benchmarking.load.generator import one_token
 from benchmarking.load.server_plan import Combination
 
 HEALTH = ("/health", "/v2/health/ready", "/v1/models")
@@ -38,6 +40,8 @@ ABOUT = (
 OVMS."""
 VERSIONS = ("version", "build_info")
 """Fields of these pages that are the server's version."""
+REQUEST_S = 60.0
+"""Time limit of the request that shows whether a server is up that answers to no GET."""
 LOADING = (502, 503, 504)
 """Statuses of a server that is not ready yet."""
 OK = 200
@@ -115,7 +119,7 @@ class Server:
     start_s: float = 0.0
     """From the start of its process to its health."""
     health: str = ""
-    """The page that answered."""
+    """The page that answered, or the endpoint."""
     about: dict[str, Json] = field(default_factory=dict)
     """Page -> what the server says of itself there."""
 
@@ -156,7 +160,9 @@ def served(
     """
     port = free_port()
     keeper = Keeper()
-    found = Server(target=replace(target, url=f"http://127.0.0.1:{port}{combination.path}"), keeper=keeper, log=log)
+    address = f"http://127.0.0.1:{port}{combination.path}"
+    model = target.model or combination.model or ""
+    found = Server(target=replace(target, url=address, model=model), keeper=keeper, log=log)
     try:
         keeper.run(
             {
@@ -251,12 +257,16 @@ def _shortened(value: Any) -> Any:
 
 
 def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
-    """The page that answered. Raises NotStartedError."""
+    """The page that answered, or the endpoint of a server that closes connections on GET. Raises NotStartedError."""
     seen: dict[str, str] = {}
     while True:
+        closed = 0
         for path in HEALTH:
             try:
                 status, _ = fetch(server.target, path)
+            except ClosedError as error:
+                seen[path], closed = str(error), closed + 1
+                continue
             except (OSError, ValueError) as error:
                 seen[path] = getattr(error, "strerror", None) or str(error)
                 break
@@ -265,6 +275,13 @@ def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
                 return path
             if status in LOADING:
                 break
+        if closed == len(HEALTH):
+            path = urlsplit(server.target.address).path
+            with suppress(OSError, ValueError):
+                status, _ = fetch(server.target, path, one_token(server.target), REQUEST_S)
+                seen[path] = f"status {status}"
+                if status == OK and server.why_ended() is None:
+                    return path
         if (why := server.why_ended()) is not None:
             raise NotStartedError(why)
         elapsed_s = time.monotonic() - begun_s

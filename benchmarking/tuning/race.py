@@ -12,7 +12,7 @@ leave the race:
     behind      worse than the leader, which meets all limits: by the ratio in `LEAST_RATIO` after the screening and the
                 first round, then if the judge's 95 % interval of the paired rounds excludes that they are equal
     no room     the time that is left does not hold enough rounds for all, so the last in order go; nothing is proven
-                about them
+                about them, and they come back when others have left
 
 The leader is the configuration with the least cost by the median over rounds of its distance to the round's middle, so
 that neither drift nor a single disturbed launch decides. Costs are times or prices per item: lower is better.
@@ -152,17 +152,27 @@ class Race:
     def narrow(self, left_s: float, cost_s: Callable[[str, Collection[str]], float]) -> None:
         """Take out the last in order until the next round fits its share of the time left. `cost_s` is the time of a
         launch of a cell with some of its configurations."""
-        allowed_s = left_s * self.share()
-        ranking = self.ranking()
-        kept = {entrant.key for entrant in ranking}
-
-        def round_s() -> float:
-            return sum(cost_s(cell, [key for key in self.keys_of(cell) if key in kept]) for cell in self.cells)
-
-        while len(kept) > 1 and round_s() > allowed_s:
+        ranking = self.ranking(self.racing)
+        while len(ranking) > 1 and self._round_s(cost_s) > left_s * self.share():
             last = ranking.pop()
-            kept.discard(last.key)
             self.leave(last.key, "no room", self._no_room(last))
+
+    def readmit(self, left_s: float, cost_s: Callable[[str, Collection[str]], float]) -> bool:
+        """Take back those that had no room, the best first, as far as the next round fits its share of the time left
+        with them; returns whether there were any. `cost_s` is as in `narrow`."""
+        waiting = [one for one in self.entrants.values() if one.out == "no room" and one.launches]
+        came_back = False
+        for entrant in self.ranking(waiting) if self.round < ROUNDS else ():
+            reason, entrant.out, entrant.reason = entrant.reason, None, None
+            if self._round_s(cost_s) > left_s * self.share():
+                entrant.out, entrant.reason = "no room", reason
+                break
+            came_back = True
+        return came_back
+
+    def _round_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
+        """The expected time of the next round."""
+        return sum(cost_s(cell, self.keys_of(cell)) for cell in self.cells)
 
     def is_over(self) -> bool:
         """Whether more rounds would not change the answer: everyone left is equivalent to the leader, or the rounds
@@ -176,15 +186,15 @@ class Race:
         others = [self.judged(entrant, leader) for entrant in racing if entrant is not leader]
         return all(one is not None and one.verdict == "equivalent" for one in others)
 
-    def ranking(self) -> list[Entrant]:
-        """Those in the race, best first; those known to miss a limit come last, the closest first."""
-        scores = self._scores(self.racing)
+    def ranking(self, members: Sequence[Entrant]) -> list[Entrant]:
+        """These, best first; those known to miss a limit come last, the closest first."""
+        scores = self._scores(members)
 
         def place(entrant: Entrant) -> tuple[float, float]:
             excess = entrant.excess
             return (excess if excess is not None and excess > 1 else 0.0, scores.get(entrant.key, math.inf))
 
-        return sorted(self.racing, key=place)
+        return sorted(members, key=place)
 
     def leader(self, among: Collection[str] | None = None) -> Entrant | None:
         """The one with the least cost of those in the race that are known to meet all limits, or of the named ones;

@@ -42,6 +42,9 @@ DEFAULTS_SHARE = 0.7
 them, more rounds of the others say little."""
 POINT_S = 1.5
 """Other time of a point: first call, warm-up, memory."""
+REFERENCE_SHARE, LEAST_REFERENCE_S = 0.01, 1.0
+"""Share of the budget that the reference output of a point may take, and at least so many seconds; else the outputs are
+compared at a smaller point, since each batch size would need a reference of its own."""
 LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
@@ -115,6 +118,7 @@ class Search:
             for one in (Configuration(candidate=candidate, point=point) for point in candidate.plan.runnable)
         }
         self.candidates = {candidate.name: candidate for candidate in space.candidates}
+        Contender.reference_s = max(LEAST_REFERENCE_S, REFERENCE_SHARE * budget_s)
         self.tracks: dict[str, Contender] = {
             name: Contender.start(folder, candidate.plan) for name, candidate in self.candidates.items()
         }
@@ -145,7 +149,7 @@ class Search:
         if self.race.round == 0:
             self._screen()
             self._end_round()
-        while not self.race.is_over():
+        while self.race.readmit(self.left_s, self._cost_s) or not self.race.is_over():
             self.race.narrow(self.left_s, self._cost_s)
             order = random_order(self.session_id, self.race.round, self.race.cells)
             for place, name in enumerate(order, start=1):
@@ -226,6 +230,10 @@ class Search:
             measured = {
                 name for name in self._tried if any(one.launch == number for one in self.tracks[name].measurements)
             }
+            for key, one in self.configurations.items():
+                entrant = self.race.entrants[key]
+                if entrant.out == "no room" and one.candidate.name in measured and entrant.launches:
+                    entrant.out = entrant.reason = None  # it came back
             for name in measured:
                 self.tracks[name].labels = frozenset(
                     one.point.label for one in self.tracks[name].measurements if one.launch == number

@@ -44,13 +44,7 @@ TUNING: Mapping[str, Setting] = MappingProxyType(
             help="YAML file that restricts or extends it (see --help-all)",
             default_words="none",
         ),
-        Setting(
-            name="price",
-            is_rare=True,
-            kind=PATH,
-            help="YAML file of prices per hour of devices",
-            default_words="none",
-        ),
+        replace(COMMON["price"], is_rare=True),
         replace(COMMON["resume"], help="go on with the interrupted search in --output-dir"),
     )
 )

@@ -31,6 +31,8 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.limits import parse_limits
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.recommend import SHARE
@@ -209,7 +211,7 @@ def _parser() -> Parser:
         choices=AIMS,
         help="what to optimize (default: cost with --price, latency with a throughput, else throughput)",
     )
-    results.add_argument("--price", type=Path, metavar="FILE", help="YAML file of prices per hour of each device")
+    add_settings(results, COMMON, "price")
     add_shared(parser, json="the recommendation as JSON")
     add_database(parser)
     return parser

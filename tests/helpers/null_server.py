@@ -72,6 +72,8 @@ class Script:
     """Its page /metrics; "{requests}" in it is how many there were."""
     pages: dict[str, str] = field(default_factory=dict)
     """Further pages by their path in lower case; other paths are answered as /metrics is."""
+    closes_gets: bool = False
+    """Whether it closes the connection instead of answering to GET."""
     cached: int | None = None
     """Tokens of each prompt that it reports as cached."""
     fault: Callable[[int], str | None] = field(default=lambda number: None)
@@ -121,6 +123,8 @@ class NullServer:
                 head = (await reader.readuntil(HEAD_END)).decode().lower()
                 length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), 0)
                 body = json.loads(await reader.readexactly(length)) if length else {}
+                if head.startswith("get ") and self.script.closes_gets:
+                    return
                 if head.startswith("get "):
                     page = self.script.pages.get(head.split(" ")[1], self.script.metrics)
                     answer = page.replace("{requests}", str(len(self.seen))).encode()

@@ -97,7 +97,7 @@ def search(space: Space, effects: np.ndarray, rng: np.random.Generator, seed: st
     def cost_s(cell: str, keys: Collection[str]) -> float:
         return space.load_s[cell] + (SHORT_S if race.round == 0 else FULL_S) * len(keys) if keys else 0.0
 
-    while not race.is_over():
+    while race.readmit(budget_s - spent_s, cost_s) or not race.is_over():
         if race.round:
             race.narrow(budget_s - spent_s, cost_s)
         for cell in random_order(seed, race.round, race.cells):

@@ -56,8 +56,11 @@ def has_build(cell: Cell) -> bool:
     return runtime.has_build(cell)
 
 
-def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True) -> Preparation | LoadFailed:
-    """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference.
+def prepare(
+    plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True, reference_s: float | None = None
+) -> Preparation | LoadFailed:
+    """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference;
+    `reference_s` is as in `PreparationJob`.
 
     Without the build it failed; one that ended early after the build has fewer references.
     """
@@ -71,6 +74,7 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
             build=None if result is None else result.build,
             with_references=with_references,
             timeout_s=plan.timeout_s,
+            reference_s=reference_s,
             quality=quality_of(plan.cell, plan.settings.quality) if with_references else None,
         )
         try:
@@ -174,7 +178,7 @@ def make_all(job: PreparationJob, send: Send) -> bool:
         send(Built(build=_build(job, store, send)))
     if not (job.with_references and (needs_reference(job.cell) or job.quality is not None)):
         return True
-    maker = ReferenceMaker(job.cell, store, job.rebuild, job.timeout_s)
+    maker = ReferenceMaker(job.cell, store, job.rebuild, job.timeout_s, job.reference_s)
     for point in job.points if needs_reference(job.cell) else ():
         send(Preparing(what=f"the reference output at {point.label}"))
         try:

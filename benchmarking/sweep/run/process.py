@@ -249,6 +249,8 @@ class PreparationJob:
     """Whether to make reference outputs too."""
     timeout_s: float | None = None
     """Time limit of each reference."""
+    reference_s: float | None = None
+    """Time beyond which a smaller point's reference stands for a point's own; None: as the time limit says."""
     quality: QualitySettings | None = None
     """What to make the reference of the quality for; None for none."""
 

@@ -155,13 +155,20 @@ class ReferenceMaker:
     """Builds the missing references of a cell, loading the model once."""
 
     def __init__(
-        self, cell: Cell, store: BuildStore, rebuild: Rebuild = "if_needed", timeout_s: float | None = None
+        self,
+        cell: Cell,
+        store: BuildStore,
+        rebuild: Rebuild = "if_needed",
+        timeout_s: float | None = None,
+        own_s: float | None = None,
     ) -> None:
-        """`timeout_s` is the time limit of a reference; half of it is for loading the model."""
+        """`timeout_s` is the time limit of a reference; half of it is for loading the model. `own_s`: a point has its
+        own reference only if that takes no longer."""
         self._cell = reference_cell(cell)
         self._store = store
         self._rebuild = rebuild
-        self._limit_s = MAX_S if timeout_s is None else min(MAX_S, timeout_s / 2)
+        limits_s = (MAX_S, own_s, None if timeout_s is None else timeout_s / 2)
+        self._limit_s = min(one for one in limits_s if one is not None)
         self._fit: Fit | None = None
         self._session: Session | None = None
         self._handle: DeviceHandle | None = None

@@ -153,7 +153,9 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
     locks, limit_s = lock_names(cell.device), WAIT_S if device_wait_s is None else device_wait_s
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell, track.plan.settings.quality):
         with device_locks(locks, observer.waiting, limit_s):
-            preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
+            preparation = prepare(
+                track.plan, lambda what: observer.preparing(track, what), reference_s=track.reference_s
+            )
         if isinstance(preparation, Preparation):
             track.keep(preparation)
         else:
@@ -273,6 +275,9 @@ def without_samples(point: Point, launch: int, status: Status, error: str, trace
 
 class Track:
     """One cell during a sweep: its plan, its file in the spool, and its results so far."""
+
+    reference_s: float | None = None
+    """As in `PreparationJob`."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ if kind == "parent":
     for own_session in (False, True):
         subprocess.Popen(["sleep", "600"], start_new_session=own_session)
 models = json.dumps({"data": [{"id": "some-model"}]})
-script = Script(ttft_s=0.001, itl_s=0.0005, slots=slots)
+script = Script(ttft_s=0.001, itl_s=0.0005, slots=slots, closes_gets=kind == "posts")
 script.pages = {"/v1/models": models, "/version": '{"version": "1.2.3"}', "/health": "ok"}
 names = ("num_requests_running", 3), ("num_requests_running", 1), ("kv_cache_usage_perc", 0.995)
 script.pages["/metrics"] = "".join(f'vllm:{name}{{engine="{n}"}} {value}\n' for n, (name, value) in enumerate(names))
@@ -205,6 +205,20 @@ def test_a_server_is_ended_without_its_keeper(command, tmp_path, monkeypatch):
     assert [pid for pid in processes_of("of-lost") if psutil.Process(pid).name() != "sleep"] == []
     for pid in processes_of("of-lost"):  # the one in a session of its own, whose parents are both gone
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_that_closes_every_get_is_up_when_it_answers_a_request(command, tmp_path):
+    (one,) = server_plan.servers(command("posts", "1"), [], "some-model")
+    with served.served(one, Target(url="", model=""), log=tmp_path / "log", limit_s=30) as server:
+        assert (server.health, server.about) == ("/v1/completions", {})
+        assert server.start_s < 30
+
+
+def test_no_vendor_is_asked_for_gpus_where_no_driver_shows_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(observer, "GPU_NODES", (f"{tmp_path}/renderD*",))
+    assert not observer.may_have_gpus()
+    (tmp_path / "renderD128").touch()
+    assert observer.may_have_gpus()
 
 
 def test_a_server_that_ends_during_a_level_fails_it_and_those_after(command, tmp_path, capsys):

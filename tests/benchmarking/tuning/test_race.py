@@ -97,6 +97,23 @@ def test_the_last_in_order_have_no_room_if_the_next_round_is_too_long_and_nothin
     assert race.standing(["a", "b", "c"]).equal == ("b", "c")
 
 
+def test_what_had_no_room_comes_back_when_others_have_left_and_there_is_room():
+    def cost_s(cell, keys):
+        return float(bool(keys))
+
+    race = race_of("a", "b", "c", "d")
+    run_round(race, a=1.0, b=1.1, c=1.2, d=1.3)
+    race.narrow(7.0, cost_s)  # 30 % hold two launches
+    assert [one.key for one in race.racing] == ["a", "b"]
+    run_round(race, a=1.0, b=1.9)
+    assert race.entrants["b"].out == "behind"
+    assert not race.readmit(6.0, cost_s), "a quarter of 6 s holds only one launch"
+    assert race.readmit(8.0, cost_s)
+    assert [one.key for one in race.racing] == ["a", "c"], "the best first, and no more than there is room for"
+    assert (race.entrants["c"].reason, race.entrants["d"].out) == (None, "no room")
+    assert not race.is_over()
+
+
 def test_the_race_ends_when_all_left_are_equivalent_or_the_rounds_prove_a_difference():
     race = race_of("a", "b")
     for number in range(LEAST_LAUNCHES):
