@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     PRECISIONS,

@@ -21,6 +21,7 @@ DOORS = {"benchmarking/sweep/run/warehouse.py": {"db.service"}}
 FRONT_DOORS = {"benchmarking/cli.py", "benchmarking/console_scripts.py"}
 """They name the commands of every floor: nothing but modules with a `main`."""
 NAME_IN_STRING = re.compile(rf"(?:^|-m )((?:{'|'.join(ROOMS)})(?:\.[a-z_][a-z0-9_]*)+)\.?(?=$|[: ])")
+SLOW = "dataclasses.dataclass"
 HEAVY = {
     *("torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"),
     "rich",
@@ -150,6 +151,12 @@ def test_only_one_module_imports_duckdb():
         if any(module.split(".")[0] == "duckdb" for module, _ in read(path)[0])
     ]
     assert users == ["db/connection.py"]
+
+
+def test_what_measures_has_data_classes_that_start_fast():
+    """`benchmarking.core.lazy_dataclass` says why."""
+    users = [str(path.relative_to(ROOT)) for path in sources("benchmarking") for m, _ in read(path)[0] if m == SLOW]
+    assert users == ["benchmarking/core/lazy_dataclass.py"]
 
 
 def test_schema_holds_no_code():

@@ -6,13 +6,13 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, SettingValues
 from benchmarking.core.axes import AXES, BY_KEY
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
 from benchmarking.sweep.plan.measuring_settings import measured_by
 from benchmarking.sweep.plan.options import check_shared_options, options_in, runtime_options

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from statistics import median
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Point, canonical_hash, to_json
 from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.plan import CellPlan, work

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.database_paths import absolute_database, is_lake
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, dumps, from_json, to_json
 from benchmarking.core.untrusted.redaction import expanded, redacted

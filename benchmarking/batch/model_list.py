@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from typing import Any
 from benchmarking.core.axes import AXES, BY_KEY, Axis
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import TAGS, TEXT, Kind
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml

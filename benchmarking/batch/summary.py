@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.manifest import BatchInfo
 from benchmarking.core.doubts import doubt_notes, validity
 from benchmarking.core.errors import StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Doubt, Family, Run, Status, Validity, to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page

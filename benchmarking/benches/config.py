@@ -6,11 +6,12 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import PRECISIONS, Json, Point, Precision, Scalar, available
 
 FIELD_ALIASES: Mapping[str, str] = {

@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +33,7 @@ from benchmarking.benches.entry_points import (
 from benchmarking.benches.model_benchmark import ModelBenchmark, TimedBy, configs_of, timed_by
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import from_json, to_json
 from benchmarking.core.suggestions import MAX_CANDIDATES
 

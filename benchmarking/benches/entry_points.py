@@ -9,7 +9,6 @@ the config, and their defaults form the config.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +21,10 @@ from typing import Any, ClassVar
 from benchmarking.benches.config import FIELD_ALIASES, FIELDS, OPTION_ALIASES, BenchmarkConfig, resolve_aliases
 from benchmarking.benches.model_benchmark import ModelBenchmark
 from benchmarking.core.errors import UsageError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclass(kw_only=True)
 class BenchRequest:
     """A benchmark requested from a runner."""
 

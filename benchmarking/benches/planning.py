@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Precision, Workload, canonical_hash
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarking.benches.entry_points import BenchRequest, NoResults, is_loadin
 from benchmarking.benches.model_benchmark import ModelBenchmark, configs_of
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import scenario_file

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.core.temporary import temporary_name
 from benchmarking.core.text import duration, visible

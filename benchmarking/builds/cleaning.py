@@ -8,13 +8,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.builds.contents import Contents, Leftover, folder_bytes, lock_of
 from benchmarking.builds.store import MADE_VARIABLE, RECORD, BuildStore
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.errors import StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import size_text
 

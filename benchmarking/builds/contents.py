@@ -10,12 +10,12 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.builds.store import DIGEST_LENGTH, RECORD, Build, read_record
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import size_text
 
 LOCK_SUFFIX = ".lock"

@@ -13,10 +13,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
 from benchmarking.core.temporary import temporary_folder

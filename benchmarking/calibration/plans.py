@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.benches.config import BenchmarkConfig
@@ -13,6 +13,7 @@ from benchmarking.calibration.sizes import find_sizes
 from benchmarking.core import plugins
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Device, Precision
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.select import select

@@ -12,13 +12,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, is_out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.measure.peaks import CACHE_MARGIN

@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.cluster.execution import clock_s, execute, forget, offer_text
@@ -23,6 +22,7 @@ from benchmarking.cluster.ssh import ssh_workers
 from benchmarking.cluster.target import LOCAL, SLURM, SSH, slurm_settings, ssh_settings
 from benchmarking.core.command_line import note, notes
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import duration
 
 CONNECT_S = 10.0

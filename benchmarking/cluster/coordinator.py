@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from benchmarking.cluster.connection import Cluster
 from benchmarking.cluster.messages import Offer, Order, Report
 from benchmarking.core.errors import UsageError, WorkersLostError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import DeviceState, MachineProgress
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Readings, canonical_hash

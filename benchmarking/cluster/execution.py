@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.cluster.messages import Offer, OfferedDevice, Order, Report, message_text, read_message
 from benchmarking.core.errors import BenchhouseError, LockedError, UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Device, Measurement, Point, WeightsChoice, Workload
 from benchmarking.devices.support.kinds import free_memory
 from benchmarking.measure.context import Live

@@ -7,11 +7,11 @@ sends is text, parsed here by the same readers as untrusted files.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from benchmarking import __version__
 from benchmarking.core.errors import FormatError, UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Device,

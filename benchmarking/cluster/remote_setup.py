@@ -13,11 +13,11 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Literal
 
 from benchmarking import __version__
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 
 WORKER = "benchmarking.cluster.worker"
 MODULE = "benchmarking.cluster.remote_setup"

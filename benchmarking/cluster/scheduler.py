@@ -10,13 +10,13 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 from benchmarking.cluster.remote_setup import WORKER
 from benchmarking.core.child_process import module_command, start
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import from_home

@@ -12,7 +12,6 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from benchmarking.cluster.security import ROLES
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml

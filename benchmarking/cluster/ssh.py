@@ -13,7 +13,6 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
 
@@ -22,6 +21,7 @@ from benchmarking.cluster.remote_setup import MODULE, PORTS, WORKER, Setup, prep
 from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, started_workers, temporary_security
 from benchmarking.core.child_process import Finished, program, run_program
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.input_files import read_text
 
 HOST = re.compile(r"(?:\w[\w.-]*@)?(?:\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?P<port>:\d{1,5})?", re.ASCII)

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Cell
 from benchmarking.core.suggestions import meant_by, unknown_name

@@ -23,7 +23,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -41,6 +41,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7

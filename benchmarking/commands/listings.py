@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.builds.contents import CachedBuild, read_contents
@@ -12,6 +11,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Device, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text

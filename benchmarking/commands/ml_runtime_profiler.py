@@ -14,7 +14,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +22,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.other_words import with_default_model
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7

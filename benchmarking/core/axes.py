@@ -6,8 +6,9 @@ A new axis with a column needs one entry here, one migration that adds the colum
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

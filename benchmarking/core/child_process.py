@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarking.core.errors import BenchhouseError, Interrupted
+from benchmarking.core.lazy_dataclass import dataclass
 
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds our packages."""

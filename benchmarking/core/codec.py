@@ -11,11 +11,11 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 
 Record = TypeVar("Record")
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -19,10 +19,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 

@@ -8,9 +8,9 @@ shows. A stored doubt keeps its stored severity. Kinds that only importers raise
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Doubt, Json, Severity, Validity
 from benchmarking.core.sample_statistics import SlowCalls
 from benchmarking.core.text import listed

@@ -4,8 +4,9 @@ the same for the command, `benchhouse recommend` and whoever else names it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 HIGHEST_RATE = "highest_request_rate_per_sec"
 """The metric of a search."""

@@ -14,13 +14,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.core.codec import dumps, from_json
 from benchmarking.core.command_names import as_typed, words_as_typed
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import Owner, uuid7
 from benchmarking.core.records import Count, Device, Number, Status
 from benchmarking.core.text import visible

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Family, Json, Point, Readings, Scalar, Workload
 
 if TYPE_CHECKING:

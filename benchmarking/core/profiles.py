@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from benchmarking.core.codec import from_json
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Doubt, Json, Number, Point, PositiveCount, Run
 
 FORMAT, FORMAT_VERSION = "benchhouse-profile", 1

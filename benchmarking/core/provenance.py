@@ -8,13 +8,13 @@ import platform
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
 from benchmarking import __version__
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
 from benchmarking.core.untrusted.repository import repository_state

@@ -9,12 +9,13 @@ the values, `benchmarking/core/verdicts/quality.py` compares them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from benchmarking.core.codec import Range
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import SIMILAR, nearest
 from benchmarking.core.text import number
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

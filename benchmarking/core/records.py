@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
@@ -29,6 +29,7 @@ from benchmarking.core.codec import from_json as from_json
 from benchmarking.core.codec import to_json as to_json
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.launch_facts import LaunchFacts
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 
 FORMAT = "benchhouse-run"

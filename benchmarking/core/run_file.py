@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core import plugins, profiles
 from benchmarking.core.errors import FormatError
 from benchmarking.core.large_samples import LargeSamples, read_large
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Result, Run, canonical_hash, run_from_json
 from benchmarking.core.untrusted.input_files import open_regular, parse_json

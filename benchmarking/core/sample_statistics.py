@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

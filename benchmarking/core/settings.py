@@ -14,7 +14,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import SIMILAR, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.terminal import PLAIN, TEXT_WIDTH, Page, styled
 from benchmarking.core.text import visible
 

@@ -15,10 +15,10 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import duration, terminal_text, visible, visible_lines
 from benchmarking.core.untrusted.secret_texts import without_formatted_secrets, without_secrets
 

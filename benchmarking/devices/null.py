@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from benchmarking.core.device_contracts import (
     DeviceKind,
 )
 from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
 SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"

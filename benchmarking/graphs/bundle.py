@@ -13,11 +13,12 @@ denoiser         "model", once per step of the denoising loop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import BundleKind
 from benchmarking.core.records import Json, Precision, Size, WeightsKind, Whole, dumps, from_json, to_json
 from benchmarking.core.untrusted.input_files import read_json

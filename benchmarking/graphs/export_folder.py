@@ -6,12 +6,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from benchmarking.builds.store import RECORD, BuildStore
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.core.temporary import temporary_folder

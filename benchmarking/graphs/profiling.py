@@ -12,10 +12,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import OTHER, OUTSIDE, Breakdown, ModuleTime, OperatorTime
 from benchmarking.core.records import NOT_SUPPORTED
 from benchmarking.runtimes.support.module_kinds import ModuleInfo, ModuleTraits, classify_modules

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload

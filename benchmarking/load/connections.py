@@ -12,11 +12,12 @@ import errno
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 
 if TYPE_CHECKING:

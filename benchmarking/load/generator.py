@@ -7,10 +7,11 @@ import json
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
 from benchmarking.core.untrusted.secret_texts import without_secrets

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from glob import glob
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from benchmarking.core.device_contracts import USE_NAMES, Gauge
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import Device, Doubt, Json, Readings, Requests, Samples, from_json, to_json
 from benchmarking.devices.support.gauges import ProcessTree, SeveralGauge, open_gauge

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Requests
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ request waited for slow predecessors, and hide stalls from all percentiles (coor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt, failed_requests, validity
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
     MS_PER_S,
     achieved_share,

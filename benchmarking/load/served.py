@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from subprocess import PIPE, TimeoutExpired
 from typing import Any
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.secret_texts import without_secrets

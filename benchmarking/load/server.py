@@ -8,12 +8,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import utc_now, uuid7

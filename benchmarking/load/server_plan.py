@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarking.core.child_process import program
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Scalar
 from benchmarking.core.untrusted.secret_texts import know_secrets_in
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml

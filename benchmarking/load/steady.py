@@ -9,10 +9,10 @@ is in flight.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 
 from benchmarking.core.doubts import doubt
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.generator import Level

@@ -10,7 +10,6 @@ import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 
 AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
 BURST_GPT = {"Timestamp", "Request tokens", "Response tokens"}

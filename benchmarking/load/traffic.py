@@ -10,12 +10,13 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Literal, get_args
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, Scalar
 from benchmarking.load.limits import limits_text
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace

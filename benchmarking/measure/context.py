@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.measure.settings import Settings
 
 CompileCount = Callable[[], int | None]

@@ -23,10 +23,11 @@ more, are still detected. Trained routers tie less often.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import doubt
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
 from benchmarking.workloads.support.families import family_named
 

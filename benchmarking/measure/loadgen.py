@@ -13,13 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
 from benchmarking.measure.request_loop import NS_PER_MS, QueuedRequest, check_callable, requests_of, timed_call

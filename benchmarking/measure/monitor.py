@@ -20,7 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from statistics import fmean
 from types import TracebackType
@@ -30,6 +30,7 @@ from benchmarking.core.child_process import module_command, start
 from benchmarking.core.device_contracts import CONDITION_NAMES, MACHINE_NAMES, USE_NAMES
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.launch_facts import LaunchFacts
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, bytes_to_mb, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (

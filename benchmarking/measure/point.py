@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import Any
 
@@ -14,6 +14,7 @@ from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operatio
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, is_device_lost, is_out_of_memory
 from benchmarking.core.launch_facts import LaunchFacts
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (

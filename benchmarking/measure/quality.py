@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue
 from benchmarking.core.sample_statistics import binomial_tail
 from benchmarking.core.student_t import quantile

@@ -17,11 +17,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from benchmarking.core.contracts import TOKEN, Operation
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Count, Number, PositiveCount, Requests
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import Statistics, describe, quantile, tail_min_samples
 from benchmarking.measure.timing import LATENCY_WALL

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.contracts import ForeignCode, Option, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, version_of
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
 from benchmarking.runtimes.support.torch.runtime import PACKAGES, SHARED_OPTIONS, TorchRuntime

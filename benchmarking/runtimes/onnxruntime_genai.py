@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from benchmarking.core.child_process import run_module
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json

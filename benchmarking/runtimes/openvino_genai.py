@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.openvino import import_openvino

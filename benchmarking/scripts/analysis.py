@@ -12,11 +12,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, dumps, from_json
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.workloads.support.given_modules import GivenModule, describe, recorded_calls

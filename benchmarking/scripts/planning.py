@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import PRECISIONS, Precision
 from benchmarking.devices.support.kinds import device_named
 from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, Run
 from benchmarking.devices.support.kinds import device_named
 from benchmarking.devices.support.select import check_known, select

@@ -13,13 +13,14 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.builds.store import DIGEST_LENGTH, BuildStore, combined_facts, default_cache_dir
 from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.contracts import MADE_BUILD
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, versions
 from benchmarking.core.records import Json, Preparation, Run, canonical_hash
 from benchmarking.core.untrusted.yaml_files import read_yaml

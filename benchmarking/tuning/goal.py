@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_LIMITS, Quality
 from benchmarking.core.records import Result

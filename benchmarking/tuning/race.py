@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE

@@ -14,11 +14,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Result, Run
 from benchmarking.core.untrusted.redaction import redacted_path

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceKind, Placement
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import PRECISIONS, Device, Precision, Scalar, Workload
 from benchmarking.core.settings import TEXT
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml

@@ -6,11 +6,11 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TextIO
 
 from benchmarking.core import text
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import GAP, Slot, Table, drawn, narrowed, table_text, text_width, total_width
 from benchmarking.core.terminal import Page, data_stream, page_of
 from benchmarking.core.text import visible

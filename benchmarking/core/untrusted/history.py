@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.child_process import Finished, program, run_program
 from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.repository import (
     OUTSIDE,

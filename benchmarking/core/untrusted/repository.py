@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.core.child_process import Finished, program, run_program
+from benchmarking.core.lazy_dataclass import dataclass
 
 TIME_LIMIT_S = 5.0
 MAX_BYTES = 64 << 20

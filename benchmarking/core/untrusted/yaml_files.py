@@ -7,11 +7,11 @@ of values, are counted before they are expanded, and no scalar is converted that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.input_files import MAX_DEPTH, read_text
 
 if TYPE_CHECKING:

@@ -36,10 +36,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from statistics import fmean
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.student_t import cumulative, quantile
 from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE, is_proven, rounds_words, why_not_proven

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, IntervalScope
 from benchmarking.core.student_t import quantile
 from benchmarking.core.text import number

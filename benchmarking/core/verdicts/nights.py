@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
 from benchmarking.core.verdicts.words import MIN_CHANGE
 

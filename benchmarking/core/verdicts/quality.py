@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityMetric, QualityValue
 from benchmarking.core.student_t import quantile
 

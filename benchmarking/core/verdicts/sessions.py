@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean, median
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 MIN_SESSIONS = 5
 """With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""

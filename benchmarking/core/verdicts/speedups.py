@@ -16,11 +16,11 @@ Worked examples are in the tests.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, hypot, log
 from statistics import median
 from typing import Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.records import Result
 from benchmarking.core.verdicts.judging import Pair, judge

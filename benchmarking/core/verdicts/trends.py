@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
 

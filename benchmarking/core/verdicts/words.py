@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 
 MIN_CHANGE = 0.02

@@ -22,10 +22,10 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, read_int, read_text
 

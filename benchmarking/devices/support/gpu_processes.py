@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.reading import UnreadableError, gather
 

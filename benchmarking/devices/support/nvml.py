@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.gpu_processes import Client, ProcessOwners

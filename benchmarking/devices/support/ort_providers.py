@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Device, Precision
 from benchmarking.devices.support.kinds import kind_of
 

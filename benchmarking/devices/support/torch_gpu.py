@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from benchmarking.core.device_contracts import (
     Memory,
 )
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy import HostEnergy

@@ -13,12 +13,12 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.graphs.bundle import Tensor
 from benchmarking.graphs.profiling import KEPT_METADATA

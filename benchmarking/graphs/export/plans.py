@@ -13,11 +13,12 @@ denoiser        "model": from latents and a time step to the noise. The schedule
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State

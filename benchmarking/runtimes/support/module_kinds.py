@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import (
     ATTENTION,
     CONVOLUTION,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import INT32_MOST, Cell, Device, Hardware, Json, Point, Provenance, Readings, Rebuild
 from benchmarking.measure.settings import Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
@@ -11,6 +11,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload

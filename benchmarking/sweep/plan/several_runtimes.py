@@ -7,11 +7,12 @@ device, the comparison would be between devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Run, Workload, to_json
 from benchmarking.core.terminal import Page
 from benchmarking.runtimes.support.lookup import default_runtime

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_S
 from benchmarking.core.records import Json, Measurement, Point
 from benchmarking.core.text import number

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from zipfile import BadZipFile
 
@@ -16,6 +15,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Session
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import always_after
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,

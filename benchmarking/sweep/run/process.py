@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Any, TypeVar
 
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import CallProfile, ProfileSettings
 from benchmarking.core.quality import Quality, QualitySettings
 from benchmarking.core.records import (

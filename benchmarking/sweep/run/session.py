@@ -7,12 +7,12 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.run_file import read_run

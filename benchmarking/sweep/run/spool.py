@@ -14,12 +14,12 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Cell,

@@ -15,12 +15,13 @@ import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.child_process import environment, module_command, run_bound
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.sweep.plan.plan import CellPlan

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from benchmarking.core.errors import (
     StorageError,
     UsageError,
 )
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
 from benchmarking.core.shared_settings import DATABASE_WAIT_S

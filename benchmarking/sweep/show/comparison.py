@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import geometric_mean
 
 from benchmarking.core.doubts import SEVERITIES
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text

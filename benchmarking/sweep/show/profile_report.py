@@ -10,11 +10,12 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import fmean, median, stdev
 
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.profiles import (
     ATTENTION,

@@ -9,9 +9,9 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.live_words import MACHINES
 from benchmarking.core.records import Cell, Measurement, Point

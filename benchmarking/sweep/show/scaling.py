@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Result, Run, Status, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from benchmarking.core import plugins
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.workloads.support.families import family_named
 

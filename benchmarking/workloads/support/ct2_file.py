@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
 from pathlib import Path
 from typing import NoReturn
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.input_files import open_regular, read_json
 
 MODEL = "model.bin"

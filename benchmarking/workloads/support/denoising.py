@@ -16,12 +16,13 @@ import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import sqrt
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support.configuration import library_path

@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.redaction import redacted_path

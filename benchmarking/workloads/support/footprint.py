@@ -19,10 +19,10 @@ of a configuration count as 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.kinds import FREE, TOTAL, free_memory

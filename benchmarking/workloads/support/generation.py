@@ -11,11 +11,11 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Point
 
 if TYPE_CHECKING:

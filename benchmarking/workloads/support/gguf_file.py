@@ -11,7 +11,6 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
 from pathlib import Path
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Precision
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
 

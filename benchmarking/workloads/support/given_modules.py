@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from benchmarking.builds.store import DIGEST_LENGTH, BuildKey, BuildStore
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.call_items import batch_of

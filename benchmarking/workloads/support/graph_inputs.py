@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support.graph_contents import ARRAYS, MODULE, TIME_LIMIT_S
 

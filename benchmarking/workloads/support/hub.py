@@ -17,12 +17,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.child_process import ChildError, ChildTimeLimitError, run_module_json
 from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
 from benchmarking.workloads.support.processing import HUB_FILES, has_processors

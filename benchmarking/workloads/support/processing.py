@@ -12,13 +12,14 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload

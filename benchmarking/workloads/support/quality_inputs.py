@@ -14,12 +14,12 @@ them, so the perplexity is lower than that of unknown text; the differences betw
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOWS, QualitySettings
 from benchmarking.core.records import Json, Workload
 from benchmarking.core.untrusted.input_files import open_regular, read_text

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import is_installed, version_of
 from benchmarking.core.records import Json, Precision, Scalar, Workload
 

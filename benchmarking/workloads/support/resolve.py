@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.workloads.support import catalog, hub, quantized_weights

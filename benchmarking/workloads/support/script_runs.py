@@ -25,11 +25,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.input_files import lfs_pointer
 from benchmarking.workloads.support.script_parsers import provided
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision
 
 EXPORT, OPTIMISE = "export", "optimise"

@@ -13,13 +13,13 @@ import os
 import tarfile
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Rebuild
 from benchmarking.core.temporary import temporary_folder
 

@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from benchmarking.core.child_process import run_module
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Device, Json, Point, Rebuild
 from benchmarking.devices.support.kinds import has, is_software, kind_of, names_with, processor
 from benchmarking.graphs import session as graphs

@@ -13,10 +13,10 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Device, Json
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has, is_software, kind_of

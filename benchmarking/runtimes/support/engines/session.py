@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Session
 from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, UsageError, first_line, is_out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS, CustomMetric
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings
 from benchmarking.measure.timing import LATENCY_REQUEST

@@ -8,10 +8,10 @@ import mmap
 import os
 import re
 import stat
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Device
 
 CUDA_RUNTIME = re.compile(rb"cudart(?:\.so\.|64_)(\d{2})")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.runtimes.support.onnxruntime.runtime import CPU
 

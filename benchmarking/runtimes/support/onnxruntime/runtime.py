@@ -8,7 +8,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, how_to_install
 from benchmarking.core.records import Cell, Device, Json, Precision, Scalar
 from benchmarking.devices.support import ort_providers as directml

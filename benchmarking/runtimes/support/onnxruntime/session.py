@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import GraphRunner, Placed, States
 from benchmarking.core.records import Cell, Json, Point
 from benchmarking.core.temporary import temporary_folder

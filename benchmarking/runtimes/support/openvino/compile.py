@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.openvino import import_openvino, last_line, plain
 from benchmarking.devices.support.kinds import has

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Json, Scalar
 
 NO_WORK = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})

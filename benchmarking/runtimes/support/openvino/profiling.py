@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import OUTSIDE, Breakdown, CallProfiler

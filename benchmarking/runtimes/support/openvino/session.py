@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation, Session, Stage
 from benchmarking.core.errors import OutOfMemoryError, is_out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.records import Cell, Json, Point, Readings

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, version_of
 from benchmarking.core.records import Device, Json, Precision, Workload
 from benchmarking.devices.support.kinds import kind_of, names_with

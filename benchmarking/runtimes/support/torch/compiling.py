@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
 

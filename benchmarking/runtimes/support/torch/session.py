@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.records import (

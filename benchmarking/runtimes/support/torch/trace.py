@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.profiles import OUTSIDE
 from benchmarking.devices.support.kineto import NS_PER_US, WORK
