@@ -28,7 +28,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.terminal import guarded_streams
-from benchmarking.core.untrusted.secret_texts import know_secrets_in
+from benchmarking.core.untrusted.secret_names import know_secrets_in
 from benchmarking.core.verdicts.fail_on import EXIT_GATE_FAILED, FLAG, HELP, conditions
 from db.warehouse import Warehouse
 

@@ -32,7 +32,7 @@ from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.signals import run_tasks
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
-from benchmarking.core.untrusted.secret_texts import know_secret
+from benchmarking.core.untrusted.secret_names import know_secret
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import server_plan
 from benchmarking.load.connections import Target, client_of

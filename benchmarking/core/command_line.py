@@ -28,9 +28,10 @@ from benchmarking.core.errors import (
 from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import unknown_flag, unknown_name
-from benchmarking.core.terminal import guarded_streams
+from benchmarking.core.terminal import guarded_streams, unguarded
 from benchmarking.core.text import visible
-from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
+from benchmarking.core.untrusted.secret_names import know_secrets_in
+from benchmarking.core.untrusted.secret_texts import without_secrets
 
 PLACE_ERRORS = {
     errno.EROFS: "choose another path",
@@ -143,12 +144,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(visible(one_line(message)))} (see {self.prog} --help)\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Write a text; help that could not be written is an error, which argparse ignores."""
+        """Write a text; help that could not be written is an error, which argparse ignores. Help is not looked through
+        for secrets, since it has no value of a user, and the patterns take longer than all of it."""
         if file is not sys.stdout:
             super()._print_message(message, file)
             return
-        file.write(message)
-        file.flush()
+        help_stream = unguarded(sys.stdout)
+        help_stream.write(message)
+        help_stream.flush()
 
     def _check_flags(self, words: Sequence[str]) -> None:
         for word in words:

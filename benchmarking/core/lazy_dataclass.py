@@ -52,7 +52,7 @@ class _Method:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         cls, after = self._cls, "__post_init__"
-        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
         if hasattr(cls, after):
             names[after] = getattr(cls, after)
         fields = [(field.name, field.type, field) for field in dataclasses.fields(cls)]

@@ -1,0 +1,371 @@
+"""The patterns by which `secret_texts` finds secrets. Compiling them takes a sixth of the start of a command."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from functools import lru_cache
+from urllib.parse import quote, quote_plus
+
+from benchmarking.core.untrusted.secret_commands import LOGINS, PIPED, has_logins
+from benchmarking.core.untrusted.secret_formats import without_formats
+from benchmarking.core.untrusted.secret_names import (
+    LEFT_OUT,
+    MIN_KNOWN,
+    NO_SECRET_TOKENS,
+    PLAIN_VALUE,
+    SEVERAL,
+    Known,
+    is_flag,
+    is_secret_field,
+    is_secret_flag,
+    is_secret_name,
+    is_word,
+    words_of,
+)
+
+MEASURED_TOKENS = ("first", "output", "per")
+"""Words before "token" in the titles of metrics: "Time to first token: Qwen3-4B". Others, as in "new token: ...", may
+precede a secret."""
+MAX_BEFORE = 20
+WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
+"""Names with other meanings, whose values are secrets unless they are a word."""
+PROSE = (
+    *("a", "an", "and", "or", "is", "was", "are", "to", "for", "with", "without", "must", "needs", "need", "not", "no"),
+    *("from", "in", "on", "as", "if", "when", "the", "takes", "requires", "require", "cannot", "can", "has", "have"),
+    *("given", "instead", "again", "twice", "only", "expects", "expected", "value", "values", "that", "which", "it"),
+    *("its", "of", "by"),
+)
+"""Words after a flag in a sentence about it."""
+MAX_VALUE = 500
+"""Characters that are read of a value without quotes before it is known to be a secret."""
+REST = re.compile(r"""[^\s,;&"']*""")
+QUOTED = r"""\\"(?:(?!\\").){0,4000}\\" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.|\'\')*' """
+LIST = rf"""\[\s*(?:{QUOTED})(?:\s*,\s*(?:{QUOTED}))*\s*\]"""
+BLOCK = r"""[|>][+-]?[ \t]*\n[ \t]+[^\n]+"""
+"""The first line of a block in YAML."""
+TRIPLE = r"""\"{3}.{0,4000}?\"{3} | \'{3}.{0,4000}?\'{3}"""
+DEEP = r"""\\{2,7}["'][^"'\\]{1,4000}"""
+"""Text in quotes that were escaped several times."""
+CURLY = r"""[\u201c\u2018\u201d][^\u201d\u2019\n]{0,4000}[\u201d\u2019]"""
+"""Text in quotes of a text program."""
+TAGGED = rf"""(?:!{{1,2}}[\w/]{{1,40}}|&\w{{1,40}})[ \t]+(?:{BLOCK}|{QUOTED}|[^\s,;"']{{1,{MAX_VALUE}}})"""
+"""A value of YAML with its type or anchor."""
+JOINED = rf"""[bu]?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
+"""Text in quotes, which a shell, or the sign "+", joins with what follows."""
+SHELL = r"""\$\([^()\n]{1,400}\)|`[^`\n]{1,400}`"""
+"""What a shell replaces by the output of a command."""
+BRACES = r"""\{[^{}\s"':]{4,200}\}"""
+"""A value of ODBC that contains signs."""
+VALUE = re.compile(
+    rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST}
+    | {BLOCK} | {TAGGED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
+)
+VALUES = re.compile(rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
+LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
+SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
+AUTHORIZATION = re.compile(
+    rf"""(?xs) (?:{QUOTED}) (?:\s?\+\s?(?:{QUOTED}))*
+    | [A-Za-z][\w-]{{1,40}}[\ \t][\w-]+="?[^\s"',]*"?(?:,\s?[\w-]+="?[^\s"',]*"?)*  # Digest username="ann", realm=...
+    | (?i:{SCHEMES})(?:[\ \t]+|\r?\n[\ \t]+)(?:{SHELL}|[^\s,;"']+)
+    | [A-Z][\w-]{{1,40}}[\ \t](?=[^\s,;"']*\d|[^\s,;"']{{16}})[^\s,;"']+
+    | [^\s,;"']+ """
+)
+"""The value of an Authorization header: a scheme and its credential."""
+COOKIE_NAMES = ("cookie", "cookies")
+COOKIE = r"""[^\s;,"'={}]+(?:=(?:"[^"]*"|[^\s;,"']*))?"""
+COOKIES = re.compile(rf"""(?xs) {QUOTED} | \{{[^{{}}]*\}} | {COOKIE}(?:;\s?{COOKIE})* """)
+HINT = re.compile("secret|dockerconfig|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
+"""A part of every name of a secret."""
+BEFORE_HINT = re.compile(r"(?:[\w.-]|%5[Ff]){0,100}\Z")
+AFTER_HINT = re.compile(
+    r"""(?x)(?P<name>(?:[\w.-]|%5[Ff]){1,200})(?P<close>(?:\\{0,7}["'\u201d\u2019]|%22)[\]}]?)?
+    (?P<sign>\s?(?::\s?[A-Za-z][\w.]{0,40}(?:\[[\w\ |,.]{1,60}\])?\s?=\s?(?=["'])  # key: Optional[str] = "..."
+        | (?:(?:\|\||\?\?|[:?])?=>?|:|%3[ADad])\s?(?:\{\s{0,20}["']value["']\s?:\s?)?))?"""
+)
+FLAG = re.compile(
+    rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
+)
+PAIR = re.compile(
+    rf"""(?xs)(?P<sign>(?:[(\[]\s?b?["']|["'](?=-))(?P<name>[\w-]{{1,60}})["']\s?,\s?)
+    (?P<value>(?!b?["']-)b?(?:{QUOTED}))"""
+)
+"""An element of a list of pairs, or a flag and its value in a list of arguments."""
+ELEMENT = re.compile(
+    r"""(?x)(?P<sign><(?:\w{1,40}\s{1,4}(?:key|name)=["'])?(?P<name>[\w:.-]{1,60})
+    (?:(?:["']?|\s[^<>]{0,200})>(?:<!\[CDATA\[)?|\s{1,4}value=["']))
+    (?P<value>[^<"'\]]{1,4000})(?=\]\]>|</|["'])"""
+)
+CALL = re.compile(rf"""(?xs)\b(?P<name>[A-Za-z]\w{{2,60}})(?P<sign>\()(?P<value>{QUOTED})(?=\s?[,)])""")
+ATTRIBUTE = re.compile(
+    rf"""(?xsi)(?P<sign>\b(?:key|name|param|header|field)["']?\s?[=:]\s?["']?(?P<name>[\w:.-]{{1,60}})["']?,?
+    \s{{0,20}}["']?\bvalue["']?\s?[=:]\s?)(?P<value>{QUOTED} | [^\s"',;]{{1,{MAX_VALUE}}})"""
+)
+"""An element of XML, or an object of JSON or YAML, with a name and its value."""
+VALUE_FIRST = re.compile(
+    rf"""(?xsi)(?P<sign>["']value["']\s?:\s?)(?P<value>{QUOTED})
+    (?=\s?,\s?["'](?:key|name)["']\s?:\s?["'](?P<name>[\w:.-]{{1,60}})["'])"""
+)
+SET = re.compile(
+    rf"""(?xs)\b(?P<sign>(?:setx|set(?=\s+-)|setenv|ENV|Env:|setenv\()(?:\s+[-/]\w{{1,6}}){{0,3}}\s*["']?
+    (?P<name>[A-Za-z]\w{{1,60}})["']?[\s,]\s*)(?P<value>{QUOTED} | [^\s"']+)"""
+)
+"""A variable that a shell, a program or a Dockerfile sets."""
+SET_CALL = re.compile(
+    rf"""(?xsi)(?P<sign>\b(?:set|put)\w{{0,20}}\(\s?["'](?P<name>[\w.]{{2,60}})["']\s?,\s?)(?P<value>{QUOTED})"""
+)
+LOGIN_CALL = re.compile(
+    rf"""(?xs)(?P<sign>(?:\b\w{{0,40}}(?i:auth|login|authenticate)\s?(?:=\s?)?\(|\b(?i:http_?auth|auth)\\?["']?\s?:\s?[(\[])\s?
+    (?:\w{{1,20}}\s?=\s?)?[bu]?(?:{QUOTED})\s?,\s?(?:\w{{1,20}}\s?=\s?)?)(?P<value>[bu]?(?:{QUOTED}))(?=\s?[,)\]])"""
+)
+"""A user and a password in a call: auth=("ann", "..."), HTTPBasicAuth("ann", "...")."""
+SENTENCE = re.compile(
+    r"""(?xi)(?P<sign>(?<![\w-])
+    (?P<name>(?:api|access|secret|private|signing)[ _-]?key|token|passw(?:or)?d|pwd|passphrase)
+    \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{1,60}(?::|\ (?:is|was):?))\ ["']?)
+    (?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
+)
+"""A secret in a sentence: my API key is ..., the token was: ..."""
+KEY_PART = re.compile(
+    r"""(?x)(?P<sign>"(?:d|k|p|q|dp|dq|qi)"\s?:\s?"|<(?:D|P|Q|DP|DQ|InverseQ)>)(?P<value>[\w+/=-]{16,})"""
+)
+"""Private parts of a JSON Web Key (RFC 7517) or of a key in XML."""
+SHORT_NAME = re.compile(
+    r"(?P<sign>(?:[?&]|(?<!\S)--)key=|[?&]code_verifier=|;(?i:jsessionid|phpsessid)=)(?P<value>(?=[\w.-]{0,200}\d)[\w.-]{12,})"
+)
+"""Parameters and a flag whose names alone are no names of secrets."""
+SQL = re.compile(
+    rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|(?i:IDENTIFIED\ BY))\s{{1,4}})
+    (?P<value>{QUOTED})"""
+)
+URL_LOGIN = re.compile(
+    r"""(?x)(?:(?<=://)|(?<=:\\/\\/))(?:  # "/" may be escaped in JSON
+        (?:[^/@\s'"<>?\#]{0,300}@)+
+        | [^/@:\s'"<>?\#]{0,100}:(?!\d{1,5}(?:[/?\#]|$))[^\s'"<>]{0,300}@(?!sha256:)(?=[\w.\[/-])
+    )"""
+)
+URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
+"""All URL parameters, since signed URLs have secrets under many names."""
+BARE_LOGIN = re.compile(
+    r"""(?x)(?<![\w.:/@+-])(?P<user>[A-Za-z][\w.+-]{0,63}):(?P<password>[^\s:/'"<>]{3,100})@(?=(?!sha256:)[\w\[])"""
+)
+NO_USERS = ("mailto", "sip", "sips", "xmpp", "acct", "file")
+"""Schemes of addresses that look like a login."""
+MAX_CACHED = 300
+"""Maximum length of a text whose outcome is cached: records repeat most of theirs."""
+MIN_BASE64 = 8
+"""Minimum length of a known secret within longer Base64."""
+
+
+def without_formatted_secrets(text: str, known: Known) -> str:
+    """The text without known values, published formats, and logins and parameters of URLs; names are not looked at."""
+    pattern = _known(known)
+    if pattern is not None:
+        text = pattern.sub(LEFT_OUT, text)
+    text = without_formats(text)
+    if "://" in text or r":\/\/" in text:
+        text = URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text))
+    return BARE_LOGIN.sub(_without_login, text) if "@" in text else text
+
+
+def without_secrets(text: str, known: Known) -> str:
+    """The text without recognised secrets."""
+    text = without_formatted_secrets(text, known)
+    if ("uth" in text or "ogin" in text) and ("'" in text or '"' in text):
+        text = LOGIN_CALL.sub(_without_value, text)
+    if "=" in text or ":" in text or "%3" in text:
+        text = _without_named(text)
+    if "|" in text:
+        text = PIPED.sub(_without_value, text)
+    if "-" in text:
+        text = FLAG.sub(_without_flag, text)
+    if "'" in text or '"' in text:
+        text = SQL.sub(_without_value, PAIR.sub(_without_named_value, text))
+        text = CALL.sub(_without_called_value, text) if "(" in text else text
+    if "alue" in text or "VALUE" in text:
+        text = VALUE_FIRST.sub(_without_named_value, ATTRIBUTE.sub(_without_named_value, text))
+    if "(" in text and ("'" in text or '"' in text):
+        text = SET_CALL.sub(_without_named_value, text)
+    if "set" in text or "ENV" in text or "Env:" in text:
+        text = SET.sub(_without_named_value, text)
+    if "<" in text:
+        text = ELEMENT.sub(_without_named_value, text)
+    if '"kty"' in text or "<RSAKeyValue>" in text:
+        text = KEY_PART.sub(_without_value, text)
+    if "=" in text:
+        text = SHORT_NAME.sub(_without_value, text)
+    if " is " in text or " was" in text or " for " in text or " of " in text:
+        text = SENTENCE.sub(_without_told_value, text)
+    return LOGINS.sub(_without_value, text) if has_logins(text) else text
+
+
+short_without_secrets = lru_cache(maxsize=10_000)(without_secrets)
+"""The same for texts of up to `MAX_CACHED` characters."""
+
+
+@lru_cache(maxsize=8)
+def _known(values: frozenset[str]) -> re.Pattern[str] | None:
+    """Finds the values as they are or in another case, in JSON, XML and URLs (encoded once or twice, in parts or
+    whole), in hex and in Base64, also as a part of something longer, but not inside other words."""
+    forms, inside = set[str](), set[str]()
+    for value in values:
+        content = value.encode("utf-8", "surrogateescape")
+        forms |= {content.hex(), content.hex().upper(), re.sub("[&<>'+]", _json_escape, json.dumps(value)[1:-1])}
+        inside |= {part for shift in range(3) if len(part := _base64_inside(content, shift)) >= MIN_BASE64}
+        forms |= {value, value.lower(), value.upper(), html.escape(value)}
+        forms |= {re.sub("[&<>'\"]", reference, value) for reference in (_decimal_reference, _hexadecimal_reference)}
+        escaped = quote(value, safe="")
+        forms |= {escaped, quote(value), quote_plus(value), quote(escaped), _lower_escapes(escaped)}
+        forms |= {re.sub("..", r"%\g<0>", digits) for digits in (content.hex(), content.hex().upper())}
+        forms |= {json.dumps(value)[1:-1], repr(value)[1:-1]}
+        forms.add(base64.b64encode(content).decode().rstrip("="))
+    if not forms:
+        return None
+    longest_first = sorted(forms, key=len, reverse=True)
+    whole = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
+    parts = "|".join(map(re.escape, sorted(inside, key=len, reverse=True)))
+    return re.compile(rf"{whole}|(?:{parts})[A-Za-z0-9+/]*" if parts else whole)
+
+
+def _lower_escapes(text: str) -> str:
+    return re.sub("%..", lambda found: found[0].lower(), text)
+
+
+def _decimal_reference(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
+
+
+def _hexadecimal_reference(found: re.Match[str]) -> str:
+    return f"&#x{ord(found[0]):x};"
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _base64_inside(content: bytes, shift: int) -> str:
+    """The Base64 characters that only this content determines, if `shift` bytes (of a multiple of 3) precede it."""
+    encoded = base64.b64encode(bytes(shift) + content).decode()
+    first, last = (0, 2, 3)[shift], 8 * (shift + len(content)) // 6
+    return encoded[first:last]
+
+
+def _without_named(text: str) -> str:
+    """The text without the values after secret names with "=" or ":"."""
+    parts, position, looked_at = list[str](), 0, 0
+    for hint in HINT.finditer(text):
+        if hint.start() < looked_at:
+            continue
+        start = hint.start() - 100 if hint.start() - looked_at > 100 else looked_at
+        before = BEFORE_HINT.search(text, start, hint.start())
+        found = AFTER_HINT.match(text, hint.start() if before is None else before.start())
+        assert found is not None
+        looked_at = found.end("name")
+        value = None if found["sign"] is None else _named_value(text, found)
+        if value is not None and not PLAIN_VALUE.fullmatch(value[0].strip("\"'\\")):
+            parts += [text[position : found.end()], _hidden(value[0])]
+            position = looked_at = value.end()
+            if len(value[0]) == MAX_VALUE:
+                position = looked_at = REST.match(text, position).end()  # type: ignore[union-attr]
+    return "".join([*parts, text[position:]]) if parts else text
+
+
+def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
+    """The secret after a name and its sign; None if it is no secret."""
+    name, sign = found["name"], found["sign"]
+    is_field, last = ":" in sign, (words_of(name) or [""])[-1]
+    if last in WEAK_NAMES and len(words_of(name)) == 1:
+        before = text[max(0, found.start() - MAX_BEFORE) : found.start()]
+        if is_field and last == "token" and (words_of(before) or [""])[-1] in MEASURED_TOKENS:
+            return None
+        value = VALUE.match(text, found.end())
+        return value if value is not None and _is_like_a_secret(value[0], is_field=is_field) else None
+    if last != "cookies" and not (is_secret_field(name) if is_field else is_secret_name(name)):
+        return None
+    if last == "authorization":
+        return AUTHORIZATION.match(text, found.end())
+    if last in COOKIE_NAMES:
+        cookies = COOKIES.match(text, found.end())
+        return cookies if cookies is None or last == "cookie" or cookies[0][:1] == "{" or "=" in cookies[0] else None
+    several = last.endswith(SEVERAL) or last == "keys"
+    pattern = LINE if last == "passphrase" and is_field else VALUES if several else VALUE
+    value = pattern.match(text, found.end())
+    is_named = found["close"] or text[found.start() - 1 : found.start()] == "/"  # 'password' or /etc/passwd
+    is_message = is_field and is_named and value is not None and _is_prose(text, value)
+    return None if is_message else value
+
+
+def _is_like_a_secret(value: str, *, is_field: bool) -> bool:
+    """Whether the value of a weak name is no word or number; after a colon it must be longer, since in prose and in
+    the answers of language models a colon follows these names too."""
+    plain = value.strip("\"'\\")
+    if is_field:
+        return len(plain) >= MIN_KNOWN + 2 and any(map(str.isdigit, plain)) and not _is_special(plain)
+    return not is_word(plain) and not _is_special(plain)
+
+
+def _is_special(text: str) -> bool:
+    """Whether a text is a token of a language model, or code, rather than a secret."""
+    if PLAIN_VALUE.fullmatch(text) is not None:
+        return True
+    in_braces = re.fullmatch(BRACES, text)  # {token} is a placeholder, but ODBC has passwords in braces
+    is_placeholder = in_braces is None or re.fullmatch(r"\{[a-z_.]+\d?\}", text) is not None
+    return text[:1] in ("<", "[", "(", "{", "|", "#") and is_placeholder
+
+
+def _is_prose(text: str, value: re.Match[str]) -> bool:
+    """Whether a word follows that is part of a message, such as "unknown tag 'password': known: ..."."""
+    if re.match(r"\[\s*[\"']", value[0]) and any(map(str.isdigit, value[0])):
+        return False
+    return value[0][:1] not in "\"'\\" and re.match(r"\[|[a-z]+[:?.!]?(?:\s|$)", text[value.start() :]) is not None
+
+
+def _without_value(found: re.Match[str]) -> str:
+    return found["sign"] + _hidden(found["value"])
+
+
+def _without_named_value(found: re.Match[str]) -> str:
+    is_plain = PLAIN_VALUE.fullmatch(found["value"].strip("\"'\\ "))
+    if not is_secret_name(found["name"]) or is_plain:
+        return found[0]
+    return found[0][: found.start("value") - found.start()] + _hidden(found["value"])
+
+
+def _without_called_value(found: re.Match[str]) -> str:
+    """The argument of a call such as SecretStr('...'), if it is no word: names of secrets are arguments too."""
+    plain = found["value"].strip("\"'\\ ")
+    is_secret = is_secret_field(found["name"]) and not (is_word(plain) or "_" in plain or " " in plain)
+    return _without_named_value(found) if is_secret else found[0]
+
+
+def _without_told_value(found: re.Match[str]) -> str:
+    before = (words_of(found.string[max(0, found.start() - MAX_BEFORE) : found.start()]) or [""])[-1]
+    is_no_secret = found["name"].lower() == "token" and before in NO_SECRET_TOKENS
+    return found[0] if is_no_secret or _is_special(found["value"]) else _without_value(found)
+
+
+def _without_flag(found: re.Match[str]) -> str:
+    value = found["value"]
+    is_no_value = value in PROSE or re.fullmatch(r"[A-Z][A-Z_]*[:,.)]?", value) or is_flag(value)
+    if not is_secret_flag(found["name"]) or is_no_value or PLAIN_VALUE.fullmatch(value.rstrip(":,.")):
+        return found[0]
+    return f"{found['name']}{found['sign']}{_hidden(value)}"
+
+
+def _without_login(found: re.Match[str]) -> str:
+    user, password = found["user"], found["password"]
+    if user in NO_USERS or password.isdigit() or is_word(password):
+        return found[0]
+    return f"{user}:{LEFT_OUT}@"
+
+
+def _hidden(value: str) -> str:
+    """What replaces a value, in its quotes."""
+    opening = re.match(r"[bu]?\\{0,7}[\"']", value)
+    if opening is None:
+        return LEFT_OUT
+    quote_mark = opening[0].lstrip("bu")
+    is_closed = len(value) > len(opening[0]) and value.endswith(quote_mark)
+    return f"{opening[0]}{LEFT_OUT}{quote_mark if is_closed else ''}"
