@@ -30,7 +30,7 @@ HOMONYMS = {
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
     "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
-    "benchmarking/core/untrusted/secret_texts.py": {
+    "benchmarking/core/untrusted/secret_names.py": {
         "onnxruntime": "a word of other texts",
         "openvino": "a word of other texts",
     },
