@@ -37,7 +37,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one task; returns 0, 3 if nothing could be compared, or the exit code of the error."""
     with guarded_streams():
         know_secrets_in(sys.argv[1:] if argv is None else argv)
-        arguments = _parser().parse_args(argv)
+        parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        tasks = parser.add_subparsers(required=True, metavar="TASK")
+        prepare = tasks.add_parser("prepare", help="create the database if it is missing, or check that it opens")
+        store = tasks.add_parser("store", help="store run files whose runs are not stored already")
+        runs = tasks.add_parser(
+            "runs", help="print the runs with selected results, oldest first, as JSON (MeasuredRun)"
+        )
+        compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
+        peaks = tasks.add_parser("peaks", help="print the measured peak rates of a device as JSON")
+        tasks_of = ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare), (peaks, _peaks))
+        for task, answer in tasks_of:
+            task.add_argument("database", metavar="DATABASE", help="DuckDB file")
+            task.set_defaults(answer=answer)
+        store.add_argument("run_files", type=Path, nargs="+", metavar="RUN_FILE", help="JSON file of a run")
+        peaks.add_argument("hardware_id", metavar="HARDWARE_ID", help="as in hardware_info")
+        for task in (prepare, store, peaks):
+            task.add_argument(
+                "--lock-timeout", type=non_negative_seconds, default=DATABASE_WAIT_S, help="seconds to wait"
+            )
+        runs.add_argument("selection", metavar="SELECTION", help="as benchhouse compare takes it")
+        compare.add_argument("before", metavar="A", help="selection")
+        compare.add_argument("after", metavar="B", help="selection")
+        compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
+        compare.add_argument("--json", action="store_true", help="the comparison as JSON")
+        compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
+        for side in ("before", "after"):
+            compare.add_argument(f"--{side}-name", metavar="TEXT", help="what the text calls it (default: selection)")
+        arguments = parser.parse_args(argv)
         try:
             code: int = arguments.answer(arguments)
         except BenchhouseError as error:
@@ -119,33 +146,6 @@ def _peaks(arguments: argparse.Namespace) -> int:
             peaks = measured_peaks(warehouse, arguments.hardware_id)
     print(json.dumps(peaks))
     return EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tasks = parser.add_subparsers(required=True, metavar="TASK")
-    prepare = tasks.add_parser("prepare", help="create the database if it is missing, or check that it opens")
-    store = tasks.add_parser("store", help="store run files whose runs are not stored already")
-    runs = tasks.add_parser("runs", help="print the runs with selected results, oldest first, as JSON (MeasuredRun)")
-    compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
-    peaks = tasks.add_parser("peaks", help="print the measured peak rates of a device as JSON")
-    tasks_of = ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare), (peaks, _peaks))
-    for task, answer in tasks_of:
-        task.add_argument("database", metavar="DATABASE", help="DuckDB file")
-        task.set_defaults(answer=answer)
-    store.add_argument("run_files", type=Path, nargs="+", metavar="RUN_FILE", help="JSON file of a run")
-    peaks.add_argument("hardware_id", metavar="HARDWARE_ID", help="as in hardware_info")
-    for task in (prepare, store, peaks):
-        task.add_argument("--lock-timeout", type=non_negative_seconds, default=DATABASE_WAIT_S, help="seconds to wait")
-    runs.add_argument("selection", metavar="SELECTION", help="as benchhouse compare takes it")
-    compare.add_argument("before", metavar="A", help="selection")
-    compare.add_argument("after", metavar="B", help="selection")
-    compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
-    compare.add_argument("--json", action="store_true", help="the comparison as JSON")
-    compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
-    for side in ("before", "after"):
-        compare.add_argument(f"--{side}-name", metavar="TEXT", help="what the text calls it (default: selection)")
-    return parser
 
 
 if __name__ == "__main__":

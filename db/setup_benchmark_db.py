@@ -17,7 +17,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
@@ -55,22 +55,32 @@ INGESTED = {"loaded": "loaded", "present": "already stored", "refused": "refused
 Report = dict[str, Any]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME, interrupted="stored runs are kept: run the command again to continue")
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="stored runs are kept: run the command again to continue")
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    _check(arguments)
+    # Check everything before anything is done, and ask before a database is emptied, if there is someone to ask: a
+    # script that says --overwrite means it.
+    for flag, places in (("--ingest", arguments.ingest), ("--rebuild-from", arguments.rebuild_from)):
+        for place in places:
+            if not place.exists():
+                raise UsageError(f"{flag}: {place} does not exist: give run files, or a folder of them")
+    if arguments.rebuild_from and is_lake(arguments.db_path):
+        raise UsageError("--rebuild-from rebuilds a file: load the run files into a new DuckLake with --ingest")
+    if arguments.rebuild_from and arguments.overwrite:
+        raise UsageError("--rebuild-from keeps the content of the database, --overwrite deletes it: choose one")
+    if arguments.backup is not None and arguments.backup.exists():
+        raise UsageError(f"--backup: {arguments.backup} already exists: choose another path")
+    if arguments.overwrite and not arguments.yes and database_exists(arguments.db_path) and sys.stdin.isatty():
+        confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
     report: Report = {"database": arguments.db_path}
     if arguments.rebuild_from:
         from db.upkeep.rebuild import rebuild
 
-        places = arguments.rebuild_from
-        rebuilt = rebuild(Path(arguments.db_path), loading.run_files(places), lock_timeout_s=arguments.lock_timeout)
+        files = loading.run_files(arguments.rebuild_from)
+        rebuilt = rebuild(Path(arguments.db_path), files, lock_timeout_s=arguments.lock_timeout)
         report |= {
-            **_files(rebuilt.loaded, places),
+            **_files(rebuilt.loaded, arguments.rebuild_from),
             "kept": None if rebuilt.kept is None else str(rebuilt.kept),
             "compared": [dataclasses.asdict(compared) for compared in rebuilt.compared],
             "brought": None if rebuilt.copied is None else dict(rebuilt.copied.added),
@@ -129,23 +139,6 @@ def _parser() -> Parser:
     add_shared(output, quiet="print problems only")
     add_database(parser)
     return parser
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before doing anything, and ask before a database is emptied, if there is someone to ask: a
-    script that says --overwrite means it. Raises UsageError, also for an answer other than yes."""
-    for flag, places in (("--ingest", arguments.ingest), ("--rebuild-from", arguments.rebuild_from)):
-        for place in places:
-            if not place.exists():
-                raise UsageError(f"{flag}: {place} does not exist: give run files, or a folder of them")
-    if arguments.rebuild_from and is_lake(arguments.db_path):
-        raise UsageError("--rebuild-from rebuilds a file: load the run files into a new DuckLake with --ingest")
-    if arguments.rebuild_from and arguments.overwrite:
-        raise UsageError("--rebuild-from keeps the content of the database, --overwrite deletes it: choose one")
-    if arguments.backup is not None and arguments.backup.exists():
-        raise UsageError(f"--backup: {arguments.backup} already exists: choose another path")
-    if arguments.overwrite and not arguments.yes and database_exists(arguments.db_path) and sys.stdin.isatty():
-        confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
 
 
 def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:

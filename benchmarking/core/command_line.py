@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NoReturn
@@ -277,6 +278,22 @@ def run_command(
             number = stop.number if isinstance(stop, Interrupted) else received[-1] if received else signal.SIGINT
             print(f"{typed}: interrupted{f': {interrupted}' if interrupted else ''}", file=sys.stderr)
             return 128 + number
+
+
+def command(
+    name: str, *, interrupted: str = ""
+) -> Callable[[Callable[[Sequence[str]], int]], Callable[..., int]]:
+    """Turns a function of the words after a command's name into its `main`: `run_command` runs it, with the words of
+    the process unless others are given."""
+
+    def decorate(function: Callable[[Sequence[str]], int]) -> Callable[..., int]:
+        @wraps(function)
+        def main(argv: Sequence[str] | None = None) -> int:
+            return run_command(name, function, argv, interrupted=interrupted)
+
+        return main
+
+    return decorate
 
 
 def shows_tracebacks() -> bool:

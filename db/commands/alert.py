@@ -20,7 +20,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, choice, names, run_command
+from benchmarking.core.command_line import choice, command, names
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -52,23 +52,15 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    return {"list": _list, "raise": _raise, "set": _set}[arguments.what](arguments)
-
-
-def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="list|raise|set")
     listing = commands.add_parser("list", help="show alerts, newest first")
     raising = commands.add_parser("raise", help="store an alert for each confirmed regression without one")
-    for command in (listing, raising):
-        add_selection(command)
+    for subcommand in (listing, raising):
+        add_selection(subcommand)
     add_settings(raising, COMMON, "since")
     add_metrics(raising, "metrics")
     listing.add_argument(
@@ -82,10 +74,11 @@ def _parser() -> Parser:
     setting.add_argument("ids", nargs="+", metavar="ID", help="alert id or unique prefix")
     setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
     setting.add_argument("--note", metavar="TEXT", help="reason for the triage (default: the stored note)")
-    for command in (listing, raising, setting):
-        add_shared(command, json="print the alerts as JSON")
-        add_database(command)
-    return parser
+    for subcommand in (listing, raising, setting):
+        add_shared(subcommand, json="print the alerts as JSON")
+        add_database(subcommand)
+    arguments = parser.parse_args(argv)
+    return {"list": _list, "raise": _raise, "set": _set}[arguments.what](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:

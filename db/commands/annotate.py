@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, run_command
+from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
@@ -46,17 +46,9 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    return {"add": _add, "list": _list, "remove": _remove, "label": _label}[arguments.what](arguments)
-
-
-def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="add|list|remove|label")
     adding = commands.add_parser("add", help="store a note")
@@ -69,10 +61,11 @@ def _parser() -> Parser:
     labelling = commands.add_parser("label", help="correct what imported runs are labelled with")
     labelling.add_argument("selection", metavar="SELECTION", help=f"imported runs: {SELECTION}")
     add_labels(labelling)
-    for command in (adding, listing, removing, labelling):
-        add_shared(command, json="print the result as JSON")
-        add_database(command)
-    return parser
+    for subcommand in (adding, listing, removing, labelling):
+        add_shared(subcommand, json="print the result as JSON")
+        add_database(subcommand)
+    arguments = parser.parse_args(argv)
+    return {"add": _add, "list": _list, "remove": _remove, "label": _label}[arguments.what](arguments)
 
 
 def _add(arguments: argparse.Namespace) -> int:

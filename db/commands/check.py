@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, file_to_write, note, run_command
+from benchmarking.core.command_line import Parser, command, file_to_write, note
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
@@ -68,12 +68,9 @@ exit codes:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     on_stdout = [f"--{name}" for name in ("junit", "markdown") if getattr(arguments, name) == STDOUT]
     on_stdout += ["--json"] if arguments.json else []

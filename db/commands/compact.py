@@ -26,7 +26,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.large_samples import MIN_SAMPLES, QUANTILES
@@ -130,29 +130,9 @@ class Sizes:
     after: int
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME, interrupted="samples are replaced all or none: run the command again")
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="samples are replaced all or none: run the command again")
-
-
-def _run(argv: Sequence[str]) -> int:
-
-    arguments = _parser().parse_args(argv)
-    selection = selection_in(arguments, arguments.selection)
-    before = datetime.now(UTC).replace(tzinfo=None, microsecond=0) - arguments.raw_older_than
-    results, report = _plan(arguments, selection, before)
-    if not arguments.json:
-        print("\n".join(_lines(report)))
-    if (report["rows"] or report["arrivals"]) and not arguments.dry_run:
-        if not arguments.yes:
-            confirm("Replace them?", arguments.db_path)
-        _replace(report, results, arguments)
-    if arguments.json:
-        print_json(report)
-    return EXIT_OK
-
-
-def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
     add_selection(parser)
     parser.add_argument(
@@ -165,21 +145,9 @@ def _parser() -> Parser:
     add_shared(parser, dry_run="report the effect, measured on a copy; change nothing")
     add_shared(parser, yes="skip the confirmation and the trial on a copy", json="print the outcome as JSON")
     add_database(parser)
-    return parser
-
-
-def _age(text: str) -> timedelta:
-    match = re.fullmatch(r"(\d{1,6})([dw])", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected days or weeks such as 180d or 26w: got {text!r}")
-    age = timedelta(days=int(match[1]) * DAYS[match[2]])
-    if age > datetime.now() - datetime.min:
-        raise argparse.ArgumentTypeError(f"expected an age within the calendar: got {text!r}")
-    return age
-
-
-def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:
-    """The selected results, and the report of what would happen to their samples."""
+    arguments = parser.parse_args(argv)
+    selection = selection_in(arguments, arguments.selection)
+    before = datetime.now(UTC).replace(tzinfo=None, microsecond=0) - arguments.raw_older_than
     with open_to_read(arguments) as warehouse:
         results = old_results(warehouse, before, selection)
         expected = forecast(warehouse, results)
@@ -199,23 +167,37 @@ def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime)
                 )
             measured_sizes = dataclasses.asdict(sizes(warehouse, results))
             report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured_sizes.items()}
-    return results, report
-
-
-def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:
-    """Replace the samples, rewrite the file, and add its sizes to the report."""
-    path, wait_s = arguments.db_path, arguments.lock_timeout
-    before = after = 0 if is_lake(path) else os.path.getsize(path)
-    with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
-        replace_samples(warehouse, results)
-    if os.name == "nt" and not is_lake(path):
-        note(f"{NAME}: Windows cannot rewrite a locked file: its free space is used by later runs")
-    else:
-        lake_before, after = Warehouse.compact(path, lock_timeout_s=wait_s)
-        before = lake_before if is_lake(path) else before
-    report["replaced"] = {"before_bytes": before, "after_bytes": after}
     if not arguments.json:
-        print(f"replaced: {_change(before, after)}")
+        print("\n".join(_lines(report)))
+    if (report["rows"] or report["arrivals"]) and not arguments.dry_run:
+        if not arguments.yes:
+            confirm("Replace them?", arguments.db_path)
+        # Replace the samples, rewrite the file, and add its sizes to the report.
+        path, wait_s = arguments.db_path, arguments.lock_timeout
+        before = after = 0 if is_lake(path) else os.path.getsize(path)
+        with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
+            replace_samples(warehouse, results)
+        if os.name == "nt" and not is_lake(path):
+            note(f"{NAME}: Windows cannot rewrite a locked file: its free space is used by later runs")
+        else:
+            lake_before, after = Warehouse.compact(path, lock_timeout_s=wait_s)
+            before = lake_before if is_lake(path) else before
+        report["replaced"] = {"before_bytes": before, "after_bytes": after}
+        if not arguments.json:
+            print(f"replaced: {_change(before, after)}")
+    if arguments.json:
+        print_json(report)
+    return EXIT_OK
+
+
+def _age(text: str) -> timedelta:
+    match = re.fullmatch(r"(\d{1,6})([dw])", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected days or weeks such as 180d or 26w: got {text!r}")
+    age = timedelta(days=int(match[1]) * DAYS[match[2]])
+    if age > datetime.now() - datetime.min:
+        raise argparse.ArgumentTypeError(f"expected an age within the calendar: got {text!r}")
+    return age
 
 
 def _lines(report: Report) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command
+from benchmarking.core.command_line import Parser, add_aliases, choice, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -59,12 +59,9 @@ exit codes: 0 compared; 1 --fail-on: slower; 2 usage; 3 no point has a verdict, 
 BY = ("device", "runtime", "precision", "threads")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     count = len(arguments.selections)
     others = (arguments.by is not None, arguments.markdown, arguments.only_changes, bool(arguments.fail_on))

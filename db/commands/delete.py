@@ -18,7 +18,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
@@ -70,13 +70,19 @@ class Moved:
     """Why it could not be moved."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME, interrupted="runs are deleted all or none")
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="runs are deleted all or none")
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=f"runs: {SELECTION}")
+    add_shared(
+        parser,
+        dry_run="show the runs; delete nothing",
+        yes="skip the confirmation",
+        json="print the outcome as JSON",
+    )
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     if not arguments.selection.strip():
         raise UsageError("no selection: name the runs to delete, such as a run id or model=NAME")
     selection = selection_in(arguments, arguments.selection)
@@ -97,19 +103,6 @@ def _run(argv: Sequence[str]) -> int:
         moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
     _report(runs, notes, moved, arguments, is_done=is_done)
     return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=f"runs: {SELECTION}")
-    add_shared(
-        parser,
-        dry_run="show the runs; delete nothing",
-        yes="skip the confirmation",
-        json="print the outcome as JSON",
-    )
-    add_database(parser)
-    return parser
 
 
 def _show(runs: Sequence[dict[str, Any]], notes: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.settings import PATH, add_settings
 from benchmarking.core.shared_settings import COMMON
 from db.analysis.selection import FIELDS
 from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, selection_in
-from db.exporters.support.exporting import Exporter, ExportRequest, exporters
+from db.exporters.support.exporting import ExportRequest, exporters
 
 NAME = "benchhouse export"
 EXAMPLES = """
@@ -36,54 +36,14 @@ exit codes: 0 exported; 1 a file cannot be used; 2 usage, or no results
 MODEL_FORMATS = ("onnx", "openvino")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
-    if _is_model_export(words):
+    if _is_model_export(argv):
         from benchmarking.commands.export_model import main as export_model
 
-        return export_model(words)
-    return run_command(NAME, _run, words)
-
-
-def _is_model_export(argv: Sequence[str]) -> bool:
-    """Whether to export a model: it has its own formats, and a flag that results do not have."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--format")
-    parser.add_argument("--output-dir")
-    try:
-        flags, _ = parser.parse_known_args(argv)
-    except argparse.ArgumentError:  # a flag without its value: the command's own parser reports it
-        return False
-    return flags.format in MODEL_FORMATS or (flags.format is None and flags.output_dir is not None)
-
-
-def _run(argv: Sequence[str]) -> int:
+        return export_model(argv)
     by_name = {exporter.name: exporter for exporter in exporters()}
-    arguments = _parser(by_name).parse_args(argv)
-    exporter = by_name[arguments.format]
-    if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
-        raise UsageError(f"--anonymous: the format {exporter.name} contains host names: use --format json")
-    tables = exporter.tables[0] if arguments.tables is None else arguments.tables
-    if tables not in exporter.tables:
-        raise UsageError(f"--tables {tables}: the format {exporter.name} supports only {' and '.join(exporter.tables)}")
-    request = ExportRequest(
-        anonymous=arguments.anonymous,
-        selection=selection_in(arguments, arguments.selection),
-        output=arguments.output_dir or arguments.output,
-        is_folder=arguments.output_dir is not None,
-        tables=tables,
-        notify=note,
-    )
-    with open_to_read(arguments) as warehouse:
-        paths_written = exporter.export(warehouse, request)
-    if paths_written:
-        paths = [str(path) for path in paths_written]
-        print(json.dumps({"format": exporter.name, "made": paths}) if arguments.json else "\n".join(paths))
-    return EXIT_OK
-
-
-def _parser(by_name: dict[str, Exporter]) -> Parser:
     formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in by_name.items())
     words = ", ".join((*FIELDS, "tag.NAME", "since", "until"))
     fields = textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 78, subsequent_indent="  ")
@@ -119,7 +79,39 @@ def _parser(by_name: dict[str, Exporter]) -> Parser:
     )
     add_shared(output, json="print the paths as JSON")
     add_database(parser)
-    return parser
+    arguments = parser.parse_args(argv)
+    exporter = by_name[arguments.format]
+    if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
+        raise UsageError(f"--anonymous: the format {exporter.name} contains host names: use --format json")
+    tables = exporter.tables[0] if arguments.tables is None else arguments.tables
+    if tables not in exporter.tables:
+        raise UsageError(f"--tables {tables}: the format {exporter.name} supports only {' and '.join(exporter.tables)}")
+    request = ExportRequest(
+        anonymous=arguments.anonymous,
+        selection=selection_in(arguments, arguments.selection),
+        output=arguments.output_dir or arguments.output,
+        is_folder=arguments.output_dir is not None,
+        tables=tables,
+        notify=note,
+    )
+    with open_to_read(arguments) as warehouse:
+        paths_written = exporter.export(warehouse, request)
+    if paths_written:
+        paths = [str(path) for path in paths_written]
+        print(json.dumps({"format": exporter.name, "made": paths}) if arguments.json else "\n".join(paths))
+    return EXIT_OK
+
+
+def _is_model_export(argv: Sequence[str]) -> bool:
+    """Whether to export a model: it has its own formats, and a flag that results do not have."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--format")
+    parser.add_argument("--output-dir")
+    try:
+        flags, _ = parser.parse_known_args(argv)
+    except argparse.ArgumentError:  # a flag without its value: the command's own parser reports it
+        return False
+    return flags.format in MODEL_FORMATS or (flags.format is None and flags.output_dir is not None)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for
@@ -49,13 +49,17 @@ exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
 DEFAULT_LIMIT = 50
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    add_selection(parser)
+    add_shared(parser, metric="metric")
+    parser.add_argument("--update", action="store_true", help="first store the change points of all series")
+    add_rows(parser, "series", DEFAULT_LIMIT)
+    add_shared(parser, only_changes="hide series without a change", json="points and changes as JSON")
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
 
@@ -89,17 +93,6 @@ def _run(argv: Sequence[str]) -> int:
     if count > len(series):
         note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --rows")
     return EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    add_selection(parser)
-    add_shared(parser, metric="metric")
-    parser.add_argument("--update", action="store_true", help="first store the change points of all series")
-    add_rows(parser, "series", DEFAULT_LIMIT)
-    add_shared(parser, only_changes="hide series without a change", json="points and changes as JSON")
-    add_database(parser)
-    return parser
 
 
 def _json(history: History, metric: Metric) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, choice, note, run_command
+from benchmarking.core.command_line import add_aliases, choice, command, note
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.output_paths import check_database
@@ -63,13 +63,39 @@ STATE_WORDS = {
 """State of a file -> words."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME, interrupted="stored files are kept: run the command again to continue")
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="stored files are kept: run the command again to continue")
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    input_group = parser.add_argument_group("input")
+    input_group.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE|FOLDER|-",
+        help="result files, folders to search at any depth, or - for the standard input",
+    )
+    of_files = input_group.add_argument(
+        "--from-format", dest="format", metavar="NAME", help="format of the files (default: detected)"
+    )
+    add_aliases(input_group, of_files, "--format")
+    input_group.add_argument("--list-formats", action="store_true", help="list the formats and exit")
+    add_shared(input_group, dry_run="read the files and report their content; store nothing")
+    input_group.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace what was stored from the same files, or from their earlier contents, to "
+        "correct --model-id, --precision and so on",
+    )
+    values = parser.add_argument_group("values missing from the files, or to override theirs")
+    add_labels(values)
+    values.add_argument(
+        "--date", type=_date, metavar="TIME", help="time of measurement, ISO 8601 (in UTC if it has no time zone)"
+    )
+    add_shared(values, tag="label of the runs; repeatable")
+    add_shared(parser, json="print the outcome as JSON")
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     if arguments.list_formats:
         from db.importers.support.files import importers
 
@@ -116,39 +142,6 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_FAILED if any(one.state == "refused" for one in outcomes) else EXIT_OK
 
 
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    input_group = parser.add_argument_group("input")
-    input_group.add_argument(
-        "files",
-        nargs="*",
-        type=Path,
-        metavar="FILE|FOLDER|-",
-        help="result files, folders to search at any depth, or - for the standard input",
-    )
-    of_files = input_group.add_argument(
-        "--from-format", dest="format", metavar="NAME", help="format of the files (default: detected)"
-    )
-    add_aliases(input_group, of_files, "--format")
-    input_group.add_argument("--list-formats", action="store_true", help="list the formats and exit")
-    add_shared(input_group, dry_run="read the files and report their content; store nothing")
-    input_group.add_argument(
-        "--replace",
-        action="store_true",
-        help="replace what was stored from the same files, or from their earlier contents, to "
-        "correct --model-id, --precision and so on",
-    )
-    values = parser.add_argument_group("values missing from the files, or to override theirs")
-    add_labels(values)
-    values.add_argument(
-        "--date", type=_date, metavar="TIME", help="time of measurement, ISO 8601 (in UTC if it has no time zone)"
-    )
-    add_shared(values, tag="label of the runs; repeatable")
-    add_shared(parser, json="print the outcome as JSON")
-    add_database(parser)
-    return parser
-
-
 def _date(text: str) -> datetime:
     """A naive UTC time from ISO 8601, for argparse."""
     try:
@@ -166,7 +159,8 @@ def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
 
     display = Display() if not arguments.json else NoDisplay()
     is_many = len(arguments.files) > 1 or any(path.is_dir() for path in arguments.files)
-    files = [one for one in files_in(arguments.files) if not _is_database(one[0], arguments.db_path)]
+    own = set() if is_lake(arguments.db_path) else set(database_files(arguments.db_path).values())
+    files = [(path, is_given) for path, is_given in files_in(arguments.files) if os.path.realpath(path) not in own]
     given = GivenValues(
         model_id=arguments.model_id,
         device=arguments.device,
@@ -194,11 +188,6 @@ def _with_progress(files: Sequence[tuple[Path, bool]], display: Display) -> Iter
     for done, file in enumerate(files):
         display.show(State(done=done, total=len(files), unit="files", text=str(file[0])), immediate=False)
         yield file
-
-
-def _is_database(path: Path, database: str) -> bool:
-    """Whether the file is the database to write to, or its write-ahead log."""
-    return not is_lake(database) and os.path.realpath(path) in database_files(database).values()
 
 
 @contextmanager
@@ -230,7 +219,12 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
                 for file, count in zip(files, counts, strict=True)
             ]
         if arguments.replace:
-            return _replace(opened[0], files)
+            # The same content, wherever it stood, or an earlier content of the same file.
+            from db.importers.support.files import STDIN
+
+            paths = [file.source for file in files if file.source not in (None, STDIN)]
+            earlier = opened[0].imported_from([file.source_sha256 for file in files if file.source_sha256], paths)
+            return opened[0].replace_runs(earlier, files)
         digests = {"sha256": [file.source_sha256 for file in files]}
         known = {row["source_sha256"] for row in opened[0].query(KNOWN_FILES, digests).dicts()}
         counts = opened[0].ingest_files(files)
@@ -243,16 +237,6 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
     finally:
         for warehouse in opened:
             warehouse.close()
-
-
-def _replace(warehouse: Warehouse, files: Sequence[FileRuns]) -> Sequence[int]:
-    """Store the runs of files in place of what was imported from them before: the same content, wherever it stood, or
-    an earlier content of the same file."""
-    from db.importers.support.files import STDIN
-
-    paths = [file.source for file in files if file.source not in (None, STDIN)]
-    known = warehouse.imported_from([file.source_sha256 for file in files if file.source_sha256], paths)
-    return warehouse.replace_runs(known, files)
 
 
 def _show_file(one: Imported, arguments: argparse.Namespace) -> None:
@@ -307,7 +291,8 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
 
 def _line(one: Imported, imported: str) -> str:
     if one.state in ("unknown", "unread", "nothing"):
-        return f"{STATE_WORDS[one.state]} {one.path}" + (f": {_reason_without_path(one)}" if one.reason else "")
+        reason = (one.reason or "").removeprefix(f"{one.path}: ").removeprefix(f"cannot read {one.path}: ")
+        return f"{STATE_WORDS[one.state]} {one.path}" + (f": {reason}" if reason else "")
     doubts = ", ".join(f"{kind} ({count})" for kind, count in sorted(one.doubts.items()))
     parts = [
         f"{imported if one.state == 'imported' else STATE_WORDS[one.state]} {one.path}: {one.format}",
@@ -321,10 +306,6 @@ def _line(one: Imported, imported: str) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _reason_without_path(one: Imported) -> str:
-    return (one.reason or "").removeprefix(f"{one.path}: ").removeprefix(f"cannot read {one.path}: ")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.child_process import Finished, run_module_within
-from benchmarking.core.command_line import Parser, run_command
+from benchmarking.core.child_process import run_module_within
+from benchmarking.core.command_line import command
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
@@ -64,13 +64,19 @@ GRACE_S = 5.0
 """Extra time for a query to stop by itself at the time limit, before its process is killed."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    add_settings(
+        parser,
+        COMMON,
+        "timeout",
+        helps={"timeout": "time limit of a tool call, in seconds"},
+        defaults={"timeout": DEFAULT_TIMEOUT_S},
+    )
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     try:
         import mcp.server.mcpserver  # noqa: F401 - absent without the extra
     except ImportError as error:
@@ -81,19 +87,6 @@ def _run(argv: Sequence[str]) -> int:
         check_database_file(arguments.db_path)
     server(arguments.db_path, arguments.timeout, arguments.lock_timeout).run()
     return EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    add_settings(
-        parser,
-        COMMON,
-        "timeout",
-        helps={"timeout": "time limit of a tool call, in seconds"},
-        defaults={"timeout": DEFAULT_TIMEOUT_S},
-    )
-    add_database(parser)
-    return parser
 
 
 def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[Any]:
@@ -115,7 +108,15 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
             raise ToolError(f"invalid request: an argument has a null character, or more than {MAX_WORD_BYTES} bytes")
         module, limit_s = f"db.commands.{command}", timeout_s + GRACE_S
         finished = run_module_within(module, *database_flags, *words, limit_s=limit_s, max_bytes=MAX_BYTES)
-        return _answer(finished, (EXIT_OK, accepted), timeout_s)
+        if finished.exit_code is None:
+            raise ToolError(
+                f"no answer within {timeout_s:g} s: narrow the request, or raise --timeout of benchhouse mcp"
+            )
+        if finished.is_too_long:
+            raise ToolError(f"the answer has more than {MAX_BYTES} bytes, the limit: narrow the request")
+        if finished.exit_code not in (EXIT_OK, accepted) or not finished.stdout.strip():
+            raise ToolError(finished.stderr.strip() or f"exit code {finished.exit_code}")
+        return {"answer": json.loads(finished.stdout), "notes": finished.stderr.strip().splitlines()}
 
     @read_tool
     def contents() -> dict[str, Any]:
@@ -226,19 +227,6 @@ def _fault(line: str) -> JSONRPCError | None:
         id=number if is_id else None,
         error=ErrorData(code=PARSE_ERROR if message is None else INVALID_REQUEST, message=f"invalid request: {why}"),
     )
-
-
-def _answer(finished: Finished, accepted: Sequence[int], timeout_s: float) -> dict[str, Any]:
-    """The JSON that a command printed, with its notes. Raises ToolError, which the assistant sees, with its error."""
-    from mcp.server.mcpserver.exceptions import ToolError
-
-    if finished.exit_code is None:
-        raise ToolError(f"no answer within {timeout_s:g} s: narrow the request, or raise --timeout of benchhouse mcp")
-    if finished.is_too_long:
-        raise ToolError(f"the answer has more than {MAX_BYTES} bytes, the limit: narrow the request")
-    if finished.exit_code not in accepted or not finished.stdout.strip():
-        raise ToolError(finished.stderr.strip() or f"exit code {finished.exit_code}")
-    return {"answer": json.loads(finished.stdout), "notes": finished.stderr.strip().splitlines()}
 
 
 if __name__ == "__main__":

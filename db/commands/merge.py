@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.output_paths import check_database
@@ -53,20 +53,34 @@ ROW_WORDS = (
 Report = dict[str, Any]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME, interrupted="warehouses merged so far are kept: run the command again to continue")
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(
-        NAME, _run, argv, interrupted="warehouses merged so far are kept: run the command again to continue"
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    parser.add_argument(
+        "others", nargs="+", metavar="OTHER.duckdb", help="warehouses to merge: DuckDB files or ducklake:..."
     )
+    add_shared(parser, dry_run="count what each would add; change nothing")
+    add_shared(parser, json="print the outcome as JSON")
+    add_database(parser, "DuckDB file, or ducklake:..., to merge into")
+    arguments = parser.parse_args(argv)
 
+    from db.upkeep.merging import ConflictError, merge
 
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
     for path in arguments.others:
         if not database_exists(path):
             raise UsageError(f"{path} does not exist: give a warehouse to merge")
     with _open(arguments) as warehouse:
-        report = _merge(warehouse, arguments)
+        report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
+        for path in arguments.others:
+            try:  # a refused warehouse does not stop the rest
+                merged = merge(warehouse, path, lock_timeout_s=arguments.lock_timeout, dry_run=arguments.dry_run)
+            except StorageError as error:
+                conflicts_found = error.conflicts if isinstance(error, ConflictError) else ()
+                conflicts = [dataclasses.asdict(conflict) for conflict in conflicts_found]
+                report["refused"].append({"file": path, "reason": str(error), "conflicts": conflicts})
+            else:
+                report["merged"].append({"file": path, **dataclasses.asdict(merged)})
     for refused in report["refused"]:
         note(f"{NAME}: refused {refused['reason']}")
     if arguments.json:
@@ -78,17 +92,6 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_FAILED if report["refused"] else EXIT_OK
 
 
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument(
-        "others", nargs="+", metavar="OTHER.duckdb", help="warehouses to merge: DuckDB files or ducklake:..."
-    )
-    add_shared(parser, dry_run="count what each would add; change nothing")
-    add_shared(parser, json="print the outcome as JSON")
-    add_database(parser, "DuckDB file, or ducklake:..., to merge into")
-    return parser
-
-
 def _open(arguments: argparse.Namespace) -> Warehouse:
     from db.connection import MEMORY
     from db.warehouse import Warehouse
@@ -98,23 +101,6 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
         check_database(path)
         return Warehouse.open(MEMORY)
     return Warehouse.open(path, read_only=arguments.dry_run, lock_timeout_s=arguments.lock_timeout)
-
-
-def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
-    """Merge one warehouse after the other; a refused one does not stop the rest."""
-    from db.upkeep.merging import ConflictError, merge
-
-    report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
-    for path in arguments.others:
-        try:
-            merged = merge(warehouse, path, lock_timeout_s=arguments.lock_timeout, dry_run=arguments.dry_run)
-        except StorageError as error:
-            conflicts_found = error.conflicts if isinstance(error, ConflictError) else ()
-            conflicts = [dataclasses.asdict(conflict) for conflict in conflicts_found]
-            report["refused"].append({"file": path, "reason": str(error), "conflicts": conflicts})
-        else:
-            report["merged"].append({"file": path, **dataclasses.asdict(merged)})
-    return report
 
 
 def _line(merged: Report) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, run_command, tag
+from benchmarking.core.command_line import add_aliases, command, tag
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON
@@ -41,31 +41,9 @@ EVERYTHING = ""
 """The value of `--describe` without a table."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    sql = None if arguments.describe is not None else _statement(arguments)
-    if sql is None:
-        with open_to_read(arguments, for_questions=True) as warehouse:
-            if arguments.sql is not None or arguments.file is not None:
-                raise UsageError("--describe takes no statement: run the statement without it")
-            name = None if arguments.describe == EVERYTHING else arguments.describe
-            if arguments.format == "table":
-                print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
-            else:
-                answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
-        return EXIT_OK
-    limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
-    with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
-        answers.write(answer, arguments.format, rows=arguments.rows)
-    return EXIT_OK
-
-
-def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     what = parser.add_argument_group("question")
     what.add_argument("sql", nargs="?", metavar="SQL", help="statement, or - for stdin")
@@ -103,7 +81,22 @@ def _parser() -> Parser:
     )
     add_aliases(output, parser._option_string_actions["--rows"], "--limit-rows")
     add_database(parser)
-    return parser
+    arguments = parser.parse_args(argv)
+    sql = None if arguments.describe is not None else _statement(arguments)
+    if sql is None:
+        with open_to_read(arguments, for_questions=True) as warehouse:
+            if arguments.sql is not None or arguments.file is not None:
+                raise UsageError("--describe takes no statement: run the statement without it")
+            name = None if arguments.describe == EVERYTHING else arguments.describe
+            if arguments.format == "table":
+                print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
+            else:
+                answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
+        return EXIT_OK
+    limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
+    with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
+        answers.write(answer, arguments.format, rows=arguments.rows)
+    return EXIT_OK
 
 
 def _statement(arguments: argparse.Namespace) -> str:

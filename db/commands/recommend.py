@@ -22,11 +22,11 @@ from benchmarking.core.command_line import (
     Parser,
     add_model_id,
     choice,
+    command,
     non_negative_number,
     note,
     positive_int,
     positive_number,
-    run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
@@ -105,12 +105,9 @@ POINT_FLAGS = {
 """Flag -> field of a selection, help."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
     words = [
@@ -318,7 +315,34 @@ def _print(
     prices: Prices | None,
 ) -> None:
     if arguments.json:
-        print_json(_document(arguments.model_id, recommendations, limits, prices))
+        from benchmarking.core.records import to_json
+
+        print_json(
+            {
+                "model_id": arguments.model_id,
+                "limits": dict(limits),
+                "currency": None if prices is None else prices.currency,
+                "workloads": [
+                    {
+                        "workload": {**to_json(workload), "axes": dict(workload.axes)},
+                        "aim": one.aim,
+                        "front_axes": list(one.axes),
+                        "recommended": None if one.best is None else one.best.option.result_id,
+                        "options": [
+                            {
+                                **to_json(rated.option),
+                                "cost_per_million": rated.option.cost,
+                                "fits": rated.fits,
+                                "is_on_front": rated.is_on_front,
+                                "misses": to_json(rated.misses),
+                            }
+                            for rated in one.rated
+                        ],
+                    }
+                    for workload, one in recommendations.items()
+                ],
+            }
+        )
     else:
         from db.analysis.recommend.text import recommendation_text, recommendation_words
 
@@ -336,41 +360,6 @@ def _print(
     }
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: costs are shown, but options are not ranked by cost")
-
-
-def _document(
-    model_id: str,
-    recommendations: Mapping[Workload, Recommendation],
-    limits: Mapping[Quantity, float],
-    prices: Prices | None,
-) -> dict[str, Any]:
-    """The recommendation as JSON."""
-    from benchmarking.core.records import to_json
-
-    return {
-        "model_id": model_id,
-        "limits": dict(limits),
-        "currency": None if prices is None else prices.currency,
-        "workloads": [
-            {
-                "workload": {**to_json(workload), "axes": dict(workload.axes)},
-                "aim": one.aim,
-                "front_axes": list(one.axes),
-                "recommended": None if one.best is None else one.best.option.result_id,
-                "options": [
-                    {
-                        **to_json(rated.option),
-                        "cost_per_million": rated.option.cost,
-                        "fits": rated.fits,
-                        "is_on_front": rated.is_on_front,
-                        "misses": to_json(rated.misses),
-                    }
-                    for rated in one.rated
-                ],
-            }
-            for workload, one in recommendations.items()
-        ],
-    }
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -47,13 +47,18 @@ exit codes: 0 listed, even if there are none; 1 the database cannot be read; 2 u
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    add_selection(parser)
+    add_settings(parser, COMMON, "since", "until")
+    add_metrics(parser, "metrics")
+    parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
+    form = parser.add_mutually_exclusive_group()
+    add_shared(form, json="regressions as JSON", markdown="regressions as Markdown")
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     metrics = chosen_metrics(arguments, arguments.metric)
     given = {word: getattr(arguments, word) for word in ("since", "until") if getattr(arguments, word) is not None}
     dates = selection_in(arguments, ",".join(f"{word}={date}" for word, date in given.items()))
@@ -91,18 +96,6 @@ def _run(argv: Sequence[str]) -> int:
         else:
             print(regressions_text(found, trends, stdout_page()))
     return EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    add_selection(parser)
-    add_settings(parser, COMMON, "since", "until")
-    add_metrics(parser, "metrics")
-    parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
-    form = parser.add_mutually_exclusive_group()
-    add_shared(form, json="regressions as JSON", markdown="regressions as Markdown")
-    add_database(parser)
-    return parser
 
 
 def _json(one: Regression) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
@@ -44,21 +44,9 @@ examples:
 JSON_COLUMNS = ("axes", "runtime_mode", "hashed_keys")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    if arguments.what == "list":
-        _list(arguments)
-    else:
-        _change(arguments)
-    return EXIT_OK
-
-
-def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="list|alias|unalias")
     listing = commands.add_parser("list", help="list series")
@@ -69,10 +57,15 @@ def _parser() -> Parser:
     alias.add_argument("--reason", required=True, metavar="TEXT", help="reason why the two are one history")
     unalias = commands.add_parser("unalias", help="remove the alias of a series")
     unalias.add_argument("old", metavar="OLD", help="series id or unique prefix")
-    for command in (listing, alias, unalias):
-        add_shared(command, json="print the result as JSON")
-        add_database(command)
-    return parser
+    for subcommand in (listing, alias, unalias):
+        add_shared(subcommand, json="print the result as JSON")
+        add_database(subcommand)
+    arguments = parser.parse_args(argv)
+    if arguments.what == "list":
+        _list(arguments)
+    else:
+        _change(arguments)
+    return EXIT_OK
 
 
 def _list(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.highest_rate import HIGHEST_RATE
@@ -63,13 +63,16 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 Row = Mapping[str, Any]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    add_selection(parser)
+    add_shared(parser, metric="metric of the trend")
+    add_rows(parser, "series", DEFAULT_LIMIT)
+    add_shared(parser, json="rows as JSON, with the values of each trend")
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
     from db.analysis.history.histories import newest_results
@@ -117,16 +120,6 @@ def _run(argv: Sequence[str]) -> int:
     if count > len(rows):
         note(f"{NAME}: {len(rows)} of {count} series: narrow the selection, or raise --rows")
     return EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    add_selection(parser)
-    add_shared(parser, metric="metric of the trend")
-    add_rows(parser, "series", DEFAULT_LIMIT)
-    add_shared(parser, json="rows as JSON, with the values of each trend")
-    add_database(parser)
-    return parser
 
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:

@@ -22,7 +22,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, run_command
+from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON
@@ -64,16 +64,25 @@ FROM duckdb_columns() WHERE NOT internal AND table_name = name ORDER BY column_i
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     from benchmarking.core.child_process import hand_over
     from db.query.questions import MEMORY_BYTES, TimeLimitError
 
-    arguments = _parser().parse_args(argv)
+    parser = command_parser(NAME, __doc__, EXAMPLES)
+    kinds = {"format": one_of(MODES, "format")}
+    add_settings(parser, COMMON, "format", kinds=kinds, defaults={"format": "table"})
+    add_settings(
+        parser,
+        COMMON,
+        "timeout",
+        helps={"timeout": "time limit for statements read from stdin, in seconds"},
+        default_words={"timeout": "none"},
+    )
+    parser.add_argument("--examples", action="store_true", help="print example questions with their SQL, and exit")
+    add_database(parser)
+    arguments = parser.parse_args(argv)
     if arguments.examples:
         print("\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLE_QUERIES))
         return EXIT_OK
@@ -88,22 +97,6 @@ def _run(argv: Sequence[str]) -> int:
     if code is None:
         raise TimeLimitError(f"not finished within {arguments.timeout:g} s: narrow the statements, or raise --timeout")
     return code
-
-
-def _parser() -> Parser:
-    parser = command_parser(NAME, __doc__, EXAMPLES)
-    kinds = {"format": one_of(MODES, "format")}
-    add_settings(parser, COMMON, "format", kinds=kinds, defaults={"format": "table"})
-    add_settings(
-        parser,
-        COMMON,
-        "timeout",
-        helps={"timeout": "time limit for statements read from stdin, in seconds"},
-        default_words={"timeout": "none"},
-    )
-    parser.add_argument("--examples", action="store_true", help="print example questions with their SQL, and exit")
-    add_database(parser)
-    return parser
 
 
 @contextmanager
