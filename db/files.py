@@ -35,7 +35,14 @@ def publish(part: Path, path: Path) -> bool:
         if os.name == "nt":
             part.rename(path)  # on Windows this refuses an existing name; elsewhere it would replace it
         else:
-            _link(part, path)
+            try:
+                os.link(part, path)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                # The name is reserved first, so that nothing is replaced; an empty file is visible for a moment.
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                part.replace(path)
     except FileExistsError:
         return False
     except OSError as error:
@@ -49,14 +56,3 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"cannot create the folder {folder}: {error.strerror}: choose another path") from error
-
-
-def _link(part: Path, path: Path) -> None:
-    try:
-        os.link(part, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        # The name is reserved first, so that nothing is replaced; an empty file is visible for a moment.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        part.replace(path)

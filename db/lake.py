@@ -276,7 +276,8 @@ def _tried(tries: int, limit_s: float) -> str:
 def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     """A connection whose current database is the lake, confined to its data; its settings are not locked yet.
 
-    Raises StorageError for a missing lake (unless `create`) and for a missing extension; LockedError.
+    Raises StorageError for a missing lake (unless `create`) and for a missing extension; FormatError for a catalog file
+    that contains more; LockedError.
     """
     place = lake.place
     if place.data_path is not None and "://" in place.data_path:
@@ -286,7 +287,13 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
         return _attach(connection, lake, read_only=read_only, create=create)
 
     if not place.is_postgres and os.path.exists(place.catalog):
-        _check_file(lake)
+        # Refuse a catalog file that contains more than a catalog.
+        path = place.catalog
+        with (
+            translate_errors(path, lake.lock_timeout_s),
+            connect_file(path, FILE_FORMAT, read_only=True, lock_timeout_s=lake.lock_timeout_s) as connection,
+        ):
+            catalog.refuse_non_catalog(connection, path)
     try:
         with translate_errors(place.name, lake.lock_timeout_s):
             return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
@@ -302,7 +309,29 @@ def prepare(connection: DuckDB, lake: Lake) -> None:
         return
     with lake.transaction(connection):
         if not migrate.is_current(connection, name):  # no other process was faster
-            _upgrade(connection, name)
+            before = migrate.version_of(connection, name)
+            changing_steps = [
+                step.name for step in migrate.migrations() if step.version > before > 0 and CHANGES.search(step.sql)
+            ]
+            if changing_steps:
+                raise StorageError(f"{name}: {changing_steps[0]} changes rows: {MERGE_ADVICE}")
+            columns: dict[str, set[str]] = {}
+            for table, column, *_ in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall():
+                columns.setdefault(table, set()).add(column)
+            migrate.drop_views(connection)
+            with model() as model_connection:
+                for statement in lake_statements(model_connection, columns):
+                    connection.execute(statement)
+            if before > 0:
+                connection.execute(migrate.comments())
+            connection.execute(migrate.view_definitions())
+            now = datetime.now(UTC).replace(tzinfo=None)
+            connection.execute(f"DELETE FROM {migrate.BOOKKEEPING}")
+            for step in (migrate.views(), *migrate.migrations()):
+                connection.execute(
+                    f"INSERT INTO {migrate.BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
+                    [step.version, step.name, step.sha256, now],
+                )
 
 
 @contextmanager
@@ -416,42 +445,6 @@ def _finish_copy(connection: DuckDB, name: str) -> None:
         connection.execute(f"USE {NAME}")
 
 
-def _upgrade(connection: DuckDB, name: str) -> None:
-    before = migrate.version_of(connection, name)
-    changing_steps = [
-        step.name for step in migrate.migrations() if step.version > before > 0 and CHANGES.search(step.sql)
-    ]
-    if changing_steps:
-        raise StorageError(f"{name}: {changing_steps[0]} changes rows: {MERGE_ADVICE}")
-    columns: dict[str, set[str]] = {}
-    for table, column, *_ in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall():
-        columns.setdefault(table, set()).add(column)
-    migrate.drop_views(connection)
-    with model() as model_connection:
-        for statement in lake_statements(model_connection, columns):
-            connection.execute(statement)
-    if before > 0:
-        connection.execute(migrate.comments())
-    connection.execute(migrate.view_definitions())
-    now = datetime.now(UTC).replace(tzinfo=None)
-    connection.execute(f"DELETE FROM {migrate.BOOKKEEPING}")
-    for step in (migrate.views(), *migrate.migrations()):
-        connection.execute(
-            f"INSERT INTO {migrate.BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
-            [step.version, step.name, step.sha256, now],
-        )
-
-
-def _check_file(lake: Lake) -> None:
-    """Refuse a catalog file that contains more than a catalog. Raises FormatError, LockedError."""
-    path = lake.place.catalog
-    with (
-        translate_errors(path, lake.lock_timeout_s),
-        connect_file(path, FILE_FORMAT, read_only=True, lock_timeout_s=lake.lock_timeout_s) as connection,
-    ):
-        catalog.refuse_non_catalog(connection, path)
-
-
 def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
     """Attach the lake and make it the current database; returns the folders that it needs."""
     place = lake.place
@@ -482,23 +475,18 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
             raise StorageError(
                 f"no lake at {place.name}: create it with {as_typed('setup')} --db-path {shlex.quote(place.name)}"
             ) from error
-        _create(connection, lake)
+        # Create the catalog, or attach the one that another process has just created.
+        if place.data_path is None:
+            raise StorageError(
+                f"{place.name}: the lake does not exist yet, and a new one needs a data folder that every machine can "
+                f"access: add {DATA_PATH}FOLDER to --db-path"
+            ) from error
+        if not place.is_postgres:
+            make_folder(Path(place.catalog).parent)
+        with lake.turn(connection):
+            _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
     connection.execute(f"USE {NAME}")
     return [_data_folder(connection, place, read_only=read_only)]
-
-
-def _create(connection: DuckDB, lake: Lake) -> None:
-    """Create the catalog, or attach the one that another process has just created."""
-    place = lake.place
-    if place.data_path is None:
-        raise StorageError(
-            f"{place.name}: the lake does not exist yet, and a new one needs a data folder that every machine can "
-            f"access: add {DATA_PATH}FOLDER to --db-path"
-        )
-    if not place.is_postgres:
-        make_folder(Path(place.catalog).parent)
-    with lake.turn(connection):
-        _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
 
 
 def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, read_only: bool) -> None:

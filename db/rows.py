@@ -331,7 +331,19 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
     unknown = {name for row in rows for name in row} - column_types.keys()
     if unknown:
         raise KeyError(f"unknown column: {', '.join(sorted(unknown))}")
-    types = _arrow_types()
+    types = {
+        "VARCHAR": pa.string(),
+        "JSON": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "TIMESTAMP": pa.timestamp("us"),
+        "VARCHAR[]": pa.list_(pa.string()),
+        "DOUBLE[]": pa.list_(pa.float64()),
+        "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
+        "MAP(VARCHAR, DOUBLE)": pa.map_(pa.string(), pa.float64()),
+    }
     schema = pa.schema([(name, types[kind]) for name, kind in column_types.items()])
     try:
         if not any(type(row.get("samples")) not in (list, type(None)) for row in rows):
@@ -345,24 +357,6 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
         return table.set_column(schema.get_field_index("samples"), "samples", column)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
         raise FormatError(f"a value cannot be stored: {error}") from error
-
-
-def _arrow_types() -> dict[str, Any]:
-    import pyarrow as pa
-
-    return {
-        "VARCHAR": pa.string(),
-        "JSON": pa.string(),
-        "BOOLEAN": pa.bool_(),
-        "INTEGER": pa.int32(),
-        "BIGINT": pa.int64(),
-        "DOUBLE": pa.float64(),
-        "TIMESTAMP": pa.timestamp("us"),
-        "VARCHAR[]": pa.list_(pa.string()),
-        "DOUBLE[]": pa.list_(pa.float64()),
-        "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
-        "MAP(VARCHAR, DOUBLE)": pa.map_(pa.string(), pa.float64()),
-    }
 
 
 SERIES_HASH_VERSION = 1

@@ -56,13 +56,10 @@ class ServerWatch:
                 if _answers(peer):
                     heard_s[peer] = time.monotonic()
                 elif time.monotonic() - heard_s[peer] >= self._patience_s and not self._over.is_set():
-                    self._shut_down(peer)
-
-    def _shut_down(self, peer: Peer) -> None:
-        for connection, other in self._connections():
-            if other == peer:
-                with suppress(OSError):  # the server was faster
-                    connection.shutdown(socket.SHUT_RDWR)
+                    for connection, other in self._connections():
+                        if other == peer:
+                            with suppress(OSError):  # the server was faster
+                                connection.shutdown(socket.SHUT_RDWR)
 
     def _connections(self) -> Iterator[tuple[socket.socket, Peer]]:
         """This process's connections to the watched ports, each with its other end. They are duplicates, since DuckDB

@@ -114,6 +114,7 @@ def _profile_row(profile: Profile) -> Row:
     where = f"profile {profile.profile_id}"
     metrics = dict(breakdown.metrics)
     weights_bytes = run.loads[0].memory_bytes.get("weights_bytes") if run.loads else None
+    reason = f"{NOT_SUPPORTED}: the profiler of {profile.run.cell.runtime} does not tell"
     return {
         "profile_id": profile.profile_id,
         "session_id": run.session_id,
@@ -146,7 +147,13 @@ def _profile_row(profile: Profile) -> Row:
         "other_metrics": list(metrics.items()),
         "weights_bytes": weights_bytes,
         "peaks": list(profile.peaks.items()),
-        "missing": list({**_missing_reasons(profile), **breakdown.missing, **call.missing}.items()),
+        "missing": list(
+            {
+                **{name: reason for name in METRIC_COLUMNS if name not in breakdown.metrics},
+                **breakdown.missing,
+                **call.missing,
+            }.items()
+        ),
         "details": json_text(breakdown.details),
         "started_at": utc(run.started_at, f"{where}: started_at"),
         "finished_at": utc(run.finished_at, f"{where}: finished_at"),
@@ -157,13 +164,6 @@ def _profile_row(profile: Profile) -> Row:
         "command": shlex.join(run.provenance.command),
         "format_version": profile.format_version,
     }
-
-
-def _missing_reasons(profile: Profile) -> dict[str, str]:
-    """A reason for each metric column that the profiler does not provide."""
-    metrics = profile.call.breakdown.metrics
-    reason = f"{NOT_SUPPORTED}: the profiler of {profile.run.cell.runtime} does not tell"
-    return {name: reason for name in METRIC_COLUMNS if name not in metrics}
 
 
 def _row_of(one: ModuleTime | OperatorTime) -> Row:

@@ -18,7 +18,7 @@ that shows again in a fresh session on an idle machine must still be explained.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb, log
 from statistics import median
@@ -69,7 +69,10 @@ def common_shift(shifts: Iterable[Shift]) -> CommonShift | None:
     there are no findings to explain."""
     all_shifts = tuple(shifts)
     findings = [shift for shift in all_shifts if shift.is_finding]
-    ratios = _by_group(all_shifts)
+    groups: dict[str, list[float]] = {}
+    for shift in all_shifts:
+        groups.setdefault(shift.group, []).append(shift.ratio)
+    ratios = [median(ratios) for ratios in groups.values()]
     if len(ratios) < MIN_GROUPS or not findings:
         return None
     middle = median(ratios)
@@ -87,11 +90,3 @@ def common_shift(shifts: Iterable[Shift]) -> CommonShift | None:
 def sign_chance(heads: int, tosses: int) -> float:
     """Probability of at least as many heads in so many tosses of a fair coin."""
     return float(sum(comb(tosses, count) for count in range(heads, tosses + 1)) / 2**tosses)
-
-
-def _by_group(shifts: Sequence[Shift]) -> list[float]:
-    """The median ratio of each group."""
-    groups: dict[str, list[float]] = {}
-    for shift in shifts:
-        groups.setdefault(shift.group, []).append(shift.ratio)
-    return [median(ratios) for ratios in groups.values()]

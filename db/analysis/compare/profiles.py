@@ -102,10 +102,21 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
         for table in ("profile_modules", "profile_ops")
     )
     layers = [_layers(rows) for rows in modules]
+    differs: dict[str, list[Json]] = {
+        name: [first[name], second[name]] for name in IDENTITY if first[name] != second[name]
+    }
+    if first["hardware_id"] != second["hardware_id"]:
+        differs["hardware"] = [first["hardware_id"], second["hardware_id"]]
+    modes = [json.loads(row["runtime_mode"]) for row in (first, second)]
+    versions = [row["versions"] for row in (first, second)]
+    for own, other in (modes, versions):
+        for name in sorted({*own, *other}):
+            if own.get(name) != other.get(name):
+                differs[name] = [own.get(name), other.get(name)]
     return ProfileComparison(
         before=_summary(first),
         after=_summary(second),
-        differs=_differences(first, second),
+        differs=differs,
         parts=_changes(*(_sums(rows, lambda row: row["kind"], _self_ms) for rows in modules)),
         layers=_layer_changes(*layers),
         modules=_changes(*(_sums(rows, lambda row: row["module"], _self_ms) for rows in modules)),
@@ -118,8 +129,13 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
 def comparison_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
     """Text for a terminal: the layers that changed most, operators, and sentences on what stands out."""
     layers = [one for one in comparison.layers if one.before_ms and one.after_ms][:MOST_LAYERS]
+    sides = (("A", comparison.before), ("B", comparison.after))
+    lines = [visible(f"{side}: {profile['subject']}, profile {profile['profile_id']}") for side, profile in sides]
+    if comparison.differs:
+        differs = (f"{name} {values[0]} -> {values[1]}" for name, values in comparison.differs.items())
+        lines.append(visible(f"differs: {'; '.join(differs)}"))
     parts = [
-        wrapped("\n".join(_head(comparison)), page.text_width),
+        wrapped("\n".join(lines), page.text_width),
         _table("part", comparison.parts, page),
         _table("layer", layers, page) if layers else "",
         _table("operator", comparison.operators[:MOST_OPERATORS], page),
@@ -142,13 +158,6 @@ def _table(heading: str, changes: Sequence[Change], page: Page) -> str:
     )
     headings = (heading, "A ms", "B ms", "B - A", "change", "")
     return table_text(Table(headings=headings, rows=rows, numbers=(1, 2, 3, 4), states=(5,)), page)
-
-
-def _head(comparison: ProfileComparison) -> list[str]:
-    sides = (("A", comparison.before), ("B", comparison.after))
-    lines = [visible(f"{side}: {profile['subject']}, profile {profile['profile_id']}") for side, profile in sides]
-    differs = (f"{name} {values[0]} -> {values[1]}" for name, values in comparison.differs.items())
-    return [*lines, *([visible("differs: " + "; ".join(differs))] if comparison.differs else [])]
 
 
 def _sentences(comparison: ProfileComparison) -> list[str]:
@@ -189,21 +198,6 @@ def _summary(row: Row) -> dict[str, Json]:
         "latency_median_ms": row["latency_median_ms"],
         "host_ms": row["host_ms"],
     }
-
-
-def _differences(first: Row, second: Row) -> dict[str, list[Json]]:
-    differs: dict[str, list[Json]] = {
-        name: [first[name], second[name]] for name in IDENTITY if first[name] != second[name]
-    }
-    if first["hardware_id"] != second["hardware_id"]:
-        differs["hardware"] = [first["hardware_id"], second["hardware_id"]]
-    modes = [json.loads(row["runtime_mode"]) for row in (first, second)]
-    versions = [row["versions"] for row in (first, second)]
-    for before, after in (modes, versions):
-        for name in sorted({*before, *after}):
-            if before.get(name) != after.get(name):
-                differs[name] = [before.get(name), after.get(name)]
-    return differs
 
 
 def _self_ms(row: Row) -> float:

@@ -24,7 +24,7 @@ are estimated and noise is not normal.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -114,20 +114,9 @@ def read_series_sessions(
         "compared": sorted({result.run_id for result in results}),
         "until": max(result.history_time for result in results),
     }
-    newest, older = _split_by_age(warehouse.query(SERIES_RUNS, parameters).dicts())
-    by_series: dict[str, SessionResults] = {}
-    _add_values(by_series, warehouse, newest, canonical, metric)
-    incomplete = {
-        member: series for member, series in canonical.items() if len(by_series.get(series, ())) < MAX_SESSIONS
-    }
-    _add_values(by_series, warehouse, older, incomplete, metric)
-    return {series_id: _newest_sessions(sessions) for series_id, sessions in by_series.items()}
-
-
-def _split_by_age(runs: Iterable[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
-    """The runs of each cell's newest sessions, and the rest. A session is as old as its newest run."""
+    # The runs of each cell's newest sessions, and the rest. A session is as old as its newest run.
     cells: dict[tuple[str, ...], dict[str, list[RunRow]]] = {}
-    for run in runs:
+    for run in warehouse.query(SERIES_RUNS, parameters).dicts():
         sessions = cells.setdefault(tuple(run[name] for name in CELL), {})
         sessions.setdefault(run["session_id"], []).append(run)
     newest, older = [], []
@@ -137,7 +126,13 @@ def _split_by_age(runs: Iterable[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
         )
         newest += [run for session_runs in in_order[-MAX_SESSIONS:] for run in session_runs]
         older += [run for session_runs in in_order[:-MAX_SESSIONS] for run in session_runs]
-    return newest, older
+    by_series: dict[str, SessionResults] = {}
+    _add_values(by_series, warehouse, newest, canonical, metric)
+    incomplete = {
+        member: series for member, series in canonical.items() if len(by_series.get(series, ())) < MAX_SESSIONS
+    }
+    _add_values(by_series, warehouse, older, incomplete, metric)
+    return {series_id: _newest_sessions(sessions) for series_id, sessions in by_series.items()}
 
 
 def _add_values(

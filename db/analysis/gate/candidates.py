@@ -211,7 +211,12 @@ def _results(warehouse: Warehouse, condition: str, values: Sequence[object], met
 
 def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, Segments]:
     """The segments of each result that has earlier ones."""
-    open_alerts = _open_alerts(warehouse, metric)
+    open_alerts: dict[str, _OpenAlert] = {}
+    for row in warehouse.query(OPEN_ALERTS, {"metric": metric.column, "detector": DETECTOR}).dicts():
+        stored = json.loads(row["parameters"])
+        alert = _OpenAlert(last_good=stored["last_good"], is_new=row["triage"] == "new")
+        result_ids = (row["result_id"], row["confirmed_by"], *stored["results"])
+        open_alerts |= dict.fromkeys((result_id for result_id in result_ids if result_id is not None), alert)
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
@@ -233,17 +238,6 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
         result_id: tuple(_without_alerted(segment, open_alerts) for segment in segments)
         for result_id, segments in by_result.items()
     }
-
-
-def _open_alerts(warehouse: Warehouse, metric: Metric) -> dict[str, _OpenAlert]:
-    """The open alerts by result."""
-    alerts: dict[str, _OpenAlert] = {}
-    for row in warehouse.query(OPEN_ALERTS, {"metric": metric.column, "detector": DETECTOR}).dicts():
-        parameters = json.loads(row["parameters"])
-        alert = _OpenAlert(last_good=parameters["last_good"], is_new=row["triage"] == "new")
-        result_ids = (row["result_id"], row["confirmed_by"], *parameters["results"])
-        alerts |= dict.fromkeys((result_id for result_id in result_ids if result_id is not None), alert)
-    return alerts
 
 
 def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _OpenAlert]) -> tuple[SegmentRun, ...]:

@@ -135,24 +135,20 @@ def common_shifts(warehouse: Warehouse, sessions_of_metrics: Iterable[tuple[Metr
     for metric, ids in sessions.items():
         values = {"sessions": sorted(ids), "metric": metric.column}
         rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), values).dicts()
-        for machine_session, shifts in _by_session(rows, metric).items():
-            shift = common_shift(shifts)
-            if shift is not None:
-                common[(metric.column, *machine_session)] = shift
+        groups: dict[tuple[str, str], list[Shift]] = {}
+        for row in rows:
+            ratio = row["value"] / row["before"]
+            shift = Shift(
+                group=f"{row['model_id']}\n{row['runtime']}\n{row['precision']}",
+                ratio=ratio if metric.better == "lower" else 1 / ratio,
+                is_finding=row["is_finding"],
+            )
+            groups.setdefault((row["hardware_id"], row["session_id"]), []).append(shift)
+        for machine_session, shifts in groups.items():
+            shared = common_shift(shifts)
+            if shared is not None:
+                common[(metric.column, *machine_session)] = shared
     return common
-
-
-def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple[str, str], list[Shift]]:
-    groups: dict[tuple[str, str], list[Shift]] = {}
-    for row in rows:
-        ratio = row["value"] / row["before"]
-        shift = Shift(
-            group=f"{row['model_id']}\n{row['runtime']}\n{row['precision']}",
-            ratio=ratio if metric.better == "lower" else 1 / ratio,
-            is_finding=row["is_finding"],
-        )
-        groups.setdefault((row["hardware_id"], row["session_id"]), []).append(shift)
-    return groups
 
 
 def _regression(row: Mapping[str, Any], metric: Metric, common_shifts: CommonShifts) -> Regression:
