@@ -3,15 +3,12 @@
 The only module that imports duckdb. Every connection is confined before it reads anything: no other files, no network,
 no extensions, times in UTC, and settings that cannot be changed. A second file is reached through a folder with an
 unpredictable name, where `attached` and `new_database` place it.
-
-DuckDB uses one class for most of its errors, so they are recognized by their text.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
 import logging
 import os
 import random
@@ -23,15 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.signals import signals_deferred
 from benchmarking.core.temporary import held_folder, temporary_name
+from db.driver_errors import first_paragraph, is_locked, log_is_unreadable, storage_error
 
 if TYPE_CHECKING:
     import duckdb
@@ -302,11 +298,11 @@ def roll_back(connection: Connection) -> bool:
     try:
         connection.execute("ROLLBACK")
     except duckdb.FatalException as error:
-        LOG.debug("left open: %s", _first_paragraph(str(error)))
+        LOG.debug("left open: %s", first_paragraph(str(error)))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         return False
     except duckdb.Error as error:
-        LOG.debug("not rolled back: %s", _first_paragraph(str(error)))
+        LOG.debug("not rolled back: %s", first_paragraph(str(error)))
     except RuntimeError as error:
         if str(error) != INTERRUPTED:
             raise
@@ -504,137 +500,3 @@ def file_id(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-TRANSIENT = (
-    *("Transaction conflict", "Failed to commit DuckLake transaction", "Unable to connect to Postgres"),
-    *("server closed the connection", "terminating connection", "the database system is ", "connection to server"),
-    *("SSL connection has been closed", "SSL SYSCALL", "no connection to the server", "could not receive data"),
-    *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
-    "Current transaction is aborted",  # DuckLake's own on the catalog: its connection broke in an earlier statement
-    *("canceling statement due to", "duplicate key value violates unique constraint"),  # another writer took the lock
-    'Failed to execute query "ROLLBACK"',  # the server disappeared while a failed statement was rolled back
-)
-"""Signs of temporary DuckLake errors: another writer was first, or PostgreSQL is restarting."""
-
-
-class TransientError(StorageError):
-    """A temporary DuckLake error; either nothing was stored, or everything."""
-
-
-INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
-"""Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
-commit."""
-
-
-class InvalidatedError(TransientError):
-    """The connection is unusable; a new one may work."""
-
-
-LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
-"""The first on POSIX systems, the others on Windows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DuckDbMessage:
-    """An error of DuckDB."""
-
-    kind: str
-    """Parser, Binder, Catalog, Conversion, INTERRUPT, ...; empty if unknown."""
-    message: str
-    position: int | None = None
-    """Position in the statement, in bytes of UTF-8 from 0."""
-
-
-def parse_message(text: str) -> DuckDbMessage:
-    """Parse an error's text: the kind, and on a connection with `errors_as_json`, JSON after it."""
-    start = text.find('{"exception_type"')
-    if start < 0:
-        return DuckDbMessage(kind="", message=text)
-    try:
-        fields, _ = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
-        return DuckDbMessage(kind="", message=text)
-    position = fields.get("position")
-    return DuckDbMessage(
-        kind=fields["exception_type"],
-        message=fields["exception_message"],
-        position=int(position) if position is not None else None,
-    )
-
-
-class DamagedError(FormatError):
-    """A damaged database file."""
-
-    def __init__(self, path: str, damage: str) -> None:
-        """`damage` names the damaged part and the problem."""
-        super().__init__(
-            f"{path} is damaged: {damage}: rebuild it from the run files with "
-            f"{as_typed('setup')} --rebuild-from FOLDER --db-path {path}"
-        )
-        self.damage = damage
-
-
-def problem_of(error: StorageError) -> str:
-    """The problem, without the advice."""
-    return error.damage if isinstance(error, DamagedError) else str(error)
-
-
-def is_locked(text: str) -> bool:
-    """Whether the error means that another process has the file open."""
-    return any(sign in text for sign in LOCKED)
-
-
-def log_is_unreadable(text: str) -> bool:
-    """Whether the error means that the file's log cannot be applied."""
-    return "Failure while replaying WAL" in text
-
-
-def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
-    """The error for the user: the problem of the database at `path`, and what to do."""
-    if is_locked(text):
-        return LockedError(
-            f"{path} is in use by {_holder(text)} (waited {waited_s:g} s). Run files are kept: once the database is "
-            f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {path}"
-        )
-    damage = _damage(text, path)
-    if damage is not None:
-        return DamagedError(path, damage)
-    if "Out of Memory Error" in text or "std::bad_alloc" in text:
-        problem = _first_paragraph(parse_message(text).message).removeprefix("Out of Memory Error: ")
-        return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
-    if any(sign in text for sign in INVALIDATED):
-        return InvalidatedError(f"{path}: DuckDB gave up: {_first_paragraph(parse_message(text).message)}")
-    if any(sign in text for sign in TRANSIENT):
-        return TransientError(f"{path}: {_first_paragraph(parse_message(text).message)}")
-    if "not a valid DuckDB database" in text:
-        return FormatError(f"{path}: not a DuckDB database: choose another path")
-    if "newer version of DuckDB" in text:
-        return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
-    match = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
-    if match is not None:
-        return StorageError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
-    return StorageError(f"{path}: {_first_paragraph(parse_message(text).message)}")
-
-
-def _damage(text: str, path: str) -> str | None:
-    """The damage in the file or its log; None for any other error."""
-    if log_is_unreadable(text):
-        return f"its log {path}.wal cannot be read, or belongs to another file"
-    block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
-    if block is not None:
-        return f"checksum mismatch in the block at byte {block[1]}"
-    end = re.search(r"Could not read enough bytes from file.* from location (\d+)", text)
-    if end is not None:
-        return f"it is truncated at byte {end[1]}"
-    return None
-
-
-def _holder(text: str) -> str:
-    pid = re.search(r"\(PID (\d+)\)", text)
-    return f"PID {pid[1]}" if pid else "another process"
-
-
-def _first_paragraph(text: str) -> str:
-    """DuckDB's message without the excerpt of the statement and the hints after it."""
-    return " ".join(text.strip().split("\n\n")[0].split())

@@ -28,13 +28,13 @@ from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
     WRITER,
-    DamagedError,
     check_database_file,
     connect,
     copy_database,
     database_files,
     file_id,
 )
+from db.driver_errors import DamagedError
 from db.files import publish, temporary_sibling
 
 HEADER_BYTES = 3 * 4096

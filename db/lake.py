@@ -40,7 +40,6 @@ from db.connection import (
     WRITER,
     Config,
     Connection,
-    TransientError,
     confined,
     connect_attaching,
     duckdb_version,
@@ -53,6 +52,7 @@ from db.connection import (
     translate_errors,
 )
 from db.connection import connect as connect_file
+from db.driver_errors import TransientError
 from db.files import make_folder
 from db.server_watch import ServerWatch
 from db.turns import SILENT_S

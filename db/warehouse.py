@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,16 +14,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from benchmarking.core import plugins
-from benchmarking.core.axes import FURTHER
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.errors import FormatError, LockedError, StorageError
-from benchmarking.core.large_samples import large_samples
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from db import catalog, lake, latest_results, migrate, removal, stored_profiles
+from db import catalog, lake, migrate, removal, stored_profiles
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -31,7 +29,6 @@ from db.connection import (
     QUESTIONS,
     WRITER,
     Config,
-    InvalidatedError,
     attached,
     connect,
     file_id,
@@ -42,13 +39,13 @@ from db.connection import (
     remove_temporary_files,
     translate_errors,
 )
-from db.contents import conflicts, conflicts_text
+from db.driver_errors import InvalidatedError
 from db.file_copy import copy_unlocked, errors_naming, keep_old
 from db.files import make_folder, publish, temporary_sibling
-from db.latest_results import latest_rows
+from db.ingestion import ingest_files, insert_profiles
 from db.loading import store
 from db.removal import FileRuns
-from db.rows import Row, arrow_table, run_rows
+from db.rows import Row
 from db.turns import turn
 
 if TYPE_CHECKING:
@@ -59,11 +56,6 @@ if TYPE_CHECKING:
 REPLACED_PAUSE_S = 0.2
 """Time that a replaced file stays locked, in seconds: a process that has opened it but not locked it yet then
 retries."""
-
-SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
-"""Tables with rows that several runs share -> their keys."""
-RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests", "quality_results")
-"""Tables in which each row belongs to one run."""
 
 COPY_FOLDER = "benchhouse-copy"
 READER_WAIT_S = 0.2
@@ -370,52 +362,20 @@ class Warehouse:
             if run.cell.precision not in get_args(Precision):
                 known = ", ".join(get_args(Precision))
                 raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
-        return self.change(lambda connection: self._ingest_files(connection, files))
+        return self.change(
+            lambda connection: ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
+        )
 
     def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> list[int]:
         """Store the runs of files in place of stored ones in one transaction, and keep the notes about those; returns
         how many of each file were new. Raises like `ingest_files`, and then the stored ones are as before."""
-        return self.change(
-            lambda connection: removal.replace(
-                connection, run_ids, files, lambda: self._ingest_files(connection, files)
-            )
-        )
 
-    def _ingest_files(self, connection: DuckDB, files: Sequence[FileRuns]) -> list[int]:
-        stored = self._stored([run.run_id for file in files for run in file.runs], files)
-        columns = self._columns("benchmark_results").items()
-        metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
-        now = datetime.now(UTC).replace(tzinfo=None)
-        new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
-        counts = []
-        for file in files:
-            before, sha256 = len(new), file.source_sha256
-            for run in file.runs:
-                # A file of another tool may contain many runs.
-                sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
-                if run.run_id in new or (sha256 is not None and sha256 in sources):
-                    continue
-                rows = run_rows(run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now)
-                if run.run_id in stored:
-                    check_same_content(connection, run.run_id, rows, self._columns)
-                else:
-                    new[run.run_id] = run, rows
-            counts.append(len(new) - before)
-        self._check_new_results([run for run, _ in new.values()])
-        for table, key in SHARED_TABLES.items():
-            by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
-            self._insert(table, self._new(table, key, list(by_key.values())))
-        for table in RUN_TABLES:
-            self._insert(table, [row for _, rows in new.values() for row in rows[table]])
-        for _, rows in new.values():
-            rows["raw_benchmark_data"] = rows["requests"] = []
-        if self._lake is None:  # a lake may need them again
-            for values in large_samples(run for run, _ in new.values()):
-                values.release()  # frees memory for the commit
-        self._update_latest(new.values())
-        for run, _ in new.values():
-            latest_results.apply_calibration(connection, run)
-        return counts
+        def store_again(connection: DuckDB) -> list[int]:
+            return ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
+
+        return self.change(
+            lambda connection: removal.replace(connection, run_ids, files, lambda: store_again(connection))
+        )
 
     def remove_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the runs, with everything that refers to them. Raises StorageError."""
@@ -436,26 +396,20 @@ class Warehouse:
         Raises FormatError for an unknown family and for a different profile with the same id; StorageError.
         """
         plugins.check_family(profile.run.cell.workload.family, f"profile {profile.profile_id}")
-        return self.repeated(lambda: self._ingest_profile(profile, source, source_sha256))
 
-    def _ingest_profile(self, profile: Profile, source: str | None, source_sha256: str | None) -> bool:
-        with self.transaction() as connection:
+        def store_new(connection: DuckDB) -> bool:
             if stored_profiles.is_stored(connection, profile, source_sha256):
                 return False
             now = datetime.now(UTC).replace(tzinfo=None)
             rows = stored_profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
-            self._insert_profiles(rows)
-        return True
+            insert_profiles(connection, rows, self._columns)
+            return True
+
+        return self.change(store_new)
 
     def take_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Store rows of another warehouse's profiles, by table, including their machines and series."""
-        self.change(lambda _: self._insert_profiles(rows))
-
-    def _insert_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
-        for table, key in SHARED_TABLES.items():
-            self._insert(table, self._new(table, key, rows[table]))
-        for table in stored_profiles.TABLES:
-            self._insert(table, rows[table])
+        self.change(lambda connection: insert_profiles(connection, rows, self._columns))
 
     def ingest_file(self, path: Path) -> bool:
         """Store the run or profile of a file, like `ingest`; raises FormatError for a bad file too."""
@@ -582,55 +536,12 @@ class Warehouse:
         with translate_errors(self.path):
             yield self._connection
 
-    def _stored(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> dict[str, str | None]:
-        """The stored runs among these and in these files, with the digests of the files they came from."""
-        condition = "run_id IN (SELECT unnest($ids)) OR source_sha256 IN (SELECT unnest($files))"
-        sql = f"SELECT run_id, source_sha256 FROM benchmark_runs WHERE {condition}"
-        names = {"ids": list(run_ids), "files": [file.source_sha256 for file in files]}
-        return dict(self._connection.execute(sql, names).fetchall())
-
-    def _check_new_results(self, runs: Sequence[Run]) -> None:
-        """Raise FormatError if a result has the id of another run's result."""
-        sql = "SELECT result_id, run_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids)) LIMIT 1"
-        owners = {result.result_id: run.run_id for run in runs for result in run.results}
-        for result_id, run_id in self._connection.execute(sql, {"ids": list(owners)}).fetchall():
-            raise FormatError(
-                f"run {owners[result_id]}: its result {result_id} is already stored as part of run {run_id}"
-            )
-
     def _columns(self, table: str) -> dict[str, str]:
         """Column -> type, of the table."""
         if table not in self._column_types:
             rows = self._connection.execute(f"DESCRIBE {table}").fetchall()
             self._column_types[table] = {row[0]: row[1] for row in rows}
         return self._column_types[table]
-
-    def _new(self, table: str, key: str, rows: Sequence[Row]) -> list[Row]:
-        """The rows whose key is not in the table."""
-        sql = f"SELECT {key} FROM {table} WHERE {key} IN (SELECT unnest($keys))"
-        known = {row[0] for row in self._connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
-        return [row for row in rows if row[key] not in known]
-
-    def _update_latest(self, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]]) -> None:
-        """Update the rows of the runs' series in series_heads."""
-        series_of_runs = [
-            (run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored
-        ]
-        names = {"ids": sorted({series_id for *_, ids in series_of_runs for series_id in ids})}
-        condition = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
-        stored_rows = Table(self._connection.sql(f"SELECT * {condition}", params=names).to_arrow_table()).dicts()
-        heads: dict[str, Row] = {row["series_id"]: row for row in stored_rows}
-        for run, row, ids in series_of_runs:
-            heads |= {
-                one["series_id"]: one for one in latest_rows(run, row, [heads[id_] for id_ in ids if id_ in heads])
-            }
-        self._connection.execute(f"DELETE {condition}", names)
-        self._insert("series_heads", list(heads.values()))
-
-    def _insert(self, table: str, rows: Sequence[Row]) -> None:
-        if rows:
-            # The columns are in the order of the table. A registered Arrow table would be kept until the commit.
-            self._connection.from_arrow(arrow_table(rows, self._columns(table))).insert_into(table)
 
 
 def _clear(of_lake: lake.Lake) -> None:
@@ -656,20 +567,6 @@ def _create(path: Path) -> None:
         ):
             migrate.migrate(connection, str(path))
         publish(part, path)
-
-
-def check_same_content(
-    connection: DuckDB, run_id: str, rows: Mapping[str, Sequence[Row]], column_types: Callable[[str], Mapping[str, str]]
-) -> None:
-    """Raise FormatError, with the differences, if the rows differ from those of the stored run of this id."""
-    names = {table: f"again_{table}" for table in RUN_TABLES}
-    for table, name in names.items():
-        connection.register(name, arrow_table(rows[table], column_types(table)))
-    differences = conflicts(connection, str, names.__getitem__, RUN_TABLES)
-    for name in names.values():
-        connection.unregister(name)
-    if differences:
-        raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(differences)}")
 
 
 class Table:

@@ -280,9 +280,7 @@ def run_command(
             return 128 + number
 
 
-def command(
-    name: str, *, interrupted: str = ""
-) -> Callable[[Callable[[Sequence[str]], int]], Callable[..., int]]:
+def command(name: str, *, interrupted: str = "") -> Callable[[Callable[[Sequence[str]], int]], Callable[..., int]]:
     """Turns a function of the words after a command's name into its `main`: `run_command` runs it, with the words of
     the process unless others are given."""
 

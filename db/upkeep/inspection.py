@@ -9,7 +9,8 @@ from pathlib import Path
 from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import StorageError
 from benchmarking.core.temporary import leftovers, temporary_folder
-from db.connection import FILE_FORMAT, DamagedError, connect, copy_database, database_files
+from db.connection import FILE_FORMAT, connect, copy_database, database_files
+from db.driver_errors import DamagedError
 from db.upkeep.verify import Finding, verify
 from db.warehouse import OutdatedError, Warehouse
 

@@ -15,13 +15,15 @@ from pathlib import Path
 
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.temporary import temporary_folder
-from db.connection import FILE_FORMAT, LOG_ENDINGS, connect, file_id, problem_of, quoted
+from db.connection import FILE_FORMAT, LOG_ENDINGS, connect, file_id, quoted
 from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
+from db.driver_errors import problem_of
 from db.files import make_folder, publish, temporary_sibling
+from db.ingestion import RUN_TABLES
 from db.loading import Loaded, ingest_files
 from db.upkeep.merging import Merged, merge, upgraded
 from db.upkeep.verify import damage
-from db.warehouse import RUN_TABLES, Warehouse
+from db.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

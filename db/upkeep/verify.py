@@ -20,7 +20,8 @@ from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
-from db.connection import MEMORY, problem_of, quoted
+from db.connection import MEMORY, quoted
+from db.driver_errors import problem_of
 from db.warehouse import Warehouse
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import LOOP, Result, Run
 from db.analysis.selection import EVERYTHING, Selection, unknown_models
-from db.connection import storage_error
+from db.driver_errors import storage_error
 from db.exporters.support.exporting import ExportRequest
 from db.run_records import StoredRun, stored_runs
 from db.warehouse import Table

@@ -1,0 +1,138 @@
+"""Writes the rows of runs and profiles into the tables, inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from benchmarking.core.axes import FURTHER
+from benchmarking.core.errors import FormatError
+from benchmarking.core.large_samples import large_samples
+from benchmarking.core.records import Run
+from db import latest_results, stored_profiles
+from db.contents import conflicts, conflicts_text
+from db.removal import FileRuns
+from db.rows import Row, arrow_table, run_rows
+
+if TYPE_CHECKING:
+    from db.connection import DuckDB
+
+ColumnTypes: TypeAlias = Callable[[str], Mapping[str, str]]
+"""Table -> its columns in their order, with their types."""
+
+SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
+"""Tables with rows that several runs share -> their keys."""
+RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests", "quality_results")
+"""Tables in which each row belongs to one run."""
+
+
+def ingest_files(
+    connection: DuckDB, files: Sequence[FileRuns], column_types: ColumnTypes, *, releases_samples: bool
+) -> list[int]:
+    """Store the runs of files; returns how many of each file were new.
+
+    With `releases_samples`, the values of `LargeSamples` are released, which frees memory for the commit; a change that
+    may be repeated needs them again. Raises FormatError for a run with the id of a different one, and for a result that
+    another run has.
+    """
+    # The stored runs among these and in these files, with the digests of the files they came from.
+    sql = """
+        SELECT run_id, source_sha256 FROM benchmark_runs
+        WHERE run_id IN (SELECT unnest($ids)) OR source_sha256 IN (SELECT unnest($files))
+    """
+    ids = [run.run_id for file in files for run in file.runs]
+    names = {"ids": ids, "files": [file.source_sha256 for file in files]}
+    stored = dict(connection.execute(sql, names).fetchall())
+    result_columns = column_types("benchmark_results").items()
+    metrics = {name for name, kind in result_columns if kind == "DOUBLE" and name not in FURTHER}
+    now = datetime.now(UTC).replace(tzinfo=None)
+    new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
+    counts = []
+    for file in files:
+        before, sha256 = len(new), file.source_sha256
+        for run in file.runs:
+            # A file of another tool may contain many runs.
+            sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
+            if run.run_id in new or (sha256 is not None and sha256 in sources):
+                continue
+            rows = run_rows(run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now)
+            if run.run_id in stored:
+                check_same_content(connection, run.run_id, rows, column_types)
+            else:
+                new[run.run_id] = run, rows
+        counts.append(len(new) - before)
+
+    # A result belongs to one run.
+    sql = "SELECT result_id, run_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids)) LIMIT 1"
+    owners = {result.result_id: run.run_id for run, _ in new.values() for result in run.results}
+    for result_id, run_id in connection.execute(sql, {"ids": list(owners)}).fetchall():
+        raise FormatError(f"run {owners[result_id]}: its result {result_id} is already stored as part of run {run_id}")
+
+    for table, key in SHARED_TABLES.items():
+        by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
+        _insert_missing(connection, table, key, list(by_key.values()), column_types)
+    for table in RUN_TABLES:
+        _insert(connection, table, [row for _, rows in new.values() for row in rows[table]], column_types)
+    for _, rows in new.values():
+        rows["raw_benchmark_data"] = rows["requests"] = []
+    if releases_samples:
+        for values in large_samples(run for run, _ in new.values()):
+            values.release()
+    _update_latest(connection, new.values(), column_types)
+    for run, _ in new.values():
+        latest_results.apply_calibration(connection, run)
+    return counts
+
+
+def insert_profiles(connection: DuckDB, rows: Mapping[str, Sequence[Row]], column_types: ColumnTypes) -> None:
+    """Store rows of profiles, by table, with those of their machines and series that are not stored yet."""
+    for table, key in SHARED_TABLES.items():
+        _insert_missing(connection, table, key, rows[table], column_types)
+    for table in stored_profiles.TABLES:
+        _insert(connection, table, rows[table], column_types)
+
+
+def check_same_content(
+    connection: DuckDB, run_id: str, rows: Mapping[str, Sequence[Row]], column_types: ColumnTypes
+) -> None:
+    """Raise FormatError, with the differences, if the rows differ from those of the stored run of this id."""
+    names = {table: f"again_{table}" for table in RUN_TABLES}
+    for table, name in names.items():
+        connection.register(name, arrow_table(rows[table], column_types(table)))
+    differences = conflicts(connection, str, names.__getitem__, RUN_TABLES)
+    for name in names.values():
+        connection.unregister(name)
+    if differences:
+        raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(differences)}")
+
+
+def _update_latest(
+    connection: DuckDB, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]], column_types: ColumnTypes
+) -> None:
+    """Update the rows of the runs' series in series_heads."""
+    series_of_runs = [
+        (run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored
+    ]
+    names = {"ids": sorted({series_id for *_, ids in series_of_runs for series_id in ids})}
+    condition = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
+    known = connection.sql(f"SELECT * {condition}", params=names).to_arrow_table().to_pylist()
+    heads: dict[str, Row] = {row["series_id"]: row for row in known}
+    for run, row, ids in series_of_runs:
+        known_heads = [heads[series_id] for series_id in ids if series_id in heads]
+        heads |= {head["series_id"]: head for head in latest_results.latest_rows(run, row, known_heads)}
+    connection.execute(f"DELETE {condition}", names)
+    _insert(connection, "series_heads", list(heads.values()), column_types)
+
+
+def _insert_missing(connection: DuckDB, table: str, key: str, rows: Sequence[Row], column_types: ColumnTypes) -> None:
+    """Insert the rows whose key is not in the table."""
+    sql = f"SELECT {key} FROM {table} WHERE {key} IN (SELECT unnest($keys))"
+    known = {row[0] for row in connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
+    _insert(connection, table, [row for row in rows if row[key] not in known], column_types)
+
+
+def _insert(connection: DuckDB, table: str, rows: Sequence[Row], column_types: ColumnTypes) -> None:
+    if rows:
+        # The columns are in the order of the table. A registered Arrow table would be kept until the commit.
+        connection.from_arrow(arrow_table(rows, column_types(table))).insert_into(table)
