@@ -14,9 +14,10 @@ import pytest
 
 import db.connection
 from benchmarking.core.errors import LockedError, StorageError
+from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
-from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
+from db.warehouse import Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="an open file cannot be replaced on Windows")
 

@@ -13,9 +13,10 @@ import signal
 import pytest
 
 from benchmarking.core.temporary import leftovers
+from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
-from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
+from db.warehouse import Warehouse
 from tests.helpers.forked import run_code
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarking.core.records import Run
 from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
-from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
+from db.ingestion import RUN_TABLES, SHARED_TABLES
+from db.warehouse import Warehouse
 from tests.helpers.figures import See
 from tests.helpers.run_changes import Alter
 from visualize.drawing.figure import Figure as Drawing

@@ -10,8 +10,9 @@ import pytest
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
 from db import migrate
+from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.upkeep.verify import verify
-from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
+from db.warehouse import Warehouse
 from tests.helpers import databases
 
 OLDER = [step.version for step in migrate.migrations()[:-1]]

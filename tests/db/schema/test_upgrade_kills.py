@@ -8,8 +8,9 @@ import time
 import pytest
 
 from db import migrate
+from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.upkeep.verify import verify
-from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
+from db.warehouse import Warehouse
 from tests.helpers.forked import run_code, started
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
