@@ -23,6 +23,7 @@ from benchmarking.core.errors import FormatError, LockedError, StorageError, Usa
 from benchmarking.core.metrics import METRICS
 from db import catalog, lake, migrate, service, setup_benchmark_db
 from db import connection as connections
+from db import warehouse as warehouses
 from db.analysis.annotations import annotate
 from db.analysis.gate.alerts import raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
@@ -172,22 +173,22 @@ def test_a_transaction_ends_cleanly_after_its_server_crashed(server, written, wa
 
 def test_an_invalidated_connection_is_replaced_and_its_session_and_lock_ended(written, monkeypatch):
     place, runs = written
-    ingest, tries = Warehouse._ingest_files, []
+    ingest, tries = warehouses.ingest_files, []
 
     def left_open(connection):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # DuckDB aborts where it closes one without a server
         return False
 
-    def given_up_once(warehouse, *arguments):
-        tries.append(warehouse._connection)
+    def given_up_once(connection, *arguments, **options):
+        tries.append(connection)
         if len(tries) > 1:
             monkeypatch.setattr(lake, "roll_back", roll_back)
-            return ingest(warehouse, *arguments)
+            return ingest(connection, *arguments, **options)
         monkeypatch.setattr(lake, "roll_back", left_open)  # as after an internal error
         raise connections.storage_error("INTERNAL Error: Attempted to access index 0 within vector of size 0", place)
 
     roll_back = lake.roll_back
-    monkeypatch.setattr(Warehouse, "_ingest_files", given_up_once)
+    monkeypatch.setattr(warehouses, "ingest_files", given_up_once)
     with Warehouse.open(place, lock_timeout_s=20) as warehouse:
         assert not warehouse.ingest(runs["0"])
     assert len(tries) == 2
