@@ -62,7 +62,8 @@ OWN_NAMES = {
         **dict.fromkeys(("columns", "key.split(',')[0]"), "of these, or `quoted`"),
         "marks": "question marks",
     },
-    "warehouse.py": {**dict.fromkeys(("key", "table"), "of our own tables"), "condition": "a constant with marks"},
+    "ingestion.py": dict.fromkeys(("key", "table"), "of our own tables"),
+    "warehouse.py": {"table": "of our own tables"},
 }
 """What else stands in SQL, by module of db, and why it is not from a file or a user."""
 TEMPLATE_NAMES = {
