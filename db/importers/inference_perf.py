@@ -272,17 +272,13 @@ def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
     """A text value of the configuration in the same folder; None without one."""
     for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
-        found = _yaml_part(path, part) if path.is_file() else None
+        try:
+            found = yaml_object(read_file(path)).get(part) if path.is_file() else None
+        except FormatError:
+            continue
         if isinstance(found, dict) and isinstance(found.get(name), str):
             return str(found[name])
     return None
-
-
-def _yaml_part(path: Path, part: str) -> Any:
-    try:
-        return yaml_object(read_file(path)).get(part)
-    except FormatError:
-        return None
 
 
 PLUGIN = Format(

@@ -70,27 +70,40 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
     if setup.peek("api") == "async" and "nireq" not in setup:  # in a log that was cut
         doubts = (*doubts, Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1}))
     error = results.text("error")
-    iterations = results.integer("iterations_num")
-    metrics, missing = _metrics(results)
+    metrics = {column: value for name, column in LATENCIES.items() if (value := results.number(name)) is not None}
+    for name, (column, factor) in TIMES.items():
+        if (value := results.scaled(name, factor, low=0)) is not None:
+            metrics[column] = value
+    # The tool states a percentile in the place of the median, if one was asked for.
+    boundary, middle = results.integer("percentile_boundary", high=100), results.number("latency_median")
+    missing = {}
+    if middle is not None and boundary in (None, 50):
+        metrics["latency_median_ms"] = middle
+    elif middle is not None:
+        metrics[f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms"] = middle
+        missing["latency_median_ms"] = f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"
     # A doubt if half of the last digit is a large part of the latency.
-    middle = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
-    share = ROUNDED_TO_MS / 2 / middle if middle > 0 else 1.0
-    if share < INEXACT:
-        rounding: tuple[Doubt, ...] = ()
-    else:
+    typical = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
+    share = ROUNDED_TO_MS / 2 / typical if typical > 0 else 1.0
+    if share >= INEXACT:
         severity: Severity = "noisy" if share >= TOO_INEXACT else "info"
-        evidence: dict[str, Json] = {"latency_ms": middle, "rounded_to_ms": ROUNDED_TO_MS, "share": share}
-        rounding = (Doubt(kind="rounded", severity=severity, evidence=evidence),)
+        evidence: dict[str, Json] = {"latency_ms": typical, "rounded_to_ms": ROUNDED_TO_MS, "share": share}
+        doubts = (*doubts, Doubt(kind="rounded", severity=severity, evidence=evidence))
     result = foreign_result(
         point,
         metrics={},
         stated=metrics,
-        iterations=iterations,
-        doubts=(*doubts, *rounding),
+        iterations=results.integer("iterations_num"),
+        doubts=doubts,
         missing=missing,
         status="failed" if error else "ok",
         error=error,
     )
+    words = ["benchmark_app"]
+    for name in options:
+        value = options.any(name)
+        for one in value if isinstance(value, list) else [value]:  # a repeated option has a list of values
+            words += [name if name.startswith("-") else f"-{name}", *([one] if isinstance(one, str) and one else [])]
     return ForeignRun(
         key=key,
         tool_version=version,
@@ -98,21 +111,11 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
         model_id=_model_id(options, setup),
         results=[result],
         **_cell(options, setup),
-        command=("benchmark_app", *_command(options)),
+        command=words,
         settings={"iterations": setup.integer("iterations_num"), "duration_ms": setup.number("duration")},
         kept={name: rest for name in (SETUP, RESULTS, "others") if (rest := found[name].rest())},
         error=error,
     )
-
-
-def _command(options: Fields) -> list[str]:
-    """The command's arguments; a repeated option has a list of values."""
-    words: list[str] = []
-    for name in options:
-        value = options.any(name)
-        for one in value if isinstance(value, list) else [value]:
-            words += [name if name.startswith("-") else f"-{name}", *([one] if isinstance(one, str) and one else [])]
-    return words
 
 
 def _option(options: Fields, name: str) -> str | None:
@@ -146,10 +149,13 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
         "api": setup.text("api"),
         "inference_only": only,
         "hint": _option(options, "hint"),
-        **{name: setup.text(name) for name in setup if STREAMS.fullmatch(name)},
+        **{
+            f"{(stream[1] or stream[2]).lower()}_streams": setup.text(name)
+            for name in setup
+            if (stream := STREAMS.fullmatch(name))
+        },
     }
-    renamed = {_streams(name): value for name, value in settings.items()}
-    mode = {name: value for name, value in renamed.items() if value not in (None, "")}
+    mode = {name: value for name, value in settings.items() if value not in (None, "")}
     if precision == "other" and word:
         mode["infer_precision"] = word
     threads = _option(options, "nthreads") or ""
@@ -161,11 +167,6 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
         "precision": precision,
         "num_threads": int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else None,
     }
-
-
-def _streams(name: str) -> str:
-    found = STREAMS.fullmatch(name)
-    return f"{(found[1] or found[2]).lower()}_streams" if found else name
 
 
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
@@ -189,22 +190,6 @@ def _shape(text: str) -> tuple[int, ...] | None:
     shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
     shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
     return shape if shape is not None and all(0 < size < 2**31 for size in shape) else None
-
-
-def _metrics(results: Fields) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics, and the reason for a missing median."""
-    metrics = {column: value for name, column in LATENCIES.items() if (value := results.number(name)) is not None}
-    for name, (column, factor) in TIMES.items():
-        if (value := results.number(name, low=0)) is not None:
-            metrics[column] = value * factor
-    boundary = results.integer("percentile_boundary", high=100)
-    middle = results.number("latency_median")
-    if middle is None:
-        return metrics, {}
-    if boundary in (None, 50):
-        return metrics | {"latency_median_ms": middle}, {}
-    reason = {"latency_median_ms": f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"}
-    return metrics | {f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms": middle}, reason
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"

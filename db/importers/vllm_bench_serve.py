@@ -12,11 +12,9 @@ its statistics, with everything else as their metadata.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import accumulate
-from typing import Any
 
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
@@ -88,15 +86,15 @@ FAILED_RUN = {"error_type", "error", "serve_overrides"}
 def recognises(file: ForeignFile) -> bool:
     if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
         return True
-    loads = _loads(file)
-    return mostly(loads, _has_numbers)
-
-
-def _has_numbers(load: Json) -> bool:
-    """Whether it is a load, also one of which scripts keep only the latencies."""
-    if not isinstance(load, dict) or not load.keys() >= NAMED:
-        return False
-    return "request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load))
+    # A load, also one of which scripts keep only the latencies.
+    return mostly(
+        _loads(file),
+        lambda load: (
+            isinstance(load, dict)
+            and load.keys() >= NAMED
+            and ("request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load)))
+        ),
+    )
 
 
 def _loads(file: ForeignFile) -> Sequence[Json]:
@@ -106,20 +104,16 @@ def _loads(file: ForeignFile) -> Sequence[Json]:
     if isinstance(file.json, list):
         return file.json  # a summary.json
     if file.json is None and not file.json_lines and csv_header(file, IS_SUMMARY):
-        return [_of_row(row) for row in csv_rows(file, IS_SUMMARY)]
+        return [
+            {name: _value(name, text) for name in row if name and (text := row.peek(name))}
+            for row in csv_rows(file, IS_SUMMARY)
+        ]
     return file.json_lines if file.json is None else (file.json,)
 
 
-def _of_row(row: Fields) -> dict[str, Any]:
-    """A load in a summary.csv written by pandas, whose first column counts the rows; an empty cell is a field of other
-    combinations."""
-    cells = {name: row.peek(name) for name in row if name}
-    return {name: text if name in TEXTS else _of_cell(text) for name, text in cells.items() if text}
-
-
-def _of_cell(text: str) -> Json:
-    """The value of a cell: true, false, a finite number, or the text."""
-    value = {"True": True, "False": False}.get(text, parsed_number(text))
+def _value(name: str, text: str) -> Json:
+    """The value of a cell that pandas wrote: true, false, a finite number, or the text."""
+    value = text if name in TEXTS else {"True": True, "False": False}.get(text, parsed_number(text))
     return text if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -140,42 +134,30 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         file.refuse("not JSON, or truncated")
     single = len(loads) == 1 and isinstance(loads[0], dict)
     entries = enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry"))  # type: ignore[arg-type]
-    yield from understood(file, entries, lambda entry: _run(entry[1], entry[0], _varied(entry[1])))
+    yield from understood(file, entries, lambda entry: _run(entry[1], entry[0]))
 
 
 SUMMARISED = {".json": "", ".csv": "*/"}
 """Extension of a summary -> path of the runs in it."""
 
 
-def _varied(load: Fields) -> dict[str, Any]:
-    """The parameters that a sweep varied, by name: the fields after the number of the run."""
+def _run(load: Fields, index: int) -> ForeignRun:
+    date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
+    finished_at = load.time_like("date", DATE, "20260424-115933")
+    sent, completed = load.required(load.count, "num_prompts"), load.integer("completed")
+    counted = None if completed is None else max(0, sent - completed)
+    failed = load.number("failed", low=0) if "failed" in load else counted
+    requests = _requests(load)
+    # A sweep varied the fields after the number of the run: numbers are axes, the others part of the mode.
     names = list(load)
-    if RUN_NUMBER not in names:
-        return {}
-    return {name: load.peek(name) for name in names[names.index(RUN_NUMBER) + 1 :] if name in load}
-
-
-def _sweep_words(varied: Mapping[str, Any]) -> tuple[dict[str, int | float], dict[str, Scalar]]:
-    """The numeric parameters, which are axes, and the others, which are part of the mode."""
-    plain = {name: value for name, value in varied.items() if isinstance(value, int | float | str)}
-    numbers = {name: value for name, value in plain.items() if not isinstance(value, bool | str)}
-    axes, _ = split_arguments(numbers)
+    after = names[names.index(RUN_NUMBER) + 1 :] if RUN_NUMBER in names else []
+    varied = {name: load.peek(name) for name in after if name in load}
+    axes, _ = split_arguments({name: value for name, value in varied.items() if type(value) in (int, float)})
     mode: dict[str, Scalar] = {
         name.lstrip("_") if name == SWEEP_NAME else name: value if isinstance(value, bool | int | str) else str(value)
         for name, value in varied.items()
         if name not in axes
     }
-    return axes, mode
-
-
-def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
-    date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
-    finished_at = None if date is None else _date(load, date)
-    sent, completed = load.required(load.count, "num_prompts"), load.integer("completed")
-    counted = None if completed is None else max(0, sent - completed)
-    failed = load.number("failed", low=0) if "failed" in load else counted
-    requests = _requests(load)
-    axes, mode = _sweep_words(varied)
     shape = load.peek("burstiness")
     variation = shape**-0.5 if isinstance(shape, int | float) and 0 < shape < MOST_SHAPE else 1.0
     axes = {"num_prompts": sent, **axes}
@@ -243,15 +225,6 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
             )
         )
     return requests_record(found)
-
-
-def _date(load: Fields, text: str) -> datetime | None:
-    """The file's date, the end of the load."""
-    try:
-        return datetime.strptime(text, DATE)
-    except ValueError:
-        load.leave_out("date", f"expected a time such as 20260424-115933, found {shortened(text)}")
-        return None
 
 
 PLUGIN = Format(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -254,13 +254,15 @@ def read_file(path: Path) -> ForeignFile:
     with open_regular(path) as opened:
         head = opened.read(4096)
         opened.seek(0)
-        # The first block of a DuckDB file, which may have any size, and its digest; None for any other file.
+        # Only the first block of a DuckDB file, which may have any size.
         offset, magic = DUCKDB_MAGIC
-        if head[offset : offset + len(magic)] != magic:
-            head_of_database = None
-        else:
-            head_of_database = head, hashlib.file_digest(opened, "sha256").hexdigest()
-        content, digest = head_of_database or _all_of(opened, path)
+        if head[offset : offset + len(magic)] == magic:
+            content, digest = head, hashlib.file_digest(opened, "sha256").hexdigest()
+        else:  # the digest of the decompressed content, so that a file and its .gz are imported once
+            unpacked = read_unpacked(opened, path, MAX_SIZE_BYTES)
+            if unpacked is None:
+                raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
+            content, digest = unpacked, hashlib.sha256(unpacked).hexdigest()
         modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
     return _file(path, content, digest, modified)
 
@@ -276,12 +278,10 @@ def _of_stdin(path: Path) -> ForeignFile:
 def _file(path: Path, content: bytes, digest: str, modified: datetime) -> ForeignFile:
     content, encoding = _in_utf_8(content)
     file = ForeignFile(path=path, content=content, sha256=digest, modified_at=modified, encoding=encoding)
-    return _with_arrays(file) if len(content) > LARGE_BYTES and file.head.lstrip().startswith(("{", "[")) else file
-
-
-def _with_arrays(file: ForeignFile) -> ForeignFile:
-    """Large JSON with its long lists of numbers in arrays; any other file unchanged."""
-    rest, lists = extract_lists(file.content)
+    if len(content) <= LARGE_BYTES or not file.head.lstrip().startswith(("{", "[")):
+        return file
+    # The long lists of numbers of large JSON are read into arrays.
+    rest, lists = extract_lists(content)
     taken = replace(file, content=rest, number_lists=lists)
     return taken if lists and taken.is_json else file
 
@@ -294,14 +294,6 @@ def _in_utf_8(content: bytes) -> tuple[bytes, str]:
         return content.decode("utf-16").encode(), "UTF-16"
     except UnicodeError:
         return content, "UTF-8"
-
-
-def _all_of(opened: BufferedReader, path: Path) -> tuple[bytes, str]:
-    """The content, and the digest of the decompressed content, so that a file and its .gz are imported once."""
-    content = read_unpacked(opened, path, MAX_SIZE_BYTES)
-    if content is None:
-        raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
-    return content, hashlib.sha256(content).hexdigest()
 
 
 def importers() -> tuple[Format, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from benchmarking.core.errors import FormatError
-from benchmarking.core.records import Device, Json, Origin, Precision, Result, Run, canonical_hash
+from benchmarking.core.records import Device, Json, Origin, Precision, Run, canonical_hash
 from db.importers.support.building import content_id, foreign_hardware, iso
 
 
@@ -110,9 +110,8 @@ def _at(run: Run, time: datetime) -> Run:
         finished = time + duration
     except OverflowError as error:
         raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
-    results = tuple(_result_at(result, iso(time)) for result in run.results)
+    results = tuple(
+        replace(result, samples=tuple(replace(one, started_at=iso(time)) for one in result.samples))
+        for result in run.results
+    )
     return replace(run, started_at=iso(time), finished_at=iso(finished), results=results)
-
-
-def _result_at(result: Result, time: str) -> Result:
-    return replace(result, samples=tuple(replace(one, started_at=time) for one in result.samples))

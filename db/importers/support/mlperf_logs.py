@@ -144,8 +144,13 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
         is_parameter = is_parameter or line.strip() == PARAMETERS
         found = LINE.fullmatch(line)
         if found is not None:
-            key = f"effective_{_parameter(found[1])}" if is_parameter else _key(found[1])
-            events.setdefault(HEADLINES.get(found[1], key) if early else key, found[2])
+            label, value = found.groups()
+            if is_parameter:  # "min_duration (ms)" is min_duration_ms in the detailed log
+                key = "effective_" + re.sub(r"[ (]+(\w+)\)", r"_\1", label)
+            else:
+                named = (name(match) for pattern, name in LABEL_PATTERNS if (match := pattern.fullmatch(label)))
+                key = LABELS.get(label) or next(named, label)
+            events.setdefault(HEADLINES.get(label, key) if early else key, value)
     return events
 
 
@@ -214,20 +219,6 @@ def _tokens(events: Fields) -> dict[str, float]:
 def _ms(events: Fields, key: str, column: str) -> dict[str, float]:
     value = events.number(key, low=0)
     return {} if value is None else {column: ns_to_ms(value)}
-
-
-def _key(label: str) -> str:
-    if label in LABELS:
-        return LABELS[label]
-    for pattern, key in LABEL_PATTERNS:
-        if found := pattern.fullmatch(label):
-            return key(found)
-    return label
-
-
-def _parameter(label: str) -> str:
-    """The detailed log's name: min_duration_ms for "min_duration (ms)"."""
-    return re.sub(r"[ (]+(\w+)\)", r"_\1", label)
 
 
 def _two_digits(percentile: str) -> str:

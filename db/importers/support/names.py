@@ -71,7 +71,14 @@ def split_arguments(arguments: Mapping[str, Argument]) -> tuple[dict[str, int | 
 
     A number that the axis's column cannot store (half a step) counts as one of the others.
     """
-    axes = {name: value for name, value in arguments.items() if not isinstance(value, str) and _fits(name, value)}
+
+    def fits(name: str, value: int | float) -> bool:
+        if (isinstance(value, int) and abs(value) > INT64_MAX) or not math.isfinite(value):
+            return False
+        is_whole = float(value).is_integer() and abs(value) <= INT32_MAX
+        return name not in FURTHER or FURTHER[name].kind is float or is_whole
+
+    axes = {name: value for name, value in arguments.items() if not isinstance(value, str) and fits(name, value)}
     others = [f"{name}={value}" for name, value in arguments.items() if name not in axes]
     return axes, ", ".join(others) or None
 
@@ -134,8 +141,14 @@ def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments
     others: dict[str, Argument] = {}
     for name, value in arguments.items():
         field = _field_of(name)
-        found = _as_field(field, value) if field and field not in fields else None
-        if found is None:
+        found: Any = None
+        if field in (*POINT_FIELDS, "num_threads"):  # a whole number from 1
+            number = value if isinstance(value, int | float) else parsed_number(value)
+            is_count = isinstance(number, int | float) and 1 <= number <= INT32_MAX and float(number).is_integer()
+            found = int(number) if is_count else None
+        elif field and isinstance(value, str):
+            found = value.strip() or None
+        if found is None or field in fields:
             others[name] = value
         else:
             fields[field] = found
@@ -155,21 +168,6 @@ def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments
         setup["num_threads"] = threads
     sizes = {name: fields[name] for name in POINT_FIELDS if name in fields}
     return Arguments(point=Point(**{"batch_size": 1, **sizes}, axes=axes), setup=setup, mode=mode)
-
-
-def _as_field(field: str, value: Argument) -> Any:
-    """The value, if it fits the field: a whole number from 1 for sizes and threads, a text for the others."""
-    if field in (*POINT_FIELDS, "num_threads"):
-        number = value if isinstance(value, int | float) else parsed_number(value)
-        is_count = isinstance(number, int | float) and 1 <= number <= INT32_MAX and float(number).is_integer()
-        return int(number) if is_count else None
-    return value.strip() if isinstance(value, str) and value.strip() else None
-
-
-def _fits(name: str, value: int | float) -> bool:
-    if (isinstance(value, int) and abs(value) > INT64_MAX) or not math.isfinite(value):
-        return False
-    return name not in FURTHER or FURTHER[name].kind is float or (float(value).is_integer() and abs(value) <= INT32_MAX)
 
 
 WORDS: dict[str, Precision] = {
