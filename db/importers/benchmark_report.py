@@ -80,7 +80,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     part = PART.fullmatch(file.path.name)
     if part and file.path.with_name(whole := f"{part[1]}_lifecycle_metrics.json").is_file():
         file.without_results(f"part of inference-perf's report: all its numbers are in {whole}")
-    data = _document(file)
+    if isinstance(file.json, dict):
+        data: dict[str, Any] = file.parsed(lambda word: INFINITY if word == "Infinity" else None)
+    else:
+        data = yaml_object(file, infinity=INFINITY)
     version = str(data.get("version"))
     if version not in VERSIONS:
         file.refuse(f"Benchmark Report version {version[:40]!r}, expected {' or '.join(VERSIONS)}")
@@ -123,13 +126,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         versions={one.text("tool") or "engine": one.text("tool_version") for one in engines},
         kept={"report": Fields(file, data).rest()},
     )
-
-
-def _document(file: ForeignFile) -> dict[str, Any]:
-    if isinstance(file.json, dict):
-        data: dict[str, Any] = file.parsed(lambda word: INFINITY if word == "Infinity" else None)
-        return data
-    return yaml_object(file, infinity=INFINITY)
 
 
 def _joined(words: Iterable[str | None]) -> str:

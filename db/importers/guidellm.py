@@ -335,7 +335,10 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         failed=failed,
         lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
         variation=variation,
-        doubts=tuple(_warnings(benchmark)),
+        doubts=[
+            Doubt(kind="guidellm_warning", severity="info", evidence={name: one.any(name) for name in one})
+            for one in benchmark.objects("warnings") or ()
+        ],
         metrics=metrics,
         stated=stated,
         missing=missing,
@@ -374,13 +377,6 @@ def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | Non
         error=error,
         detail=(request if is_old else info).text("error") if error else None,
     )
-
-
-def _warnings(benchmark: Fields) -> Iterator[Doubt]:
-    """GuideLLM's own warnings."""
-    for warning in benchmark.objects("warnings") or ():
-        evidence = {name: warning.any(name) for name in warning}
-        yield Doubt(kind="guidellm_warning", severity="info", evidence=evidence)
 
 
 def _metrics(distributions: Fields, renamed: Mapping[str, str]) -> dict[str, float]:

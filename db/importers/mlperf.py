@@ -238,9 +238,16 @@ def _row_result(row: Row, scenario: str) -> Result:
     fields = row.fields
     value, units = fields.required(fields.number, "Result"), fields.required(fields.text, "Units")
     if units.strip().lower() not in UNITS:
-        fields.refuse("Units", f"{_row_name(fields)}: expected {', '.join(UNITS)}, found {units[:60]!r}")
+        names = ("Organization", "SystemName", "Model", "Scenario")  # as people name the row
+        row_name = " ".join(word for name in names if (word := _word(fields, name)))
+        fields.refuse("Units", f"{row_name}: expected {', '.join(UNITS)}, found {units[:60]!r}")
     column, factor = UNITS[units.strip().lower()]
-    doubts = [*_row_doubts(fields), *_batch_doubts(scenario)]
+    doubts: list[Doubt] = []
+    if (errors := fields.integer("errors")) is not None and errors > 0:
+        doubts.append(Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors}))
+    if _word(fields, "inferred") in ("1", "True", "true"):
+        doubts.append(Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True}))
+    doubts += _batch_doubts(scenario)
     if column == SAMPLES and systems.counts_tokens(_word(fields, "Model") or "", _round(fields)):
         evidence: dict[str, Json] = {"value": value, "stated_unit": units, "unit": "tokens/s"}
         doubts.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
@@ -262,23 +269,10 @@ def _row_result(row: Row, scenario: str) -> Result:
     )
 
 
-def _row_name(fields: Fields) -> str:
-    """The row as people name it: submitter, system, model and scenario."""
-    names = ("Organization", "SystemName", "Model", "Scenario")
-    return " ".join(word for name in names if (word := _word(fields, name)))
-
-
 def _round(fields: Fields) -> float:
     """The number of the round, such as 4.1 for "v4.1"; 0 if not stated."""
     found = re.match(r"v?(\d{1,3}\.\d{1,3})", _word(fields, "version") or "")
     return float(found[1]) if found else 0.0
-
-
-def _row_doubts(fields: Fields) -> Iterator[Doubt]:
-    if (errors := fields.integer("errors")) is not None and errors > 0:
-        yield Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors})
-    if _word(fields, "inferred") in ("1", "True", "true"):
-        yield Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True})
 
 
 def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:

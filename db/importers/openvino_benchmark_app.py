@@ -101,8 +101,8 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
     )
     words = ["benchmark_app"]
     for name in options:
-        value = options.any(name)
-        for one in value if isinstance(value, list) else [value]:  # a repeated option has a list of values
+        given = options.any(name)
+        for one in given if isinstance(given, list) else [given]:  # a repeated option has a list of values
             words += [name if name.startswith("-") else f"-{name}", *([one] if isinstance(one, str) and one else [])]
     return ForeignRun(
         key=key,

@@ -65,17 +65,14 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         top.refuse("version", f"expected {FORMAT_VERSION}, found {shortened(version)}")
     shared = top.section("metadata")
     benchmarks = enumerate(top.required(top.objects, "benchmarks"))
-    yield from understood(file, benchmarks, lambda one: _run(one[1], one[0], _metadata(one[1], shared)))
+    yield from understood(file, benchmarks, lambda one: _run(one[1], one[0], shared))
 
 
-def _metadata(benchmark: Fields, shared: Fields) -> Fields:
-    """Metadata of all processes of a benchmark: its own, then the suite's."""
-    own = benchmark.section("metadata")
-    both = {name: shared.any(name) for name in shared} | {name: own.any(name) for name in own}
-    return Fields(benchmark.file, both, benchmark.place("metadata"))
-
-
-def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
+def _run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
+    # Metadata of all processes of a benchmark: its own, then the suite's.
+    of_benchmark = benchmark.section("metadata")
+    both = {name: fields.any(name) for fields in (shared, of_benchmark) for name in fields}
+    metadata = Fields(benchmark.file, both, benchmark.place("metadata"))
     file, name = benchmark.file, metadata.required(metadata.text, "name")
     runs = benchmark.required(benchmark.objects, "runs")
     processes = list(understood(file, runs, lambda one: _process(one, metadata)))
@@ -113,10 +110,8 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
 def _process(entry: Fields, metadata: Fields) -> Process:
     own = entry.section("metadata")
     place = entry.place("warmups")
-    values, warmups = (
-        entry.numbers("values") or (),
-        tuple(understood(entry.file, enumerate(entry.items("warmups")), lambda one: _warmup(entry, *one, place))),
-    )
+    values, pairs = entry.numbers("values") or (), enumerate(entry.items("warmups"))
+    warmups = tuple(understood(entry.file, pairs, lambda one: _warmup(entry, *one, place)))
     loops, inner_loops = (own.count(name) or metadata.count(name) or 1 for name in ("loops", "inner_loops"))
     rss = [own.number(name, low=0) for name in ("mem_max_rss", "command_max_rss")]
     duration_s, date = own.number("duration", low=0), own.time("date")

@@ -216,6 +216,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
             **{name: arguments[name] for name in MODE if arguments.get(name, "None") not in PLAIN},
         }
     )
+    host = ":".join(arguments[name] for name in ("host", "port") if name in arguments)
     engine = backend or ("vllm" if part.kind in ("throughput", "latency") else "sglang")
     return ForeignRun(
         key=str(index),
@@ -226,15 +227,10 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         runtime_mode=mode,
         device_count=device_count(settings) or 1,
         precision_word=None if is_load else arguments.get("dtype"),
-        host=_server(arguments) if is_load else None,
+        host=server_host(arguments.get("base_url") or (host if "host" in arguments else None)) if is_load else None,
         doubts=engine_not_stated(backend) if is_load else (),
         kept={"arguments": dict[str, Json](arguments)},
     )
-
-
-def _server(arguments: Mapping[str, str]) -> str | None:
-    host = ":".join(arguments[name] for name in ("host", "port") if name in arguments)
-    return server_host(arguments.get("base_url") or (host if "host" in arguments else None))
 
 
 def _load(file: ForeignFile, part: Part, settings: Fields) -> Result:

@@ -120,7 +120,20 @@ def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
     METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
     metrics: dict[str, float] = {}
     for name in [name for name in top if _is_metric(top.peek(name))]:
-        metrics |= _exported(top.required(top.fields, name), name, columns)
+        metric = top.required(top.fields, name)
+        unit = metric.text("unit") or ""
+        # "tokens/sec/user" is tokens_per_sec_per_user; a unit in the metric's name is not repeated.
+        word = SIGNS.get(unit, re.sub(r"[^a-z0-9]+", "_", unit.lower().replace("/", "_per_")).strip("_"))
+        word = "" if "/" not in unit and unit.rstrip("s") in name else word
+        word, factor = SCALES.get(unit, (word, 1.0))
+        wanted = dict.fromkeys((*EXPORTED, *(statistic for of_metric, statistic in columns if of_metric == name)))
+        found = {statistic: metric.scaled(statistic, factor) for statistic in wanted}
+        values = {statistic: value for statistic, value in found.items() if value is not None}
+        if name in NAMES[:1] and word != "ms":
+            metric.refuse("unit", f"expected a time, found {shortened(unit)}")
+        for statistic, value in values.items():
+            parts = (name, "" if len(values) == 1 else statistic, word)
+            metrics[columns.get((name, statistic), "_".join(filter(None, parts)))] = value
     return metrics
 
 
@@ -140,25 +153,3 @@ def _mean_value(top: Fields, name: str) -> float | None:
 
 def _is_metric(value: Any) -> bool:
     return isinstance(value, dict) and "unit" in value and isinstance(value.get("avg"), int | float)
-
-
-def _exported(metric: Fields, name: str, columns: Columns) -> dict[str, float]:
-    unit = metric.text("unit") or ""
-    word, factor = SCALES.get(unit, (_word(unit, name), 1.0))
-    wanted = dict.fromkeys((*EXPORTED, *(statistic for metric_name, statistic in columns if metric_name == name)))
-    found = {statistic: metric.number(statistic) for statistic in wanted}
-    values = {statistic: value * factor for statistic, value in found.items() if value is not None}
-    if name in NAMES[:1] and word != "ms":
-        metric.refuse("unit", f"expected a time, found {shortened(unit)}")
-    one = len(values) == 1
-    return {
-        columns.get((name, statistic), "_".join(part for part in (name, "" if one else statistic, word) if part)): value
-        for statistic, value in values.items()
-    }
-
-
-def _word(unit: str, name: str) -> str:
-    """The unit as part of a name: "tokens/sec/user" is tokens_per_sec_per_user; empty if the name contains it."""
-    if "/" not in unit and unit.rstrip("s") in name:
-        return ""
-    return SIGNS.get(unit, re.sub(r"[^a-z0-9]+", "_", unit.lower().replace("/", "_per_")).strip("_"))

@@ -50,20 +50,17 @@ NO_NUMBER = "no latency, rate or throughput that is understood"
 def without_numbers(run: Run) -> Run:
     """The run, in which each result that succeeded but has no measured number has failed, with the unread fields that
     look like one."""
-    results = tuple(one if _is_measured(one) else _failed(run, one) for one in run.results)
+    results = tuple(
+        one
+        if one.status != "ok" or one.samples or not all(map(NOT_MEASURED.fullmatch, one.metrics))
+        else _failed(run, one)
+        for one in run.results
+    )
     if results == run.results:
         return run
     status = max((one.status for one in results), key=RANK.index)
     return replace(
         run, results=results, status=status, error=run.error or next(one.error for one in results if one.error)
-    )
-
-
-def _is_measured(result: Result) -> bool:
-    return (
-        result.status != "ok"
-        or bool(result.samples)
-        or any(not NOT_MEASURED.fullmatch(name) for name in result.metrics)
     )
 
 
