@@ -53,7 +53,10 @@ Times = tuple[int, int]
 def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
     """A consistent copy in the folder, without a log. Raises StorageError."""
     if not path.exists():
-        raise StorageError(f"no database at {path}: create it with {as_typed('setup')} --db-path {path}")
+        raise StorageError(
+            f"no database at {path}: create it with {as_typed('setup')} --db-path {path}, or store results with "
+            f"{as_typed('run')} MODEL --save"
+        )
     check_database_file(str(path))
     damage: DamagedError | None = None
     for attempt in range(ATTEMPTS):

@@ -229,7 +229,10 @@ class Warehouse:
         if file != MEMORY and not os.path.exists(file):
             if os.path.islink(file):
                 raise StorageError(f"{name} is a link that leads to no file: remove it, or choose another path")
-            raise StorageError(f"no database at {name}: create it with {as_typed('setup')} --db-path {name}")
+            raise StorageError(
+                f"no database at {name}: create it with {as_typed('setup')} --db-path {name}, or store results with "
+                f"{as_typed('run')} MODEL --save"
+            )
         with errors_naming(name, file):
             connection = connect(
                 file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False, waited_s=waited_s

@@ -55,11 +55,7 @@ Finished = Callable[[Path, BatchSummary], None]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    return run(argv, NAME, __doc__)
+    return run_command(NAME, lambda words: run(words, NAME, __doc__), argv)
 
 
 def run(
@@ -86,24 +82,19 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.models or arguments.model_list:  # user-written benchmarks may not need these packages
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
-    if arguments.turn is not None and not arguments.dry_run:
-        return _take_turn(arguments, argv)
+    if arguments.turn is not None and not arguments.dry_run:  # for benchhouse ab, which stores the runs
+        command = (NAME, *without_turn_flag(argv))
+        return take_turn(
+            arguments.turn,
+            lambda: command_line.plans(arguments, command, uuid7(), Machine()),
+            quiet=arguments.quiet,
+            arguments=vars(arguments),
+            device_wait_s=arguments.lock_timeout,
+        )
     if arguments.resume:
         return _resume(arguments, argv)
     with open_target(arguments, arguments.devices) as target:
         return _start_on(target, arguments, argv)
-
-
-def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Measure one launch of each run in the folder, for benchhouse ab, which stores the runs."""
-    command = (NAME, *without_turn_flag(argv))
-    return take_turn(
-        arguments.turn,
-        lambda: command_line.plans(arguments, command, uuid7(), Machine()),
-        quiet=arguments.quiet,
-        arguments=vars(arguments),
-        device_wait_s=arguments.lock_timeout,
-    )
 
 
 def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -116,13 +107,19 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
         if arguments.save:
             check_folder(Path(arguments.output_dir))
             check_database(arguments.db_path or default_database())
-        return _dry_run(plans, arguments)
+        time_s = _estimate(plans, arguments)
+        if arguments.json:
+            cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
+            print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
+        else:
+            print(plan_table(plans, time_s, stdout_page()))
+        return EXIT_OK
     info = BatchInfo(
         session_id=session_id,
         command=(NAME, *argv),
         started_at=utc_now(),
         db_path=absolute_database(arguments.db_path or default_database()) if arguments.save else None,
-        report=None if arguments.report is None else _absolute(arguments.report),
+        report=None if arguments.report is None else str(Path(arguments.report).absolute()),
     )
     output_dir = Path(arguments.output_dir) if arguments.save else None
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
@@ -139,17 +136,6 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
             return _measure(batch, target, arguments)
         finally:
             manifest.release()
-
-
-def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
-    """Print the plan and measure nothing."""
-    time_s = _estimate(plans, arguments)
-    if arguments.json:
-        cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
-        print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
-    else:
-        print(plan_table(plans, time_s, stdout_page()))
-    return EXIT_OK
 
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
@@ -244,7 +230,15 @@ def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int
     if target.cluster is not None and not arguments.quiet:
         for line in machines_text(target.cluster.machines).splitlines():
             note(line)
-    _show(summarised, arguments)
+    page = stdout_page()
+    tables = [
+        cells_table(summarised.cells, page),
+        *(comparison_text(comparison, page) for comparison in summarised.comparisons),
+        *(scaling_text(scaling, page) for scaling in summarised.scalings),
+    ]
+    print(json.dumps(redacted(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
+    if arguments.save and not arguments.quiet:
+        note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
     if arguments.save:
         arguments.finished(batch.folder, summarised)
     if arguments.report is not None:
@@ -274,15 +268,6 @@ def _report(batch: Batch, summarised: BatchSummary, arguments: argparse.Namespac
     database = summarised.database if any(cell.status == "stored" for cell in summarised.cells) else None
     write_session_report(Path(arguments.report), summarised.session_id, files if database is None else (), database)
     note(f"report: {arguments.report}")
-
-
-def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
-    page = stdout_page()
-    tables = [cells_table(summarised.cells, page), *(comparison_text(one, page) for one in summarised.comparisons)]
-    tables += [scaling_text(one, page) for one in summarised.scalings]
-    print(json.dumps(redacted(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
-    if arguments.save and not arguments.quiet:
-        note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 
 
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
@@ -315,10 +300,6 @@ def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None
 
 def _lean(arguments: argparse.Namespace) -> AbstractContextManager[None]:
     return lean_cache(is_lean=arguments.lean_cache, say=note)
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).absolute())
 
 
 class LogFormatter(logging.Formatter):

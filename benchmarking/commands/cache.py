@@ -93,22 +93,18 @@ def _print(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
 
 
 def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    if arguments.build is not None:
-        return _results(states.named(arguments.build), arguments)
-    if arguments.json:
+    if arguments.build is not None:  # the results of a script's model
+        state = states.named(arguments.build)
+        if arguments.json:
+            print(json.dumps([to_json(result) for result in state.results], indent=1))
+        elif state.results:
+            print(results_table(state.results, stdout_page()))
+        else:
+            print(state_text(state, stdout_page()))
+    elif arguments.json:
         print(json.dumps(stats_json(root, contents), indent=1))
     else:
         print(stats_text(root, contents, stdout_page()))
-    return EXIT_OK
-
-
-def _results(state: states.ScriptState, arguments: argparse.Namespace) -> int:
-    """Print the results of a script's model."""
-    if arguments.json:
-        print(json.dumps([to_json(result) for result in state.results], indent=1))
-    else:
-        shown = results_table(state.results, stdout_page()) if state.results else state_text(state, stdout_page())
-        print(shown)
     return EXIT_OK
 
 

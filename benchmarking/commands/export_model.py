@@ -231,15 +231,13 @@ def _point(workload: Workload, max_length: int | None) -> Point:
         batch_size=1,
         sequence_length=None if length is None else int(length),
         new_tokens=CHECKED_TOKENS if axes.pop("new_tokens", None) is not None else None,
-        axes={name: 2 if name == "steps" else _whole(value) for name, value in axes.items()},
+        axes={
+            name: 2 if name == "steps" else int(value) if value == int(value) else value for name, value in axes.items()
+        },
     )
     if (problem := family.check(workload, point)) is not None:
         raise UsageError(problem)
     return point
-
-
-def _whole(value: float) -> int | float:
-    return int(value) if value == int(value) else value
 
 
 def _text(finished: FinishedExport, page: Page) -> str:

@@ -70,20 +70,30 @@ def _run(argv: Sequence[str]) -> int:
     say = notes(quiet=arguments.quiet)
     request = _request(arguments, (NAME, *argv))
     plan = plan_profile(request, uuid7())
-    file = _results_file(arguments, plan)
+    file = None
+    if arguments.output is not None:
+        file = result_file.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
     check_folders(plan, *_folders(arguments))
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     for choice in chosen_texts(plan.cell.workload):
         say(choice)
 
-    def one(plan: CellPlan) -> Profiled:
+    def measured(plan: CellPlan) -> Profiled:
         plan = plan.anonymous() if arguments.anonymous else plan
         return profiled(plan, arguments.num_runs, arguments.db_path, say, device_wait_s=arguments.lock_timeout)
 
-    found = [one(plan)]
+    found = [measured(plan)]
     if arguments.compare_onnx:
-        found += on_exported(request, one, note)
-    _print(found, as_json=arguments.json)
+        found += on_exported(request, measured, note)
+    profiles = [made.profile for made in found]
+    if arguments.json:
+        document = [redacted(to_json(made), anonymous=not made.run.provenance.host) for made in profiles]
+        print(json.dumps(document if len(document) > 1 else document[0], indent=1))
+    else:
+        page = stdout_page()
+        print("\n\n".join(profile_text(made, page) for made in profiles))
+        if len(profiles) > 1:
+            print("\n" + comparison_text(profiles, page))
     return _keep(found, arguments, ingest, file)
 
 
@@ -112,18 +122,6 @@ def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request
     )
 
 
-def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
-    profiles = [one.profile for one in found]
-    if as_json:
-        document = [redacted(to_json(one), anonymous=not one.run.provenance.host) for one in profiles]
-        print(json.dumps(document if len(document) > 1 else document[0], indent=1))
-        return
-    page = stdout_page()
-    print("\n\n".join(profile_text(one, page) for one in profiles))
-    if len(profiles) > 1:
-        print("\n" + comparison_text(profiles, page))
-
-
 def _keep(
     found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None, file: Path | None = None
 ) -> int:
@@ -144,13 +142,6 @@ def _keep(
         path = save_comparison([one.profile for one in found], place)
         _say(arguments, f"comparison: {path}")
     return code
-
-
-def _results_file(arguments: argparse.Namespace, plan: CellPlan) -> Path | None:
-    """The file of --output. Raises UsageError if it cannot be written."""
-    if arguments.output is None:
-        return None
-    return result_file.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
 
 
 def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
@@ -182,56 +173,42 @@ def _parser() -> Parser:
     add_settings(hardware, MEASURING, "precision")
     flags.add_threads(hardware)
     add_runtime_options(parser)
-    _add_measuring(parser)
-    _add_builds(parser)
-    _add_output(parser)
-    return parser
-
-
-def _add_measuring(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the point and of the number of calls."""
-    group = parser.add_argument_group("point and calls")
+    calls = parser.add_argument_group("point and calls")
     defaults = {**dict.fromkeys(AXIS_FLAGS), "batch_size": 1}
     words = {name: "the family's first default" for name in AXIS_FLAGS if name != "batch_size"}
-    add_settings(group, MEASURING, *AXIS_FLAGS, defaults=defaults, default_words=words)
-    group.add_argument(
+    add_settings(calls, MEASURING, *AXIS_FLAGS, defaults=defaults, default_words=words)
+    calls.add_argument(
         "--num-runs",
         type=positive_int,
         default=DEFAULT_RUNS,
         metavar="N",
         help="calls under the profiler, and as many without (default: %(default)s)",
     )
-    group.add_argument(
+    calls.add_argument(
         "--compare-onnx", action="store_true", help="also profile the runtimes of exported graphs, and compare"
     )
-    add_settings(group, MEASURING, "timeout", helps={"timeout": "time limit in seconds for loading, and for all calls"})
-
-
-def _add_builds(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("builds")
-    add_settings(group, MEASURING, "cache_dir")
-    add_settings(group, MEASURING, "rebuild")
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of files, database and output."""
-    group = parser.add_argument_group("output")
+    add_settings(calls, MEASURING, "timeout", helps={"timeout": "time limit in seconds for loading, and for all calls"})
+    builds = parser.add_argument_group("builds")
+    add_settings(builds, MEASURING, "cache_dir")
+    add_settings(builds, MEASURING, "rebuild")
+    output = parser.add_argument_group("output")
     file = "JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json"
-    add_settings(group, COMMON, "output", helps={"output": file})
+    add_settings(output, COMMON, "output", helps={"output": file})
     files = "folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json"
     add_settings(
-        group,
+        output,
         SHARED,
         *("output_dir", "save"),
         helps={"output_dir": files, "save": "also store the profile in the database (default: print only)"},
         defaults={"output_dir": None},
         default_words={"output_dir": f"none, with --save {DEFAULT_OUTPUT_DIR}"},
     )
-    group.add_argument(
+    output.add_argument(
         "--tensorboard",
         type=folder_to_write,
         metavar="DIR",
         help="TensorBoard log folder to write the trace to (default: none)",
     )
-    flags.add_database_and_labels(group)
-    flags.add_output_format(group)
+    flags.add_database_and_labels(output)
+    flags.add_output_format(output)
+    return parser

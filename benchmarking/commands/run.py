@@ -39,15 +39,12 @@ examples:
   benchhouse run gpt2 --runtimes eager,compiled --new-tokens 16
   benchhouse run gpt2 --compare-to latest --interleave --fail-on slower
 """
+LISTINGS = {"list_devices": listings.devices, "list_runtimes": listings.runtimes, "list_models": listings.models}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    return run(argv)
+    return run_command(NAME, run, argv)
 
 
 def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None, *, name: str = NAME) -> int:
@@ -56,8 +53,9 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
     arguments = _parser(name).parse_args(argv)
     resolve_target(arguments)
     flags.use_cache_dir(arguments.cache_dir)
-    if (listing := _listing(arguments)) is not None:
-        return listings.show(listing, as_json=arguments.json)
+    for flag, listing in LISTINGS.items():
+        if getattr(arguments, flag):
+            return listings.show(listing(), as_json=arguments.json)
     is_lean = arguments.lean_cache and not arguments.dry_run
     with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
         return _measure(arguments, argv, finished)
@@ -96,15 +94,19 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
             device_wait_s=arguments.lock_timeout,
         )
     ab.check_comparison_flags(arguments)
-    if arguments.interleave and not arguments.dry_run:
-        return _measure_in_turns(arguments, argv)
-    if arguments.launches is None:  # a comparison needs many launches rather than long ones
-        compares = _compares(arguments) or arguments.compare_to is not None
-        arguments.launches = ROUNDS_TO_PROVE if compares else None
-    with open_target(arguments, _devices(arguments)) as target:
+    if arguments.interleave and not arguments.dry_run:  # the stored run and this command in alternating launches
+        looks = ab.planned_looks(arguments.launches or ab.DEFAULT_ROUNDS, arguments.launches or ab.MAX_ROUNDS)
+        options = ab.output_options(arguments, fail_on=arguments.fail_on)
+        return ab.run_comparison(ab.arms(arguments, argv), looks, options)
+    several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
+    if several or arguments.compare_to is not None or _names_several(arguments.runtimes or ()):
+        arguments.launches = arguments.launches or ROUNDS_TO_PROVE  # rather many launches than long ones
+    with open_target(arguments, (arguments.device,)) as target:
         plans, show = _plans(arguments, argv, show, target.machine)
         if arguments.dry_run:
-            _check_paths(arguments, output_dir)
+            if arguments.save:
+                check_folder(output_dir)
+                check_database(arguments.db_path)
             return session.show_plans(plans, show)
         compared: list[int] = []
         if arguments.compare_to is not None:
@@ -119,17 +121,6 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
         return code or (max(compared, default=EXIT_NOT_ENOUGH_DATA) if arguments.fail_on else EXIT_OK)
 
 
-def _check_paths(arguments: argparse.Namespace, output_dir: Path) -> None:
-    """Check where the runs would be saved. Raises StorageError."""
-    if arguments.save:
-        check_folder(output_dir)
-        check_database(arguments.db_path)
-
-
-def _devices(arguments: argparse.Namespace) -> tuple[str, ...]:
-    return (arguments.device,)
-
-
 def _check_local_only(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that do not work on another machine."""
     if arguments.cluster is None:
@@ -139,13 +130,6 @@ def _check_local_only(arguments: argparse.Namespace) -> None:
             raise UsageError(
                 f"--{flag.replace('_', '-')} works on this machine only: run it there without --backend and --use-slurm"
             )
-
-
-def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Measure the stored run and this command in alternating launches, and compare them."""
-    rounds = arguments.launches or ab.DEFAULT_ROUNDS
-    looks = ab.planned_looks(rounds, arguments.launches or ab.MAX_ROUNDS)
-    return ab.run_comparison(ab.arms(arguments, argv), looks, ab.output_options(arguments, fail_on=arguments.fail_on))
 
 
 def _plans(
@@ -168,12 +152,6 @@ def _plans(
     # With several precisions or numbers of threads there are several comparisons, which the session's tables show.
     show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show
     return flags.named_plans(arguments, plans), show
-
-
-def _compares(arguments: argparse.Namespace) -> bool:
-    """Whether the command measures several runtimes, precisions or numbers of threads."""
-    several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
-    return several or _names_several(arguments.runtimes or ())
 
 
 def _names_several(runtimes: Sequence[str]) -> bool:
@@ -213,15 +191,6 @@ def _database(arguments: argparse.Namespace) -> Ingest | None:
     if not (arguments.save or arguments.resume):
         return None
     return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
-
-
-def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
-    """The requested list, if any."""
-    if arguments.list_devices:
-        return listings.devices()
-    if arguments.list_runtimes:
-        return listings.runtimes()
-    return listings.models() if arguments.list_models else None
 
 
 def _parser(name: str = NAME) -> Parser:

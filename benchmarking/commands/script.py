@@ -41,14 +41,13 @@ from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.planning import outlines, split_arguments, targets
 from benchmarking.scripts.session import Models, Selection, analyse_each
-from benchmarking.scripts.states import BuildRecord
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.options import add_runtime_options, check_shared_options, options_in
 from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run import session
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.run.warehouse import database
 
 NAME = "benchit"
 EXAMPLES = """\
@@ -144,35 +143,24 @@ def _run(argv: Sequence[str]) -> int:
                 request = _request(arguments, argv)
                 act = _build if arguments.build_only else _measure
                 code = act(models, analyses, selection, request, arguments, target)
-    if arguments.analyze_only:
-        _print_analyses(models, arguments)
-    if _is_set(DEBUG):
-        _print_logs(models)
+    if arguments.analyze_only and arguments.json:
+        print(json.dumps({"scripts": _scripts_json(models)}, indent=1))
+    elif arguments.analyze_only:
+        print("\n\n".join(outlines(models.analyses)))
+    if _is_set(DEBUG):  # what the scripts printed
+        for log in (Path(analysis.log) for analysis in models.analyses if analysis.log is not None):
+            if log.is_file() and (text := log.read_text(encoding="utf-8", errors="replace").rstrip()):
+                note(f"output of the script ({log}):")
+                print(visible_lines(text), file=sys.stderr, flush=True)
     for failure in models.failures:
         note(f"failed: {failure}")
-    _note_tracebacks(models.analyses)
-    return EXIT_FAILED if models.failures else code
-
-
-def _print_logs(models: Models) -> None:
-    """Print what the scripts printed, on stderr."""
-    for log in (Path(one.log) for one in models.analyses if one.log is not None):
-        if log.is_file() and (text := log.read_text(encoding="utf-8", errors="replace").rstrip()):
-            note(f"output of the script ({log}):")
-            print(visible_lines(text), file=sys.stderr, flush=True)
-
-
-def _note_tracebacks(analyses: Sequence[Analysis]) -> None:
-    """Print the tracebacks of failed scripts if they are asked for, else where they are."""
-    for analysis in analyses:
-        if analysis.traceback is None:
-            continue
-        where = "" if analysis.log is None else f"in {analysis.log}; "
-        hint = f"{analysis.name}: the whole traceback is {where}shown with BENCHHOUSE_TRACEBACK=1"
-        if shows_tracebacks():
+    for analysis in models.analyses:
+        if analysis.traceback is not None and shows_tracebacks():
             print(visible_lines(analysis.traceback), file=sys.stderr)
-        else:
-            note(hint)
+        elif analysis.traceback is not None:
+            where = "" if analysis.log is None else f"in {analysis.log}; "
+            note(f"{analysis.name}: the whole traceback is {where}shown with BENCHHOUSE_TRACEBACK=1")
+    return EXIT_FAILED if models.failures else code
 
 
 def _check_local_only(arguments: argparse.Namespace) -> None:
@@ -200,7 +188,11 @@ def _build(
     if not arguments.json:
         print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
     engines = models.build(notes(quiet=arguments.quiet))
-    print(_builds_json(models, engines) if arguments.json else builds_table(engines, stdout_page()))
+    if arguments.json:
+        records = [to_json(engine) for engine in engines]
+        print(json.dumps({"scripts": _scripts_json(models), "builds": records}, indent=1))
+    else:
+        print(builds_table(engines, stdout_page()))
     return EXIT_OK
 
 
@@ -215,7 +207,10 @@ def _measure(
     """Measure the models of each script before the next script runs; returns the exit code."""
     session_id, runs, codes = uuid7(), list[Run](), [EXIT_OK]
     show = session.Show(json=arguments.json, quiet=arguments.quiet, text=_results_text, is_last=False)
-    output_dir, ingest = Path(arguments.output_dir) if arguments.save else None, _database(arguments)
+    output_dir, ingest = None, None
+    if arguments.save:
+        output_dir = Path(arguments.output_dir)
+        ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
 
     def keep(run: Run) -> None:
         models.keep(run)
@@ -261,25 +256,8 @@ def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
     )
 
 
-def _database(arguments: argparse.Namespace) -> Ingest | None:
-    if not arguments.save:
-        return None
-    return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
-
-
-def _print_analyses(models: Models, arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print(json.dumps({"scripts": _scripts_json(models)}, indent=1))
-    else:
-        print("\n\n".join(outlines(models.analyses)))
-
-
 def _scripts_json(models: Models) -> list[Json]:
     return [to_json(analysis) for analysis in models.analyses]
-
-
-def _builds_json(models: Models, engines: Sequence[BuildRecord]) -> str:
-    return json.dumps({"scripts": _scripts_json(models), "builds": [to_json(one) for one in engines]}, indent=1)
 
 
 def _results_text(runs: Sequence[Run], page: Page) -> str:

@@ -83,7 +83,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "poisson": "exponential",
             "chat": "openai-chat /v1/chat/completions http",
             "completions": "openai vllm /v1/completions text",
-            "latency": "speed fast fastest p50 p95 p99 min_latency",
+            "latency": "speed fast fastest min_latency",
             "throughput": "max_throughput tokens samples qps",
             "cost": "cheapest cheap price dollars money",
             "csv": "excel xlsx xls tsv spreadsheet",
