@@ -78,7 +78,6 @@ examples:
   benchhouse load --serve "vllm serve X --port {port}" --concurrency 1,2,4,8
   benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4
 
-The API key of the server is read from $OPENAI_API_KEY.
 exit codes: 0 measured; 1 a level failed, or storing; 2 usage; 3 no rate fits
 """
 

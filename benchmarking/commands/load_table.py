@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from benchmarking.core.doubts import MAX_PLACES, doubt_notes
+from benchmarking.core.doubts import MAX_PLACES
 from benchmarking.core.highest_rate import LEAST_GOOD, HighestRate
 from benchmarking.core.limits import parse_limits
 from benchmarking.core.records import Json, Result, Run, to_json
@@ -60,6 +60,8 @@ def print_run(run: Run, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_shown(run), indent=1))
         return
+    from benchmarking.sweep.show.report import doubt_remarks  # not before the levels are measured
+
     page, slo = stdout_page(), run.cell.runtime_mode.get("slo")
     limits = parse_limits(str(slo), WORDS) if slo else {}
     levels = [one for one in run.results if not is_search(one)]
@@ -80,7 +82,7 @@ def print_run(run: Run, *, as_json: bool) -> None:
         answer = str(one.error) if found is None else f"highest rate within the limits: {found.text}"
         lines.append(f"{own}: {answer}" if (own := _own(one)) else answer)
     lines += [_holding(levels, limits)] if limits and not searches else []
-    lines += doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts)
+    lines += doubt_remarks((_level_text(one), doubt) for one in run.results for doubt in one.doubts)
     print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
 
 

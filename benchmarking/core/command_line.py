@@ -70,6 +70,8 @@ PART_OF_LIST = "is_part_of_list"
 """The attribute of a flag that takes a list: whether a word after its values, separated by a space, is one more."""
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
+LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
+"""A limit that has become an argument of its own."""
 NUMBERS = re.compile(r"\d+(,\d+)+")
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 """How a setting of Hydra begins: backend.device=cpu."""
@@ -177,6 +179,8 @@ class Parser(argparse.ArgumentParser):
         """The message for an argument too many."""
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
+        if LIMIT.fullmatch(word):
+            return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
         if ASSIGNMENT.match(word):
             return f"unexpected argument {word!r}: each setting is a flag, such as --device cpu"
         if any(isinstance(action, _OneModel) for action in self._actions):

@@ -49,7 +49,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
     {**MEASURING}
     | table(
         # The server.
-        Setting(name="url", kind=TEXT, metavar="URL", help="address of the server, with /v1"),
+        Setting(name="url", kind=TEXT, metavar="URL", help="address with /v1; the API key is in $OPENAI_API_KEY"),
         Setting(
             name="serve",
             kind=TEXT,

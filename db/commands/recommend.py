@@ -68,8 +68,8 @@ prices.yaml, by type, name or hardware_id of the device:
     NVIDIA H100 80GB HBM3: 3.90
 """
 EXIT_CODES = """
-exit codes: 0 something meets the limits; 1 nothing does, and the nearest option is shown with the limits it misses; 2
-usage; 3 the model has no comparable results, or it is unknown whether any rate holds
+exit codes: 0 something meets the limits; 1 nothing does (the nearest is shown); 2 usage; 3 no comparable results, or
+unknown whether any rate holds
 """
 LIMITS: tuple[Quantity, ...] = (
     *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),

@@ -4,7 +4,7 @@ Below the table are a sentence for each failure and each kind of doubt, and what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.doubts import KINDS, sentence
@@ -13,7 +13,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, wrapped
+from benchmarking.core.text import number, relative_error, visible, wrapped
 from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.speedups import launch_medians_ms
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
@@ -160,24 +160,31 @@ def _numbers(run: Run, table: Table) -> list[str]:
 
 
 def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and each kind of doubt with its points, meaning and advice, and with the evidence
-    if it makes a result invalid."""
+    """Each failure with its reason, and each kind of doubt."""
     remarks = [
         f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
         for result in run.results
         if result.status != "ok"
     ]
-    cases: dict[str, list[tuple[str, Doubt]]] = {}
-    for result in run.results:
-        for doubt in result.doubts:
-            if doubt.severity != "info":
-                cases.setdefault(doubt.kind, []).append((result.point.label, doubt))
-    for kind, of_kind in cases.items():
+    doubts = ((result.point.label, doubt) for result in run.results for doubt in result.doubts)
+    return remarks + doubt_remarks((label, doubt) for label, doubt in doubts if doubt.severity != "info")
+
+
+def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:
+    """Each kind of doubt with its points, meaning and advice, and with the evidence if it makes a result invalid, or if
+    the advice refers to it. `cases` are (point, doubt) pairs."""
+    by_kind: dict[str, list[tuple[str, Doubt]]] = {}
+    for label, doubt in cases:
+        by_kind.setdefault(doubt.kind, []).append((label, doubt))
+    remarks = []
+    for kind, of_kind in by_kind.items():
         first, evidence = of_kind[0][1], ""
         items = [f"{name} = {evidence_value(value)}" for name, value in first.evidence.items() if name not in WHERE]
-        if items and (first.severity == "invalid" or kind not in KINDS):
+        if items and (first.severity == "invalid" or kind not in KINDS or "in the evidence" in sentence(kind)):
             evidence = f" Found: {', '.join(items)}."
-        remarks.append(f"{kind} ({_listed([label for label, _ in of_kind])}): {sentence(kind)}{evidence}")
+        remarks.append(
+            f"{kind} ({_listed(list(dict.fromkeys(label for label, _ in of_kind)))}): {sentence(kind)}{evidence}"
+        )
     return remarks
 
 
@@ -212,7 +219,7 @@ def _profile(run: Run) -> list[str]:
 
 def evidence_value(value: object) -> str:
     """A value of a doubt's evidence as text."""
-    return number(value) if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else visible(str(value))
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str | None:

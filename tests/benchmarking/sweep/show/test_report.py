@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.core.doubts import sentence
+from benchmarking.core.doubts import doubt, sentence
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Doubt
 from benchmarking.core.terminal import Page
-from benchmarking.sweep.show.report import table
+from benchmarking.sweep.show.report import doubt_remarks, table
 
 KINDS = ("run_queue_wait", "severe_outliers", "target_missed", "drift", "launch_spread")
 
@@ -257,3 +257,12 @@ def test_compile_time_has_a_column_if_anything_is_compiled(make_run, seconds, te
     compiled = first_only(run, metrics={**run.results[0].metrics, **seconds})
     assert headings(compiled)[-2:] == ["compile s", "doubts"]
     assert table(compiled).splitlines()[3].endswith(f"  {text}")
+
+
+def test_the_evidence_is_shown_where_the_advice_refers_to_it():
+    short = doubt("short_window", window_s=1.0, reply_s=0.5, needed_duration_s=30.0)
+    (line,) = doubt_remarks([("4/s", short), ("8/s", short)])
+    assert line.startswith("short_window (4/s, 8/s): ")
+    assert line.endswith("needed_duration_s = 30.")
+    (line,) = doubt_remarks([("4/s", doubt("cpu_pressure"))])
+    assert "Found: " not in line
