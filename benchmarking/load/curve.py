@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -74,7 +75,9 @@ def with_knee(results: Sequence[Result]) -> list[Result]:
     place = knee([offered(one) for one in ok], [one.metrics["throughput_samples_per_sec"] for one in ok])
     if place is None:
         return ordered
-    return [_marked(one, is_knee=True) if one is ok[place] else one for one in ordered]
+    at_knee = ok[place]
+    marked = replace(at_knee, extra={**at_knee.extra, "load": {**facts_of(at_knee), "is_knee": True}})
+    return [marked if one is at_knee else one for one in ordered]
 
 
 def knee(loads: Sequence[float], achieved: Sequence[float]) -> int | None:
@@ -272,8 +275,9 @@ class _Search:
         missed = min((offered(one) for one in self.used if not meets(one)), default=None)
         parts = ["no rate met the limits" if met is None else f"the highest rate within the limits is {met:g}/s"]
         parts += [] if missed is None else [f"the lowest outside {missed:g}/s"]
-        if self.looks and (found := _answer(self.outcome())) is not None:
-            parts.append(f"by all levels {found.text}")
+        if self.looks and (outcome := self.outcome()).status == "ok":
+            found = HighestRate.of(outcome.metrics, facts_of(outcome))
+            parts += [] if found is None else [f"by all levels {found.text}"]
         return f"so far: {'; '.join(parts)}"
 
     def is_stuck(self) -> bool:
@@ -288,15 +292,15 @@ class _Search:
             return self.failed(f"not found: no level was valid ({whys})")
         (least, most), posterior = self.ends, self.posterior
         if posterior.above(least) < 0.5:
-            return self.failed(f"no rate of {least:g} requests/s or more met the limits: search lower")
+            return self.failed(f"no rate of {least:g} requests/s or more met the limits{self._refused()}: search lower")
         measured = [one.rate for one in self.looks]
         is_at_top = self.holds_at_the_top()
         answer = most if is_at_top else min(posterior.quantile(0.5), self._most_likely(), max(measured), most)
         if answer < least:
             if not self.has_met(least):
                 return self.failed(
-                    f"not found: rates below {least:g} requests/s may be the highest within the limits: search lower, "
-                    "or with a longer --duration"
+                    f"not found: rates below {least:g} requests/s may be the highest within the limits"
+                    f"{self._refused()}: search lower, or with a longer --duration"
                 )
             answer = least
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))
@@ -305,6 +309,13 @@ class _Search:
         valid = [one for one in self.used if one.validity != "invalid"] or self.used
         nearest = min(valid, key=lambda one: abs(math.log(offered(one) / answer)))
         return _found(nearest, metrics, {**self._facts(), AT_TOP: is_at_top})
+
+    def _refused(self) -> str:
+        """How the requests failed, if most of those outside the limits did: no lower rate may help then."""
+        kinds = Counter(kind for one in self.used for each in one.requests for kind in each.error if kind is not None)
+        if not kinds or 2 * kinds.total() < sum(one.outside for one in self.looks):
+            return ""
+        return f" (most requests outside them failed: {', '.join(f'{n} {kind}' for kind, n in kinds.most_common(3))})"
 
     def failed(self, error: str) -> Result:
         return Result(
@@ -329,10 +340,6 @@ class _Search:
         }
 
 
-def _answer(outcome: Result) -> HighestRate | None:
-    return HighestRate.of(outcome.metrics, facts_of(outcome))
-
-
 def _without_rate(point: Point) -> Point:
     return replace(point, axes={name: value for name, value in point.axes.items() if name != REQUEST_RATE})
 
@@ -341,6 +348,12 @@ def _found(level: Result, found: Mapping[str, float], facts: Mapping[str, Json])
     custom, launches = level.extra.get(CUSTOM_METRICS), level.extra.get("launches")
     assert isinstance(custom, dict)
     assert isinstance(launches, list)
+    measured = [
+        {**one, "metrics": {**metrics, **found}}
+        if isinstance(one, dict) and isinstance(metrics := one.get("metrics"), dict)
+        else one
+        for one in launches
+    ]
     units = {name: {"unit": "requests/s", "better": "higher" if name == HIGHEST_RATE else None} for name in found}
     return replace(
         level,
@@ -350,18 +363,7 @@ def _found(level: Result, found: Mapping[str, float], facts: Mapping[str, Json])
         extra={
             **level.extra,
             CUSTOM_METRICS: {**custom, **units},
-            "launches": [_with_metrics(one, found) for one in launches],
+            "launches": measured,
             "load": {**facts_of(level), **facts},
         },
     )
-
-
-def _with_metrics(launch: Json, found: Mapping[str, float]) -> Json:
-    """A launch's facts, with a further metric if it was measured."""
-    if not isinstance(launch, dict) or not isinstance(metrics := launch.get("metrics"), dict):
-        return launch
-    return {**launch, "metrics": {**metrics, **found}}
-
-
-def _marked(result: Result, **marks: bool) -> Result:
-    return replace(result, extra={**result.extra, "load": {**facts_of(result), **marks}})

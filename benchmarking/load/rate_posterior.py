@@ -79,9 +79,12 @@ def look_of(launches: Sequence[Requests], rate: float, *, is_unstable: bool) -> 
 
 def realised(launches: Sequence[Requests], rate: float) -> float:
     """The mean rate of the schedules, which differs from the requested one by chance; the requested one for fewer than
-    two starts."""
-    spans_s = [(max(one.intended_ms) - min(one.intended_ms)) / 1e3 for one in launches]
-    gaps = sum(len(one) - 1 for one in launches)
+    two starts. Of conversations, only the first requests have a schedule."""
+    firsts = [
+        [at for at, turn in zip(one.intended_ms, one.turn, strict=True) if not turn] for one in launches if len(one)
+    ]
+    spans_s = [(max(starts) - min(starts)) / 1e3 for starts in firsts]
+    gaps = sum(len(starts) - 1 for starts in firsts)
     return gaps / sum(spans_s) if gaps and sum(spans_s) > 0 else rate
 
 

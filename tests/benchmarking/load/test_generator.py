@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 
 pytest.importorskip("httptools")
 
+from benchmarking.core.highest_rate import HighestRate
 from benchmarking.core.load_doubts import over_saturation
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import capacity, generator, results
 from benchmarking.load.connections import Target
+from benchmarking.load.curve import facts_of, search
 from benchmarking.load.generator import Level, Sent, _Reply, run_level
+from benchmarking.load.rate_posterior import look_of
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from tests.helpers.certificates import certificate
@@ -310,6 +314,33 @@ def test_a_turn_is_due_when_the_user_has_thought_and_no_latency_counts_the_pause
         waits = [found.intended_ms[b] - found.closed_ms[a] for a, b in pairwise(rows)]
         assert waits == pytest.approx([2000, 30_000, 2000], abs=0.002)
     assert max(Series.of(found).latency) == pytest.approx(170, rel=0.02)
+
+
+def test_the_realised_rate_of_conversations_is_that_of_their_starts():
+    traffic = replace(TRAFFIC, turns=3, think_time=Pauses("1"))
+    level = Level(rate=5.0, number=50)
+    found = look_of([loaded(Script(), level, traffic)], 5.0, is_unstable=False)
+    assert (found.rate, found.requests) == (pytest.approx(5.0, rel=1e-6), 150)
+
+
+@pytest.mark.parametrize(
+    ("fault", "answer"),
+    [
+        (lambda number: "http_429" if number % 10 == 7 else None, r"no rate of 2 .* \(most .*failed: \d+ http_429\)"),
+        (lambda number: "http_503" if number % 400 == 7 else None, "at least 8 requests/s"),
+    ],
+)
+def test_refused_requests_are_outside_the_limits_in_a_search_which_says_so(fault, answer):
+    looks = count()
+
+    def measured(level):
+        traffic = replace(SHORT, look=next(looks))
+        found = loaded(Script(ttft_s=0.05, fault=fault), level, traffic, limits={"ttft": 300.0})
+        return result_of(traffic, level, [found], limits={"ttft": 300.0})
+
+    *_, outcome = search(measured, Level(rate=2.0, duration_s=25.0), 8.0, lambda line: None)
+    found = HighestRate.of(outcome.metrics, facts_of(outcome))
+    assert re.match(answer, outcome.error if found is None else found.text)
 
 
 def test_a_closed_loop_ends_its_conversations_with_its_time():
