@@ -111,7 +111,7 @@ COMMON: Mapping[str, Setting] = MappingProxyType(
         Setting(name="format", kind=WORD, help="format of the answer"),
         Setting(name="output", kind=TEXT, metavar="FILE", help="file of the results", default_words="none"),
         Setting(name="report", kind=TEXT, metavar="FILE", help="report to write: FILE.html or FILE.md"),
-        Setting(name="price", kind=PATH, help="YAML file of prices per hour of devices", default_words="none"),
+        Setting(name="price", kind=PATH, help="YAML file of prices per hour of devices"),
         Setting(name="yes", kind=SWITCH, default=False, help="skip the confirmation"),
         Setting(name="resume", kind=SWITCH, default=False, help="finish and store what is unfinished in --output-dir"),
     )
