@@ -272,7 +272,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             takes_list=True,
             kind=TEXTS,
             metavar="N",
-            help="words per prompt: 128, uniform:64-256, normal:128+-32",
+            help="words per prompt: 128 or uniform:64-256",
             default="128",
             in_series=True,
         ),
