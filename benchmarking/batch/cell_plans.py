@@ -84,7 +84,13 @@ def plan_all(
     ):
         if axis not in known_axes:
             raise UsageError(f"no model of the batch has the axis {axis} ({AXES[axis].noun}): remove it")
-    _check_shared_options(plans)
+    # An option of the batch needs a runtime of the batch that has it, an option of one model one of that model's.
+    options = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
+    check_shared_options(frozenset(options), [plan.cell for _, plan in plans])
+    of_one_model = {(one.requests[0].model_id, name) for one, _ in plans for name in one.model_options}
+    for model_id, name in sorted(of_one_model):
+        of_model = [plan.cell for cell_request, plan in plans if cell_request.requests[0].model_id == model_id]
+        check_shared_options(frozenset({name}), of_model)
     return tuple(plan for _, plan in plans)
 
 
@@ -130,18 +136,6 @@ def _merge_grids(plans: Sequence[CellPlan]) -> CellPlan:
     points = {point.label: point for plan in plans for point in plan.points}
     skipped = {label: why for plan in plans for label, why in plan.skipped.items()}
     return dataclasses.replace(plans[0], points=ascending(points.values()), skipped=skipped)
-
-
-def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None:
-    """Raise UsageError for an option that no runtime has; for an option of one model, none of that model's."""
-    requested = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
-    of_one_model = {
-        (cell_request.requests[0].model_id, name) for cell_request, _ in plans for name in cell_request.model_options
-    }
-    check_shared_options(frozenset(requested), [plan.cell for _, plan in plans])
-    for model_id, name in sorted(of_one_model):
-        cells = [plan.cell for cell_request, plan in plans if cell_request.requests[0].model_id == model_id]
-        check_shared_options(frozenset({name}), cells)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

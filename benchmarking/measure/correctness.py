@@ -113,8 +113,16 @@ def tolerance_of(precision: Precision, family: Family | None) -> Tolerance:
 
 def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Comparison:
     """The differences between an output and the reference; with several arrays, the worst of each number."""
-    if (problem := _problem(output, reference)) is not None:
-        return Comparison(problem=problem)
+    import numpy as np
+
+    needed = {TOKENS} if set(output) == {TOKENS} and TOKENS in reference else set(reference)  # engines give no logits
+    if missing := sorted(needed - set(output)):
+        return Comparison(problem=f"the output has no {', '.join(missing)}")
+    for name in sorted(needed):
+        if output[name].shape != reference[name].shape:
+            return Comparison(problem=f"{name} has shape {output[name].shape}, expected {reference[name].shape}")
+        if not np.isfinite(output[name]).all():
+            return Comparison(problem=f"{name} has NaN or Inf")
     errors = {name: _errors(output[name], array) for name, array in reference.items() if name in set(output) - {TOKENS}}
     tokens = reference.get(TOKENS)
     share = None if tokens is None or not tokens.size else float((output[TOKENS] == tokens).mean())
@@ -127,20 +135,6 @@ def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray
         equal_token_share=share,
         by_array=errors,
     )
-
-
-def _problem(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> str | None:
-    import numpy as np
-
-    needed = {TOKENS} if set(output) == {TOKENS} and TOKENS in reference else set(reference)  # engines give no logits
-    if missing := sorted(needed - set(output)):
-        return f"the output has no {', '.join(missing)}"
-    for name, array in ((name, reference[name]) for name in sorted(needed)):
-        if output[name].shape != array.shape:
-            return f"{name} has shape {output[name].shape}, expected {array.shape}"
-        if not np.isfinite(output[name]).all():
-            return f"{name} has NaN or Inf"
-    return None
 
 
 def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:

@@ -67,10 +67,13 @@ class Budget:
             short = replace(settings, max_time_s=0.0, fixed_warmup_iterations=0, min_calls=calls)
             return replace(short, memory_calls=1, monitor_s=0.0) if left_s <= 0 else short
         point_s = MIN_POINT_CALLS * calls_s[0] + max(0.0, spare_s) / len(points)
+        min_calls = settings.min_calls
+        if calls_s[0]:  # as many as fit into this time, beside a warm-up call
+            min_calls = max(min(MIN_CALLS, min_calls), min(min_calls, int(point_s / calls_s[0]) - 1))
         return replace(
             settings,
             max_time_s=min(settings.max_time_s, (1 - WARMUP_SHARE) * point_s),
-            min_calls=self._min_calls(point_s, calls_s[0]),
+            min_calls=min_calls,
             warmup_max_time_s=min(settings.warmup_max_time_s, WARMUP_SHARE * point_s),
         )
 
@@ -96,11 +99,6 @@ class Budget:
     def skip(self) -> Point:
         """Remove the next point; returns it."""
         return self._left.pop(0)
-
-    def _min_calls(self, point_s: float, call_s: float) -> int:
-        """The minimum of timed calls of a point that has this time for them and a warm-up call."""
-        min_calls = self._settings.min_calls
-        return min_calls if not call_s else max(min(MIN_CALLS, min_calls), min(min_calls, int(point_s / call_s) - 1))
 
     def record(self, measurement: Measurement, settings: Settings) -> Measurement:
         """The measurement, with the settings that the budget changed; its durations apply to the next point."""

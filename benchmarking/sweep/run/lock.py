@@ -151,28 +151,17 @@ def _is_locked(descriptor: int, path: Path) -> bool:
         return False
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {error.strerror}: {_other_folder()}") from error
-    if not _is_current(descriptor, path):
-        return False
-    _lock_record(descriptor)
-    return True
-
-
-def _is_current(descriptor: int, path: Path) -> bool:
-    """Whether the path still names the open file."""
     try:
         named = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(named, os.fstat(descriptor))
-
-
-def _lock_record(descriptor: int) -> None:
-    """Add a record lock. It excludes no one; its purpose is that the system reports the process that holds it."""
-    import fcntl
-
+    if not os.path.samestat(named, os.fstat(descriptor)):
+        return False
+    # A record lock excludes no one; its purpose is that the system reports the process that holds it.
     if sys.platform in RECORD_LOCK:
         with suppress(OSError):  # another process has a record lock without the lock itself, and is reported instead
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, round(1000 * time.time()))
+    return True
 
 
 def _record(descriptor: int) -> tuple[int, float] | None:
@@ -231,8 +220,9 @@ def _opened(path: Path) -> int:
                 descriptor = os.open(path, flags)
                 break
             except FileNotFoundError:
-                if (created := _created(path, flags)) is not None:
-                    descriptor = created
+                with suppress(FileExistsError):  # another process created it in the meantime
+                    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+                    os.fchmod(descriptor, FILE_MODE)  # the umask may have removed permissions
                     break
     except OSError as error:
         raise UnusableLockError(f"cannot open the lock {path}{_owner(path)}: {error.strerror}") from error
@@ -240,16 +230,6 @@ def _opened(path: Path) -> int:
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
         raise UnusableLockError(f"{path}{_owner(path)} is not a regular lock file")
-    return descriptor
-
-
-def _created(path: Path, flags: int) -> int | None:
-    """A new file, readable by every user; None if another process created it in the meantime."""
-    try:
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    except FileExistsError:
-        return None
-    os.fchmod(descriptor, FILE_MODE)  # the umask may have removed permissions
     return descriptor
 
 
@@ -287,14 +267,21 @@ def _still_taken(holder: str, limit_s: float) -> LockedError:
 
 def _shared_folder() -> Path:
     """The folder of the locks, writable by every user of the machine. Raises UnusableLockError for one that this user
-    cannot use, StorageError if the user named it."""
+    cannot use, or in which anyone may replace files, and StorageError if the user named it."""
     named = os.environ.get(FOLDER_VARIABLE)
     folder = Path(named) if named else BASE / "benchhouse-locks"
     try:
         folder.mkdir(exist_ok=True)
         found = os.stat(folder, follow_symlinks=False)
         if os.name == "posix" and not named:
-            _share(folder, found)
+            mode = stat.S_IMODE(found.st_mode)
+            if not stat.S_ISDIR(found.st_mode):  # a link
+                raise NotADirectoryError(0, "not a folder")
+            if found.st_uid == os.geteuid():
+                if mode != FOLDER_MODE:
+                    folder.chmod(FOLDER_MODE)
+            elif mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                raise PermissionError(0, "any user may remove locks in it (no sticky bit)")
     except OSError as error:
         problem = f"cannot use {folder}{_owner(folder)}, the folder of the device locks: {error.strerror}"
         if named:
@@ -313,19 +300,6 @@ def _own_folder() -> Path:
     except OSError as error:
         raise StorageError(f"cannot create {folder} for device locks: {error.strerror}: {_other_folder()}") from error
     return folder
-
-
-def _share(folder: Path, found: os.stat_result) -> None:
-    """Share our own folder with every user. Raises NotADirectoryError for a link, PermissionError for a folder of
-    another user in which anyone may replace files."""
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(0, "not a folder")
-    mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid == os.geteuid():
-        if mode != FOLDER_MODE:
-            folder.chmod(FOLDER_MODE)
-    elif mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise PermissionError(0, "any user may remove locks in it (no sticky bit)")
 
 
 def _other_folder() -> str:

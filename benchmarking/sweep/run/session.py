@@ -191,7 +191,14 @@ def _measure(
             started = [track for track in tracks if track.measurements and track.plan.run_id not in completed_ids]
             runs = [*(saved.run for saved in finished_runs), *(track.run(utc_now()) for track in started)]
             runs = _as_planned(runs, tracks)
-            _note_interrupted(tracks, runs, saves, show, executor or LOCAL_EXECUTOR)
+            measured = sum(track.points_finished for track in tracks)
+            total = sum(track.points_total for track in tracks)
+            flags = ("--resume", "--output-dir", str(tracks[0].folder), *(executor or LOCAL_EXECUTOR).flags)
+            again = shlex.join([*as_typed("run").split(" "), *flags])
+            outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
+            note(f"{measured} of {total} points measured: {outcome}")
+            if not saves or not show.json:  # else they are on disk only: the document of a part looks like the whole
+                _print(runs, show)
             interrupted(runs)
             raise
     _print(_as_planned([saved.run for saved in finished_runs], tracks), show)
@@ -227,26 +234,6 @@ def note_choices(plans: Iterable[CellPlan]) -> None:
     """Print what was chosen for the models without being requested, once per model."""
     for text in dict.fromkeys(text for plan in plans for text in chosen_texts(plan.cell.workload)):
         note(text)
-
-
-def _note_interrupted(
-    tracks: Sequence[Track], runs: Sequence[Run], saves: bool, show: Show, executor: Executor
-) -> None:
-    """Print `runs`, which were measured before an interruption; with --save and --json they are on disk only, since
-    the document of a part would be taken for the whole."""
-    measured = sum(track.points_finished for track in tracks)
-    total = sum(track.points_total for track in tracks)
-    words = (
-        *as_typed("run").split(" "),
-        "--resume",
-        "--output-dir",
-        str(tracks[0].folder),
-        *executor.flags,
-    )
-    outcome = f"saved; continue with {shlex.join(words)}" if saves else "not saved, since --save was not given"
-    note(f"{measured} of {total} points measured: {outcome}")
-    if not saves or not show.json:
-        _print(runs, show)
 
 
 def _plan_text(plan: CellPlan) -> str:
