@@ -15,6 +15,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 from benchmarking.cluster.remote_setup import WORKER
+from benchmarking.cluster.security import INSTALL
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
@@ -65,7 +66,7 @@ def quiet_dask() -> None:
 
 def temporary_security(what: str) -> Any:
     """In-memory certificates for this command only, without which nothing can connect."""
-    check_installed(what, ("cryptography",), 'pip install "benchhouse[cluster]"')
+    check_installed(what, ("cryptography",), INSTALL)
     from distributed.security import Security
 
     return Security.temporary()

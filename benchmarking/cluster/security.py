@@ -17,6 +17,8 @@ from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 
+INSTALL = 'pip install "benchhouse[cluster]"'
+"""How Dask, cryptography and dask-jobqueue are installed."""
 ROLES = ("client", "worker", "scheduler")
 IN_MEMORY = "\n"
 """By which Dask distinguishes the text of a certificate from a path."""

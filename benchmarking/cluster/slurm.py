@@ -23,7 +23,7 @@ from benchmarking.cluster.scheduler import (
     quiet_dask,
     temporary_security,
 )
-from benchmarking.cluster.security import ROLES
+from benchmarking.cluster.security import INSTALL, ROLES
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
@@ -33,7 +33,6 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 
 PROGRAMS = ("sbatch", "squeue", "scancel")
-INSTALL = 'pip install "benchhouse[cluster]"'
 POLL_S = 2.0
 """Seconds between two calls of squeue."""
 PROGRAM_S = 60.0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
 from benchmarking.cluster.scheduler import WorkerRequirements
-from benchmarking.cluster.security import TLS_FLAGS, add_tls, check_exposure
+from benchmarking.cluster.security import INSTALL, TLS_FLAGS, add_tls, check_exposure
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice
 from benchmarking.core.errors import UsageError
@@ -277,7 +277,7 @@ def open_target(
     if arguments.cluster is None:
         yield Target(machine=Machine())
         return
-    check_installed("--cluster", ("distributed",), 'pip install "benchhouse[cluster]"')
+    check_installed("--cluster", ("distributed",), INSTALL)
     from benchmarking.cluster.connection import connect
     from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
 

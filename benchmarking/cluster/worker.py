@@ -20,7 +20,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cluster.execution import WorkerContext, register_worker
-from benchmarking.cluster.security import add_tls, check_exposure, is_loopback, read_certificates, security
+from benchmarking.cluster.security import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
@@ -32,7 +32,6 @@ from benchmarking.sweep.plan.options import add_runtime_options
 from benchmarking.sweep.run import spool
 
 NAME = "benchhouse worker"
-INSTALL = 'pip install "benchhouse[cluster]"'
 DEFAULT_FOLDER = "worker_results"
 CONNECT_S = 30.0
 QUIET_DASK = {
@@ -66,40 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    check_installed(NAME, ("distributed",), INSTALL)
-    if arguments.tls_stdin:
-        read_certificates(sys.stdin, arguments)
-    check_exposure(arguments.scheduler, arguments)
-    security(arguments)  # certificates that cannot be used are known before devices are looked for
-    devices = offered(arguments.devices)
-    folder = Path(arguments.spool_dir)
-    spool.prepare(folder)
-    say = notes(quiet=arguments.quiet)
-    context = WorkerContext(
-        name=arguments.name or f"{platform.node()}-{os.getpid()}",
-        devices=devices,
-        folder=folder,
-        arguments=vars(arguments),
-        say=say,
-    )
-    register_worker(context)
-    with temporary_folder("benchhouse-dask") as dask_folder:
-        is_stopped = asyncio.run(_serve(arguments, context, dask_folder))
-    if not is_stopped:
-        raise WorkersLostError(
-            f"lost the scheduler {arguments.scheduler}: run this command again once it is back; results so far are in "
-            f"{folder}"
-        )
-    return EXIT_OK
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=NAME, description=__doc__, epilog=EXAMPLES)
     parser.add_argument(
         "scheduler", metavar="ADDRESS", help="address of the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT"
     )
@@ -135,7 +101,32 @@ def _parser() -> Parser:
         help="folder of scripts that plans may run on this machine (default: none)",
     )
     add_settings(parser, SHARED, "quiet", helps={"quiet": "only errors on stderr (default: one line per point)"})
-    return parser
+    arguments = parser.parse_args(argv)
+    check_installed(NAME, ("distributed",), INSTALL)
+    if arguments.tls_stdin:
+        read_certificates(sys.stdin, arguments)
+    check_exposure(arguments.scheduler, arguments)
+    security(arguments)  # certificates that cannot be used are known before devices are looked for
+    devices = offered(arguments.devices)
+    folder = Path(arguments.spool_dir)
+    spool.prepare(folder)
+    say = notes(quiet=arguments.quiet)
+    context = WorkerContext(
+        name=arguments.name or f"{platform.node()}-{os.getpid()}",
+        devices=devices,
+        folder=folder,
+        arguments=vars(arguments),
+        say=say,
+    )
+    register_worker(context)
+    with temporary_folder("benchhouse-dask") as dask_folder:
+        is_stopped = asyncio.run(_serve(arguments, context, dask_folder))
+    if not is_stopped:
+        raise WorkersLostError(
+            f"lost the scheduler {arguments.scheduler}: run this command again once it is back; results so far are in "
+            f"{folder}"
+        )
+    return EXIT_OK
 
 
 def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
