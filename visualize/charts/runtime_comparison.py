@@ -162,7 +162,12 @@ def _with_speedups(found: Sequence[Row]) -> list[Row]:
 def _bars(compared: Sequence[Row]) -> tuple[list[list[Row]], list[str], str | None]:
     """The configurations of a picture, the same in every panel, with unique names: fastest first, unranked ones last;
     and a note about slower ones that are left out."""
-    setups = sorted(grouped(compared, BAR), key=lambda group: _rank(group[1]))
+
+    def rank(group: tuple[Row, list[Row]]) -> tuple[bool, float]:  # ranked first, then by geometric mean speedup
+        ranked = [row for row in group[1] if row["is_ranked"]]
+        return (not ranked, -geometric_mean([row["speedup"] for row in ranked or group[1]]))
+
+    setups = sorted(grouped(compared, BAR), key=rank)
     kept = [
         (own, rows)
         for place, (own, rows) in enumerate(setups)
@@ -198,12 +203,6 @@ def _latency(row: Row) -> Row:
 def _baseline(compared: Sequence[Row]) -> str:
     """The runtime and precision of the baseline."""
     return f"{compared[0]['baseline_runtime']} at {compared[0]['baseline_precision']}"
-
-
-def _rank(rows: Sequence[Row]) -> tuple[bool, float]:
-    """Sort key of a bar: ranked first, then by geometric mean speedup."""
-    ranked = [row for row in rows if row["is_ranked"]]
-    return (not ranked, -geometric_mean([row["speedup"] for row in ranked or rows]))
 
 
 def _elements(rows: Sequence[Row], bars: Mapping[int, int], labels: Sequence[str], edge: float) -> Iterator[Element]:

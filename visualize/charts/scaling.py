@@ -123,7 +123,7 @@ class Scaling(ChartPlugin):
         self, resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]
     ) -> Figure:
         shown = spread(groups, MOST_LINES)
-        names = [_name(own) for own, _ in shown]
+        names = [words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own))) for own, _ in shown]
         labels = distinct_names(names, [details(own, ("runtime_mode", "simulated")) for own, _ in shown], ", ")
         series = []
         for style, (label, (own, rows)) in enumerate(zip(labels, shown, strict=True)):
@@ -171,10 +171,6 @@ class Scaling(ChartPlugin):
 def _first(resource: Resource, rows: Sequence[Row]) -> Row:
     """The result with the fewest that is not invalid; its speedup is 1."""
     return min((row for row in rows if trust(row) != "invalid"), key=resource.count)
-
-
-def _name(own: Row) -> str:
-    return words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own)))
 
 
 PLUGIN = Scaling()

@@ -142,7 +142,12 @@ def fastest(
     `keep` take precedence.
     """
     kept = {id(row) for row in keep}
-    by_speed = sorted(lines, key=_least)
+
+    def least(line: Series) -> tuple[bool, float]:
+        sound = [row["value"] for row in line.rows if trust(row) != "invalid"]
+        return (not sound or line.is_simulated, min(sound or [row["value"] for row in line.rows]))
+
+    by_speed = sorted(lines, key=least)
     if len(lines) <= most and not kept:
         return by_speed, None
     places = [line.place for line in by_speed]
@@ -165,11 +170,6 @@ def fastest(
         for style, line in enumerate(kept_lines)
     ]
     return numbered, left_out
-
-
-def _least(line: Series) -> tuple[bool, float]:
-    sound = [row["value"] for row in line.rows if trust(row) != "invalid"]
-    return (not sound or line.is_simulated, min(sound or [row["value"] for row in line.rows]))
 
 
 def above(high: float | None, end: float) -> float:

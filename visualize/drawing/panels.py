@@ -43,9 +43,14 @@ def heat_panel(
 ) -> Panel:
     """A heat map of cells by (column, row), rows from top to bottom."""
     values = [one.value for one in cells.values() if one.value is not None and not one.is_invalid]
+    scale = math.log if spans_decade(values) else float
+    low, high = (scale(end(values)) if values else 0.0 for end in (min, max))
     blocks = []
     for (column, row), one in sorted(cells.items()):
-        share = None if one.value is None or one.is_invalid else _share(one.value, values, better)
+        share = None  # from 0 (slowest) to 1 (fastest), on a log scale if the values span a decade
+        if one.value is not None and not one.is_invalid:
+            share = (scale(one.value) - low) / (high - low) if high > low else 0.5
+            share = share if better == "higher" else 1 - share
         fill = "page" if share is None else heat(share)
         blocks.append(
             Block(
@@ -61,16 +66,6 @@ def heat_panel(
     )
     height = row_in or min(max(MOST_GRID_IN / len(rows), LEAST_CELL_IN), CELL_IN)
     return Panel(x=x, y=y, elements=tuple(blocks), title=title, height_in=max(2.2, 1.1 + height * len(rows)))
-
-
-def _share(value: float, values: Sequence[float], better: Direction) -> float:
-    """From 0 (slowest) to 1 (fastest), on a log scale if the values span a decade."""
-    low, high = min(values), max(values)
-    if high <= low:
-        return 0.5
-    scale = math.log if spans_decade(values) else float
-    share = (scale(value) - scale(low)) / (scale(high) - scale(low))
-    return share if better == "higher" else 1 - share
 
 
 def heat_key(values: Sequence[float], unit: str, *, better: Direction) -> tuple[Entry, ...]:

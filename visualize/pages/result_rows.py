@@ -200,26 +200,23 @@ def noted_doubts(
     for row in rows:
         for doubt in json.loads(row["extra"]).get("doubts", ()):
             found.setdefault(doubt["kind"], []).append((place(row), doubt.get("evidence") or {}))
-    notes = [
-        DoubtNote(
-            kind=kind,
-            tone=_doubt_tone(kind),
-            sentence=sentence(kind, with_advice=not is_import),
-            points=tuple(dict.fromkeys(point for point, _ in cases)),
-            evidence=_evidence(cases[0][1]),
+    notes = []
+    for kind, cases in found.items():
+        evidence = cases[0][1]  # as text, followed by the launches
+        parts = [f"{name} {value_text(value)}" for name, value in evidence.items() if name not in LAUNCH_KEYS]
+        launches = evidence.get("launches") or []
+        numbers = ", ".join(str(one + 1) for one in launches)
+        parts += [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
+        notes.append(
+            DoubtNote(
+                kind=kind,
+                tone=_doubt_tone(kind),
+                sentence=sentence(kind, with_advice=not is_import),
+                points=tuple(dict.fromkeys(point for point, _ in cases)),
+                evidence=visible(", ".join(parts)),
+            )
         )
-        for kind, cases in found.items()
-    ]
     return tuple(sorted(notes, key=lambda note: (TONES.index(note.tone), note.kind)))
-
-
-def _evidence(evidence: Mapping[str, Any]) -> str:
-    """The evidence as text, followed by the launches."""
-    found = [f"{name} {value_text(value)}" for name, value in evidence.items() if name not in LAUNCH_KEYS]
-    launches = evidence.get("launches") or []
-    numbers = ", ".join(str(one + 1) for one in launches)
-    places = [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
-    return visible(", ".join([*found, *places]))
 
 
 def value_text(value: Any) -> str:

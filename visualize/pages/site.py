@@ -206,16 +206,12 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        # Control characters and changes of direction in a text become escapes, since browsers obey the latter. White
+        # space stays, as in a statement that is shown again; markup is a subclass of str.
+        finalize=lambda value: visible_except_space(value) if type(value) is str else value,
     )
     jinja.globals["navigation"] = [view for view in views().values() if view.is_in_navigation]
     return jinja
-
-
-def _shown(value: object) -> object:
-    """A value in a template: control characters and changes of direction in a text become escapes, since browsers obey
-    the latter. White space stays, as in a statement that is shown again."""
-    return visible_except_space(value) if type(value) is str else value  # markup is a subclass
 
 
 def render(site: Site, view: View[Any], data: Data, parameters: DataclassInstance) -> str:

@@ -75,7 +75,11 @@ def write_report(request: ReportRequest) -> tuple[str, ...]:
     Raises UsageError for invalid names, and StorageError for an unreadable source, an empty selection or a write error.
     """
     report_format(request.path)
-    sides = None if request.sides is None else _resolved(request, request.sides)
+    sides = None
+    if request.sides is not None:  # user SQL in them is run here
+        given = (request.files, request.database, request.lock_timeout_s)
+        before, after = (sources.resolved(text, *given) for text in request.sides)
+        sides = (before, after)
     across = [across_column(word) for word in request.across]
     if request.files:
         source = sources.open_files(request.files)
@@ -131,12 +135,6 @@ def write_session_report(path: Path, session_id: str, files: Sequence[str], data
         sides=None,
     )
     write_report(request)
-
-
-def _resolved(request: ReportRequest, texts: tuple[str, str]) -> tuple[Words, Words]:
-    """Both selections; user SQL in them is run here."""
-    before, after = (sources.resolved(text, request.files, request.database, request.lock_timeout_s) for text in texts)
-    return before, after
 
 
 def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
@@ -221,11 +219,11 @@ def markdown(report: Report) -> str:
     for section in report.summary:
         parts += [f"### {section.title}", _items(section.sentences)]
     if report.doubts:
-        doubts = [
-            f"{one.kind.replace('_', ' ')} ({_places(one.points)}): {one.sentence}"
-            + (f" ({one.evidence})" if one.evidence else "")
-            for one in report.doubts
-        ]
+        doubts = []
+        for one in report.doubts:
+            places = "; ".join(one.points[:3]) + (f" and {len(one.points) - 3} more" if len(one.points) > 3 else "")
+            evidence = f" ({one.evidence})" if one.evidence else ""
+            doubts.append(f"{one.kind.replace('_', ' ')} ({places}): {one.sentence}{evidence}")
         parts += ["### Doubts", _items(doubts)]
     parts += ["### Next steps", _items(report.next_steps)]
     parts += ["### Runs", *_table(report.overview)] if report.overview is not None else []
@@ -242,11 +240,6 @@ def markdown(report: Report) -> str:
     parts += ["### Method", markdown_escaped(report.method)]
     parts += ["<details><summary>Commands that measured it</summary>", *methods, "</details>"]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _places(points: tuple[str, ...]) -> str:
-    more = f" and {len(points) - 3} more" if len(points) > 3 else ""
-    return "; ".join(points[:3]) + more
 
 
 def _items(lines: tuple[str, ...] | list[str]) -> str:

@@ -268,12 +268,6 @@ def _suggestions(data: Data) -> tuple[str, ...]:
     return ("latest", *sorted(found), *sorted(commits)[:20])
 
 
-def _in_files(parameters: CompareParameters) -> CompareParameters | None:
-    """Comparisons that other pages link to."""
-    is_whole = (parameters.a is None) == (parameters.b is None)
-    return parameters if is_whole and parameters.across is None and not parameters.only_changes else None
-
-
 VIEWS = (
     View(
         name="compare",
@@ -283,6 +277,10 @@ VIEWS = (
         parameters=CompareParameters,
         page=page,
         has_charts=True,
-        in_files=_in_files,
+        in_files=lambda given: (  # comparisons that other pages link to
+            given
+            if (given.a is None) == (given.b is None) and given.across is None and not given.only_changes
+            else None
+        ),
     ),
 )

@@ -139,16 +139,17 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
             Choice(
                 title=title,
                 options=tuple(
-                    (one, _link(HardwareParameters(**{"model": model, field: one})), one == chosen) for one in options
+                    (
+                        one,
+                        Link(view="hardware", parameters=HardwareParameters(**{"model": model, field: one})),
+                        one == chosen,
+                    )
+                    for one in options
                 ),
             )
             for title, (options, chosen, field) in choices.items()
         ],
     )
-
-
-def _link(parameters: HardwareParameters) -> Link:
-    return Link(view="hardware", parameters=parameters)
 
 
 def _chosen(given: str | None, known: Sequence[str], default: str | None, what: str) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.text import number
 from db.analysis.gate.alerts import OPEN, list_alerts
-from db.analysis.history.histories import History, histories
+from db.analysis.history.histories import histories
 from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
@@ -20,9 +20,11 @@ from visualize.pages.elements import (
     Cell,
     Grid,
     Link,
-    Spark,
+    column,
+    grid,
     headings,
     number_cell,
+    number_text,
     point_text,
     spark,
     state_cell,
@@ -32,7 +34,7 @@ from visualize.pages.elements import (
 from visualize.pages.site import View
 from visualize.pages.views.loads_page import LoadParameters, newest_loads
 from visualize.pages.views.results_page import ResultsParameters
-from visualize.pages.views.run_page import RunParameters
+from visualize.pages.views.run_page import run_link
 from visualize.pages.views.trends_page import TrendsParameters, newest_series
 
 if TYPE_CHECKING:
@@ -86,107 +88,59 @@ class OverviewParameters:
     """No parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """A series."""
-
-    title: str
-    about: str
-    value: str
-    spark: Spark | None
-    change: str | None
-    """The newest change of its level, as text."""
-    is_worse: bool
-    link: Link
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewPage:
-    """The content of the page, for its template."""
-
-    totals: tuple[tuple[str, str], ...]
-    runs: Grid
-    alerts: Grid
-    regressions: Grid
-    cards: tuple[Card, ...]
-    loads: Grid
-    imports: Grid
-    """The newest files of other tools."""
-    metric: str
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the database has no runs."""
-        return not self.runs.rows and not self.imports.rows
-
-
-def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
+def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
     """The page."""
     (totals,) = data.warehouse.query(TOTALS).dicts()
     counts = tuple((name, f"{totals[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
     newest = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
-    of_runs = ("started (UTC)", "model", "device", "runtime", "precision", "status", "points", "doubtful", "commit")
-    runs = Grid(
-        headings=headings(of_runs, ("points", "doubtful")),
-        rows=tuple(_run_row(row) for row in newest),
-        caption="The latest runs measured here",
-    )
     imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
-    imports = Grid(
-        headings=headings(("imported (UTC)", "file", "written by", "models", "runs"), ("runs",)),
-        rows=tuple(
-            (
-                text_cell(time_text(row["imported"])),
-                text_cell(row["file"], link=_import_link(row)),
-                text_cell(
-                    row["origin_format"],
-                    link=Link(view="results", parameters=ResultsParameters(source=row["origin_format"])),
-                    hint="all results of this format",
-                ),
-                text_cell(row["models"]),
-                text_cell(row["runs"]),
-            )
-            for row in imported
-        ),
-        caption="The newest imported files",
-    )
-    return OverviewPage(
+    return SimpleNamespace(
         totals=(*counts, ("newest run", f"{time_text(totals['newest'])} UTC" if totals["newest"] else "none")),
-        runs=runs,
+        is_empty=not newest and not imported,
+        runs=grid(RUN_COLUMNS, newest, "The latest runs measured here", ("points", "doubtful")),
         alerts=_alerts(data),
         regressions=_regressions(data),
         cards=_cards(data),
         loads=newest_loads(data, LATEST_LOADS),
-        imports=imports,
+        imports=grid(IMPORT_COLUMNS, imported, "The newest imported files", ("runs",)),
         metric=JUDGED[DEFAULT_METRIC].words,
     )
 
 
-def run_link(run_id: str) -> Link:
-    """The page of a run."""
-    return Link(view="run", parameters=RunParameters(run_id=run_id))
-
-
-def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    commit = row["git_commit"]
-    return (
-        text_cell(time_text(row["started_at"])),
-        text_cell(row["model_id"], link=run_link(row["run_id"])),
-        *(text_cell(one) for one in (row["device"], row["runtime"], words.precision(row))),
-        state_cell(row["status"]),
-        text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
-        text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
-        text_cell(commit[:10] if commit else None),
-    )
+RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
+    "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
+    "model": lambda row: text_cell(row["model_id"], link=run_link(row["run_id"])),
+    "device": column("device"),
+    "runtime": column("runtime"),
+    "precision": lambda row: text_cell(words.precision(row)),
+    "status": lambda row: state_cell(row["status"]),
+    "points": lambda row: text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
+    "doubtful": lambda row: text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
+    "commit": lambda row: text_cell(row["git_commit"][:10] if row["git_commit"] else None),
+}
 
 
 def _import_link(row: Mapping[str, Any]) -> Link:
     """The page of a load, of its run, or of the results of several runs."""
     if row["loop"] is not None:
         return Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))
-    if row["runs"] == 1:
-        return run_link(row["run_id"])
+    return run_link(row["run_id"]) if row["runs"] == 1 else _format_link(row)
+
+
+def _format_link(row: Mapping[str, Any]) -> Link:
+    """The results of all files of the format."""
     return Link(view="results", parameters=ResultsParameters(source=row["origin_format"]))
+
+
+IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
+    "imported (UTC)": lambda row: text_cell(time_text(row["imported"])),
+    "file": lambda row: text_cell(row["file"], link=_import_link(row)),
+    "written by": lambda row: text_cell(
+        row["origin_format"], link=_format_link(row), hint="all results of this format"
+    ),
+    "models": column("models"),
+    "runs": column("runs"),
+}
 
 
 def _alerts(data: Data) -> Grid:
@@ -217,69 +171,54 @@ def _alerts(data: Data) -> Grid:
 def _regressions(data: Data) -> Grid:
     changed = [row["metric"] for row in data.warehouse.query(CHANGED).dicts()]
     found = regressions(data.warehouse, judged_metrics(data.warehouse, changed))[:FINDINGS] if changed else ()
-    names = (
-        "since (UTC)",
-        "model",
-        "device",
-        "runtime",
-        "point",
-        "metric",
-        "before",
-        "after",
-        "change",
-        "now",
-        "state",
-    )
-    return Grid(
-        headings=headings(names, ("before", "after", "change", "now")),
-        rows=tuple(
-            (
-                text_cell(
-                    time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"
-                ),
-                text_cell(one.model_id, link=run_link(one.run_id)),
-                text_cell(one.device),
-                text_cell(one.runtime),
-                text_cell(words.short_point(one.point)),
-                text_cell(one.metric.words),
-                number_cell(one.value_before),
-                number_cell(one.value_after),
-                text_cell(percent_change(one.relative_change), tone="bad"),
-                text_cell(percent_change(one.relative_change_now), hint="versus the previous level; near 0 once fixed"),
-                state_cell(one.state)
-                if one.common_shift is None
-                else text_cell("environment?", hint=one.common_shift.text),
-            )
-            for one in found
+    columns: Mapping[str, Callable[[Any], Cell]] = {
+        "since (UTC)": lambda one: text_cell(
+            time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"
         ),
-        caption="Regressions, worst first",
-    )
+        "model": lambda one: text_cell(one.model_id, link=run_link(one.run_id)),
+        "device": lambda one: text_cell(one.device),
+        "runtime": lambda one: text_cell(one.runtime),
+        "point": lambda one: text_cell(words.short_point(one.point)),
+        "metric": lambda one: text_cell(one.metric.words),
+        "before": lambda one: number_cell(one.value_before),
+        "after": lambda one: number_cell(one.value_after),
+        "change": lambda one: text_cell(percent_change(one.relative_change), tone="bad"),
+        "now": lambda one: text_cell(
+            percent_change(one.relative_change_now), hint="versus the previous level; near 0 once fixed"
+        ),
+        "state": lambda one: (
+            state_cell(one.state) if one.common_shift is None else text_cell("environment?", hint=one.common_shift.text)
+        ),
+    }
+    return grid(columns, found, "Regressions, worst first", ("before", "after", "change", "now"))
 
 
-def _cards(data: Data) -> tuple[Card, ...]:
+def _cards(data: Data) -> list[SimpleNamespace]:
+    """The newest series, those that became slower first."""
     ids = newest_series(data, most=SERIES)
     if not ids:
-        return ()
-    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), JUDGED[DEFAULT_METRIC])
-    by_id = {history.series_id: history for history in found}
-    cards = [_card(by_id[one]) for one in ids if one in by_id and by_id[one].points]
-    return tuple(sorted(cards, key=lambda card: not card.is_worse))
-
-
-def _card(history: History) -> Card:
+        return []
     metric = JUDGED[DEFAULT_METRIC]
-    values = [point.value for point in history.points]
-    newest = history.change_points[-1] if history.change_points else None
-    about = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
-    return Card(
-        title=str(history.subject["model_id"]),
-        about=" · ".join([*(str(word) for word in about if word), words.short_point(history.point)]),
-        value=f"{number(values[-1])} {metric.unit}",
-        spark=spark(values, metric.unit),
-        change=None if newest is None else change_text(newest),
-        is_worse=newest is not None and newest.change.relative_change > 0,
-        link=_series_link(history.series_id, metric.column),
-    )
+    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
+    cards = []
+    for history in sorted(found, key=lambda one: ids.index(one.series_id)):
+        if not history.points:
+            continue
+        values = [point.value for point in history.points]
+        newest = history.change_points[-1] if history.change_points else None
+        about = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
+        cards.append(
+            SimpleNamespace(
+                title=str(history.subject["model_id"]),
+                about=" · ".join([*(str(word) for word in about if word), words.short_point(history.point)]),
+                value=f"{number_text(values[-1])} {metric.unit}",
+                spark=spark(values, metric.unit),
+                change=None if newest is None else change_text(newest),
+                is_worse=newest is not None and newest.change.relative_change > 0,
+                link=_series_link(history.series_id, metric.column),
+            )
+        )
+    return sorted(cards, key=lambda card: not card.is_worse)
 
 
 def _series_link(series_id: str, metric: str) -> Link:

@@ -129,6 +129,9 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
     headings, cells = result_table(
         rows, {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
     )
+    # The quality of the model, where it was measured, and why it lacks values.
+    lines = (line for one in qualities(data.warehouse, [run_id]).values() for line in quality_lines(one))
+    quality = [("quality", visible(line.removeprefix("quality: "))) for line in lines]
     columns = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
     alike = {**{name: run[of] for name, of in columns.items()}, "most": MOST_PROFILES}
     state, device = json.loads(run["environment"]), run["device_name"] or run["device"]
@@ -147,7 +150,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
         error=run["error"],
         is_simulated=bool(run["is_simulated"]),
         is_import=is_import,
-        facts=(*_facts(run), *_quality(data, run_id)),
+        facts=(*_facts(run), *quality),
         results=Grid(
             headings=(Heading(text="point"), *headings),
             rows=tuple((point_cell(row), *line) for row, line in zip(rows, cells, strict=True)),
@@ -241,12 +244,6 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
             "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
         }
     )
-
-
-def _quality(data: Data, run_id: str) -> Iterator[tuple[str, str]]:
-    """The quality of the model, where it was measured, and why it lacks values."""
-    for quality in qualities(data.warehouse, [run_id]).values():
-        yield from (("quality", visible(line.removeprefix("quality: "))) for line in quality_lines(quality))
 
 
 def json_file(data: Data, parameters: RunFile) -> File:

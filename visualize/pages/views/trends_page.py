@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
-from benchmarking.core.text import number
 from db.analysis.annotations import annotate, list_annotations
 from db.analysis.gate.alerts import TRIAGES, Triage, list_alerts, raise_alerts, set_triage
 from db.analysis.history.changes import change_point_id, update_changes
@@ -29,6 +28,7 @@ from visualize.pages.elements import (
     Link,
     grid,
     number_cell,
+    number_text,
     spark,
     state_cell,
     text_cell,
@@ -115,7 +115,7 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
                 about=" · ".join([*_setup(history), words.short_point(history.point)]),
                 runs=len(values),
                 spark=spark(values, metric.unit),
-                newest=f"{number(values[-1])} {metric.unit}",
+                newest=f"{number_text(values[-1])} {metric.unit}",
                 change=None if newest is None else change_text(newest),
                 is_worse=newest is not None and _is_worse(newest, metric),
                 is_drawn=drawn is not None and drawn.series_id == history.series_id,
