@@ -190,27 +190,33 @@ def _run(load: Fields, index: int) -> ForeignRun:
 
 
 def _requests(load: Fields) -> tuple[Requests, ...]:
-    """The requests of a detailed result; empty if the file lacks their times.
+    """The requests of a detailed result; empty if the file lacks their times. The client itself writes no latencies,
+    but the first token's and the gaps after it, which add up to them.
 
     In a closed loop the client submits all requests at once, and they wait in its queue: the intended start of a
     request is the actual one. In an open loop the intended start is the arrival, before that wait.
     """
     fields = load.unread_copy()
-    names = ("start_times", "ttfts", "latencies", "input_lens", "output_lens")
-    columns = {name: list(fields.column(name) or ()) for name in names}
-    gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns["start_times"]
-    if not sent or {len(sent)} != {len(one) for one in (*columns.values(), gaps, errors)}:
+    has_latencies = "latencies" in fields
+    names = ("start_times", "ttfts", "latencies" if has_latencies else "ttfts", "input_lens", "output_lens")
+    columns = [list(fields.column(name) or ()) for name in names]
+    gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns[0]
+    if not sent or {len(sent)} != {len(one) for one in (*columns, gaps, errors)}:
         return ()
     waits = list(fields.column("queue_times") or ())
     is_open = fields.peek("max_concurrency") is None or fields.peek("request_rate") != "inf"
     waits = waits if is_open and len(waits) == len(sent) else [0.0] * len(sent)
     found = []
-    for place, values in enumerate(zip(*columns.values(), waits, strict=True)):
+    for place, values in enumerate(zip(*columns, waits, strict=True)):
         start, first_s, latency_s, tokens_in, tokens_out, wait_s = values
         if start is None or first_s is None or latency_s is None or None in values:
             continue  # a value of it is left out
-        error = errors[place]
-        tokens = accumulate((start + first_s, *fields.number_list(gaps[place], f"itls[{place}]"))) if first_s else ()
+        error, after = errors[place], fields.number_list(gaps[place], f"itls[{place}]")
+        if not has_latencies:
+            if not first_s and not error:
+                return ()  # not streamed: its end is unknown
+            latency_s = first_s + sum(after)
+        tokens = accumulate((start + first_s, *after)) if first_s else ()
         found.append(
             Sent(
                 intended_s=start - (wait_s or 0.0),

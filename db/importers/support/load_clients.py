@@ -38,6 +38,8 @@ CLIENT_COLUMNS: Columns = {
     **latency_columns("e2el"),
     **latency_columns("e2e_latency"),
 }
+WHOLE = {"e2el", "e2e_latency"}
+"""Metrics of a whole request."""
 NO_RATE = ("inf", "trace", math.inf)
 """What a client writes for requests that are all sent at once, or at the times of a trace."""
 ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
@@ -134,6 +136,12 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
         gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.each("itls"))]
         kept["gaps_per_request"] = [len(each) for each in gaps]
         values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
+        firsts = load.column("ttfts") or ()
+        stated = [found[2] for name in load if (found := CLIENT_STATISTIC.fullmatch(name))]
+        if "latencies" not in load and not WHOLE.intersection(stated) and len(firsts) == len(gaps):
+            # vLLM's client writes no latencies, but the first token's and the gaps after it, which add up to them.
+            whole = [first + sum(after) if first else 0.0 for first, after in zip(firsts, gaps, strict=True)]
+            values_s["latency_wall"] = _succeeded(whole, errors)
     timed = {metric: in_ms(value for value in values if value > 0) for metric, values in values_s.items()}
     return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
 

@@ -258,3 +258,28 @@ def test_in_an_open_loop_a_wait_in_the_client_is_part_of_the_latency(changed):
     assert requests.intended_ms == pytest.approx((0.0, 10.0, 30.0, 50.0))
     assert requests.sent_ms == pytest.approx((0.0, 10.0, 130.0, 150.0))
     assert (requests.error[3], requests.detail[3], requests.tokens_out[3]) == ("failed", "Bad Gateway", None)
+
+
+def test_a_detailed_file_of_the_client_itself_has_no_latencies_but_what_adds_up_to_them(tmp_path):
+    lists = {
+        "input_lens": [100, 100, 100],
+        "output_lens": [3, 2, 0],
+        "ttfts": [0.125, 0.25, 0.0],
+        "itls": [[0.0625, 0.0625], [0.5], []],
+        "start_times": [10.0, 10.5, 11.0],
+        "generated_texts": ["", "", ""],
+        "errors": ["", "", "Bad Gateway"],
+    }
+    load = {"model_id": "demo", "num_prompts": 3, "completed": 2, "failed": 1, "duration": 2.0, "max_concurrency": 2}
+    load |= {"request_rate": "inf", "request_throughput": 1.0, "output_throughput": 2.5, "median_ttft_ms": 187.5}
+    (tmp_path / "detailed.json").write_text(json.dumps(load | lists))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "detailed.json"))
+    (result,) = run.results
+    assert {one.metric: list(one.values) for one in result.samples if one.metric != "inter_chunk_latency"} == {
+        "latency_wall": [250, 750],
+        "time_to_first_token": [125, 250],
+    }
+    assert result.metrics["latency_mean_ms"] == 500
+    (requests,) = result.requests
+    assert (requests.sent_ms, requests.end_ms) == ((0, 500, 1000), (250, 1250, None))
+    assert (requests.tokens_out, requests.error) == ((3, 2, None), (None, None, "failed"))
