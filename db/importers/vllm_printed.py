@@ -98,6 +98,8 @@ MODE = (
 )
 """Arguments of the engine, which an offline benchmark starts itself."""
 PLAIN = ("False", "None", "auto", "1")
+OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor")
+"""Arguments that may differ between the results of one command, such as a sweep."""
 BACK = 60
 """Lines above a result that are searched for its command."""
 DEFINITIONS = {
@@ -148,6 +150,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _parts(lines: Sequence[str]) -> Iterator[Part]:
     """The results in the order of the log, each read to its end across lines that are printed in between."""
     at, last = 0, 0
+    shared: dict[str, dict[str, str]] = {}
     while at < len(lines):
         line = lines[at]
         title = TITLE.search(line) if _is_title(lines, at) else None
@@ -158,7 +161,11 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
             continue
         end = _end(lines, at, is_block=bool(title))
         above = lines[max(last, at - BACK) : at]
-        yield Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=_arguments(above))
+        arguments = _arguments(above)
+        if not any(map(COMMAND.search, above)):  # another result of the command above: of its model, not of its load
+            arguments = {**shared.get(kind, {}), **arguments}
+        shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
+        yield Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=arguments)
         at = last = end
 
 

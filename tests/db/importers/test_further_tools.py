@@ -34,6 +34,23 @@ def test_a_printed_block_is_a_load_with_the_settings_above_it():
     assert second.results[0].point.axes["request_rate"] == 4
 
 
+def test_two_blocks_under_one_command_are_of_its_model_and_each_of_its_own_load(tmp_path):
+    block = """Maximum request concurrency: {0}
+============ Serving Benchmark Result ============
+Successful requests:                     {1}
+Benchmark duration (s):                  10.00
+Request throughput (req/s):              {2}
+Median TTFT (ms):                        55.00
+==================================================
+"""
+    command = "$ vllm bench serve --model demo/model-8b --num-prompts 20 --tensor-parallel-size 2\n"
+    (tmp_path / "sweep.log").write_text(command + block.format(4, 20, 2.0) + block.format(8, 40, 4.0))
+    first, second = runs(tmp_path / "sweep.log")
+    assert {run.cell.workload.model_id for run in (first, second)} == {"demo/model-8b"}
+    assert {run.hardware.device.count for run in (first, second)} == {2}
+    assert [run.results[0].point.label for run in (first, second)] == ["b1 c4 num_prompts=20", "b1 c8"]
+
+
 def test_printed_lines_of_offline_benchmarks_have_their_own_command():
     throughput, latency = all_of("vllm_printed/offline.log")
     assert {run.cell.workload.model_id for run in (throughput, latency)} == {"demo/model-70b"}
