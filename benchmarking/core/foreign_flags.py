@@ -274,7 +274,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "the exit code is 1 for a regression: what follows || in a shell goes on after it",
             ),
             (
-                "--window --lookback --last --history",
+                "--window --lookback --last --history --rows",
                 ("--rows", "a result is judged by all earlier ones of its series"),
             ),
             (

@@ -326,6 +326,7 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("tune gpt2 --minimize latency", "it is called --objective here"),
         ("check --junitxml x.xml", "it is called --junit here"),
         ("check --runs 5", "follows from their variation"),
+        ("check --rows 5", "all earlier ones of its series"),
         ("query select a from b", "put the statement in quotes"),
         ("profile gpt2 --batch-size 1,2", "takes one whole number"),
         ("export --format xlsx", "did you mean csv?"),
