@@ -6,6 +6,9 @@ runs, at most the last 60). A result has regressed if it is more than 2 % worse,
 count only if they show up there too. Each regression is stored as an alert (benchhouse alert list), once per range of
 commits; new alerts are sent as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
 
+The quality of the runs (benchhouse run --quality) is judged too, by an earlier run on the same inputs: it is worse if
+the 95 % interval of the change lies beyond a margin.
+
 With fewer runs, gate with benchhouse ab A B --fail-on slower, which measures both sides and needs no history.
 """
 
@@ -48,6 +51,7 @@ from db.commands.arguments import (
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
     from db.analysis.gate.findings import Finding, FlaggedRun, Verdict
+    from db.analysis.gate.quality import QualityCheck
 
 NAME = "benchhouse check"
 STDOUT = Path("-")
@@ -61,8 +65,8 @@ examples:
 EXIT_CODES = """
 exit codes:
   0  nothing regressed; series with too few runs are listed
-  1  something regressed, or failed although it worked before; also if nearly everything moved together, which points
-     to the machine rather than the code
+  1  something regressed, has a worse quality, or failed although it worked before; also if nearly everything moved
+     together, which points to the machine rather than the code
   2  usage
   3  not enough data to judge anything, or no warehouse yet
 """
@@ -88,17 +92,17 @@ def main(argv: Sequence[str]) -> int:
         from db.analysis.history.changes import refresh_changes
 
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-    findings, flagged = _findings(arguments, selection, metrics)
+    findings, flagged, quality = _findings(arguments, selection, metrics)
     if not findings:
         return _no_findings(arguments)
     if arguments.confirm:
         findings = _confirmed(arguments, findings, flagged)
     try:
         if not arguments.no_alerts:
-            _store_alerts(arguments, findings)
+            _store_alerts(arguments, findings, quality)
     finally:  # the findings are printed even if the alerts cannot be stored
-        _print(arguments, findings)
-    return exit_code(findings)
+        _print(arguments, findings, quality)
+    return exit_code(findings, quality)
 
 
 def _parser() -> Parser:
@@ -137,19 +141,22 @@ def _parser() -> Parser:
 
 def _findings(
     arguments: argparse.Namespace, selection: Selection, metrics: Sequence[Metric]
-) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
-    """The findings, and the runs that contain a regression."""
+) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...], tuple[QualityCheck, ...]]:
+    """The findings, the runs that contain a regression, and the quality of the runs."""
     from db.analysis.gate.candidates import Scope, candidates
     from db.analysis.gate.findings import exit_code, flagged_runs, judge_candidates, with_commands
+    from db.analysis.gate.quality import check_quality
 
     few: Verdict = "not enough data"
     scope = Scope(run=arguments.run, session=None if arguments.session == "latest" else arguments.session)
     with open_to_read(arguments) as warehouse:
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
+        runs = {one.candidate.run_id: (one.candidate.session_id, one.candidate.subject) for one in findings}
+        quality = check_quality(warehouse, runs)
         flagged = flagged_runs(warehouse, findings)
         short = flagged_runs(warehouse, findings, few) if exit_code(findings) == EXIT_NOT_ENOUGH_DATA else ()
     findings = with_commands(findings, flagged, _command)
-    return (with_commands(findings, short, _command, few) if short else findings), flagged
+    return (with_commands(findings, short, _command, few) if short else findings), flagged, quality
 
 
 def _command(flagged: FlaggedRun) -> str:
@@ -213,34 +220,34 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
     return None if code == EXIT_OK else "some points could not be measured or stored: see the errors above"
 
 
-def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
+def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
     """The findings on stdout and in the requested files."""
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.text import gate_document, gate_markdown, gate_text, junit_xml
 
     if arguments.github is not None:
-        _print_for_github(arguments.github, findings)
+        _print_for_github(arguments.github, findings, quality)
     elif arguments.json:
-        print_json(gate_document(findings, DEFAULTS))
+        print_json(gate_document(findings, DEFAULTS, quality))
     elif STDOUT not in (arguments.junit, arguments.markdown):
-        print(gate_text(findings, DEFAULTS, stdout_page()))
+        print(gate_text(findings, DEFAULTS, stdout_page(), quality))
     if arguments.junit is not None:
-        _write("--junit", arguments.junit, junit_xml(findings))
+        _write("--junit", arguments.junit, junit_xml(findings, quality))
     if arguments.markdown is not None:
-        _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS))
+        _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS, quality))
 
 
-def _print_for_github(path: Path, findings: Sequence[Finding]) -> None:
+def _print_for_github(path: Path, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
     """Write the comment's body and the annotations. No line of the text may act as a workflow command."""
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.text import gate_text, github_comment, without_commands, workflow_annotations
 
-    body, lines = github_comment(findings, DEFAULTS), workflow_annotations(findings)
+    body, lines = github_comment(findings, DEFAULTS, quality), workflow_annotations(findings, quality)
     if path == STDOUT:
         print(body, end="")
         sys.stderr.writelines(f"{line}\n" for line in lines)
         return
-    print("\n".join([without_commands(gate_text(findings, DEFAULTS)), *lines]))
+    print("\n".join([without_commands(gate_text(findings, DEFAULTS, quality=quality)), *lines]))
     _write("--github", path, body)
 
 
@@ -254,16 +261,16 @@ def _write(flag: str, path: Path, text: str) -> None:
         raise StorageError(f"{flag}: cannot write {path}: {error.strerror}: choose another path") from error
 
 
-def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
-    """Store each regression as an alert."""
-    if all(finding.verdict != "regressed" for finding in findings):
+def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
+    """Store each regression and each worse quality as an alert."""
+    if all(one.verdict != "regressed" for one in findings) and all(one.judgement.verdict != "worse" for one in quality):
         return
     from db.analysis.gate.alerts import alerts_of, store_alerts
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.webhook import notify
 
     with open_to_write(arguments) as warehouse:
-        stored = store_alerts(warehouse, findings, DEFAULTS)
+        stored = store_alerts(warehouse, findings, DEFAULTS, quality)
         rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
     notify(NAME, rows)
     note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: see benchhouse alert list")

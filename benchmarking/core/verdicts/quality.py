@@ -7,6 +7,9 @@ with Student's interval of mean d; others by both intervals, h^2 = h(a)^2 + h(b)
     worse, better    the interval lies beyond the metric's margin (`QualityMetric.margin`) on that side
     equivalent       the interval lies within the margin
     not judged       neither could be shown, with the reason
+
+Without a common reference, values of different windows have nothing in common: the perplexity of a simpler text is
+lower for every model.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ def judge_quality(
         return _verdict(change, half, half, metric, is_paired=True)
     ends = (before.low, before.high, after.low, after.high)
     a, b = _scaled([before.value, after.value], metric)
+    if not same_windows and not metric.needs_reference:
+        return QualityVerdict(verdict="not judged", reason="measured on different texts or tokens")
     if any(end is None for end in ends):
         change = math.expm1(b - a) if metric.is_relative else b - a
         return QualityVerdict(verdict="not judged", reason=f"fewer than {MIN_WINDOWS} windows", change=change)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.quality import QualityVerdict, judge_quality
 from db.run_records import qualities
@@ -23,21 +24,30 @@ class QualityFinding:
     subject: str
     """What was measured on both sides: "onnxruntime float32 -> onnxruntime int4"."""
     metric: str
-    before: float
-    after: float
+    before: float | None
+    after: float | None
+    """None if it was not measured; `judgement` has the reason."""
     judgement: QualityVerdict
 
     @property
     def text(self) -> str:
         """ "KL 0.0001 -> 0.005 nats: worse (+0.0049, 95 % interval 0.0047 .. 0.0051, margin 0.01 nats)" """
         metric, judgement = QUALITY_METRICS[self.metric], self.judgement
-        values = f"{metric.heading} {number(self.before)} -> {number(self.after)} {metric.unit}".rstrip()
+        both = " -> ".join(NOTHING if one is None else number(one) for one in (self.before, self.after))
+        values = f"{metric.heading} {both} {metric.unit}".rstrip()
         if judgement.low is None or judgement.high is None:
             return f"{values}: {judgement.verdict}: {judgement.reason}"
-        shown = [number(100 * one if metric.is_relative else one) for one in (judgement.low, judgement.high)]
-        unit = "%" if metric.is_relative else metric.unit
-        interval = f"95 % interval of the change {' .. '.join(shown)} {unit}".rstrip()
+        interval = f"95 % interval of the change {self.interval}"
         return f"{values}: {judgement.verdict} ({interval}; margin {metric.margin_in_words})"
+
+    @property
+    def interval(self) -> str | None:
+        """The 95 % interval of the change with its unit; None without one."""
+        metric, judgement = QUALITY_METRICS[self.metric], self.judgement
+        if judgement.low is None or judgement.high is None:
+            return None
+        shown = [number(100 * one if metric.is_relative else one) for one in (judgement.low, judgement.high)]
+        return f"{' .. '.join(shown)} {'%' if metric.is_relative else metric.unit}".rstrip()
 
 
 def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple[QualityFinding, ...]:

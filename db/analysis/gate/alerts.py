@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.findings import Finding
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.gate.quality import DETECTOR as QUALITY_DETECTOR
+from db.analysis.gate.quality import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
+from db.analysis.gate.quality import QualityCheck
 from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
 from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
@@ -97,24 +101,29 @@ class StoredAlerts:
     """Ids of existing alerts about the same regressions."""
 
 
-def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters) -> StoredAlerts:
-    """Raise an alert for each regression that has no open alert yet.
+def store_alerts(
+    warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters, quality: Iterable[QualityCheck] = ()
+) -> StoredAlerts:
+    """Raise an alert for each regression, and each worse quality, that has no open alert yet.
 
     One change has one alert (`SAME_CHANGE`), whether the gate or the history found it first;
     the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
-    regressed = [(finding, _gate_alert(finding, parameters)) for finding in findings if finding.verdict == "regressed"]
+    regressed = [
+        *((_gate_alert(one, parameters), _result_ids(one)) for one in findings if one.verdict == "regressed"),
+        *((_quality_alert(one), [one.result_id]) for one in quality if one.judgement.verdict == "worse"),
+    ]
 
     def store(connection: Connection) -> StoredAlerts:
         alert_ids = []
-        for finding, row in regressed:
+        for row, result_ids in regressed:
             alert = _same_change(connection, row, OPEN)
             if alert is None:
                 connection.execute(INSERT, row)
             else:
-                connection.execute(EXTEND, _extension(alert, finding))
+                connection.execute(EXTEND, _extension(alert, result_ids, row["confirmed_by"]))
             alert_ids.append(row["alert_id"] if alert is None else alert["alert_id"])
-        return _stored_alerts([row for _, row in regressed], alert_ids)
+        return _stored_alerts([row for row, _ in regressed], alert_ids)
 
     return warehouse.change(store)
 
@@ -199,6 +208,33 @@ def _gate_alert(finding: Finding, parameters: Parameters) -> dict[str, Any]:
     )
 
 
+def _quality_alert(check: QualityCheck) -> dict[str, Any]:
+    """The row of a worse quality. Its change is relative only where the value before is positive."""
+    judgement, before, after = check.judgement, check.before, check.after
+    assert before is not None
+    assert after is not None
+    evidence = {
+        **{name: getattr(judgement, name) for name in ("change", "low", "high")},
+        "margin": QUALITY_METRICS[check.metric].margin,
+        "before": before,
+        "value": after,
+        "last_good": check.baseline_result_id,
+        "results": [check.result_id],
+    }
+    return _new_alert(
+        series_id=check.series_id,
+        metric=check.metric,
+        first_commit=check.baseline_commit,
+        last_commit=check.git_commit,
+        group_id=check.session_id,
+        relative_change=after / before - 1 if before > 0 else None,
+        detector=QUALITY_DETECTOR,
+        detector_version=QUALITY_DETECTOR_VERSION,
+        parameters=json.dumps(evidence),
+        result_id=check.result_id,
+    )
+
+
 def _new_alert(**columns: Any) -> dict[str, Any]:
     return {
         "alert_id": uuid7(),
@@ -209,13 +245,13 @@ def _new_alert(**columns: Any) -> dict[str, Any]:
     }
 
 
-def _extension(alert: Mapping[str, Any], finding: Finding) -> dict[str, Any]:
+def _extension(alert: Mapping[str, Any], result_ids: Sequence[str], confirmed_by: str | None) -> dict[str, Any]:
     parameters = alert["parameters"]
-    results = list(dict.fromkeys((*parameters["results"], *_result_ids(finding))))
+    results = list(dict.fromkeys((*parameters["results"], *result_ids)))
     return {
         "alert_id": alert["alert_id"],
         "parameters": json.dumps({**parameters, "results": results}),
-        "confirmed_by": finding.confirmation_result_id,
+        "confirmed_by": confirmed_by,
     }
 
 

@@ -29,6 +29,7 @@ from benchmarking.core.verdicts.nights import Night
 from db.analysis.environment import CommonShift, Shift, common_shift
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import DEFAULTS, Case, Judgement, Outcome, Parameters, judge_all
+from db.analysis.gate.quality import QualityCheck
 from db.run_records import measured_runs
 
 if TYPE_CHECKING:
@@ -123,12 +124,13 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (VERDICTS.index(finding.verdict), -round(finding.ratio, 3))))
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
-    """1 if anything regressed or failed, 3 if nothing could be judged, otherwise 0."""
+def exit_code(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> int:
+    """1 if anything regressed or failed, or a quality is worse; 3 if nothing could be judged, otherwise 0."""
     verdicts = {finding.verdict for finding in findings}
-    if verdicts & set(BAD):
+    of_quality = {one.judgement.verdict for one in quality}
+    if verdicts & set(BAD) or "worse" in of_quality:
         return EXIT_FAILED
-    return EXIT_OK if verdicts & set(JUDGED) else EXIT_NOT_ENOUGH_DATA
+    return EXIT_OK if verdicts & set(JUDGED) or of_quality - {"not judged"} else EXIT_NOT_ENOUGH_DATA
 
 
 def counts(findings: Iterable[Finding]) -> dict[Verdict, int]:

@@ -17,6 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -32,11 +33,14 @@ from benchmarking.core.text import (
 )
 from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.gate.quality import WORDS, QualityCheck
 from db.analysis.settings import SETTINGS
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
 """Maximum series listed in a note; the rest are counted."""
+PREFIX = 13
+"""Characters of a run id in a note: those that its time decides."""
 SUBJECTS = ("model_id", "device", "runtime", "precision", SETTINGS)
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit"),
@@ -49,12 +53,15 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "trend", "unfit", "not enough data")
 
 
-def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
+def gate_text(
+    findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN, quality: Sequence[QualityCheck] = ()
+) -> str:
     """Text for a terminal: a row per judged series, worst first, and notes on the verdicts."""
-    table = _table(findings, page)
+    tables = (_table(findings, page), _quality_table(quality, page))
     parts = [wrapped(_head(findings), page.text_width)]
-    parts += [table_text(table, page)] if table.rows else []
-    notes = wrapped("\n".join([summary(findings), *_notes(findings, parameters)]), page.text_width)
+    parts += [table_text(table, page) for table in tables if table.rows]
+    lines = [summary(findings, quality), *_notes(findings, parameters), *_quality_notes(quality)]
+    notes = wrapped("\n".join(lines), page.text_width)
     commands = [
         (wrapped if text.startswith(NOT_POSSIBLE) else command_lines)(f"{what}: {text}", page.text_width)
         for what, text in _commands(findings)
@@ -63,12 +70,15 @@ def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = 
     return "\n\n".join(parts)
 
 
-def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
+def gate_markdown(findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()) -> str:
     """Markdown for a pull request comment, with names escaped."""
-    table = _table(findings)
-    parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
-    parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
-    lines = [markdown_escaped(line) for line in _notes(findings, parameters)]
+    parts = [f"**{markdown_escaped(summary(findings, quality))}**", markdown_escaped(_head(findings))]
+    parts += [
+        markdown_table(table.headings, table.rows, right=table.numbers)
+        for table in (_table(findings), _quality_table(quality))
+        if table.rows
+    ]
+    lines = [markdown_escaped(line) for line in (*_notes(findings, parameters), *_quality_notes(quality))]
     lines += [
         f"{what}: {markdown_escaped(text) if text.startswith(NOT_POSSIBLE) else markdown_code(text)}"
         for what, text in _commands(findings)
@@ -77,12 +87,15 @@ def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def summary(findings: Iterable[Finding]) -> str:
-    """One line of counts: "1 regressed, 7 fine: environment, not code?"."""
+def summary(findings: Iterable[Finding], quality: Sequence[QualityCheck] = ()) -> str:
+    """One line of counts: "1 regressed, 7 fine: environment, not code?", "8 fine; quality: 1 worse, 4 equivalent"."""
     known = tuple(findings)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts(known).items())
     environment = any(finding.common_shift is not None and finding.verdict in BAD for finding in known)
-    return f"{text}: environment, not code?" if environment else text
+    text = f"{text}: environment, not code?" if environment else text
+    words = [one.judgement.verdict for one in quality]
+    of_quality = ", ".join(f"{words.count(word)} {word}" for word in WORDS if word in words)
+    return f"{text}; quality: {of_quality}" if of_quality else text
 
 
 def subject(finding: Finding) -> str:
@@ -188,6 +201,45 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     return lines
 
 
+def _quality_table(quality: Sequence[QualityCheck], page: Page = PLAIN) -> Table:
+    """A row per measure of quality with a value, worst first."""
+    number_column = partial(Column[QualityCheck], is_number=True)
+    several = len({one.subject for one in quality}) > 1
+    columns = [
+        *([Column[QualityCheck](heading="subject", text=lambda one: one.subject, is_key=True)] if several else []),
+        Column(heading="quality", text=lambda one: QUALITY_METRICS[one.metric].heading, is_key=True),
+        number_column(heading="baseline", text=lambda one: optional_number(one.before)),
+        number_column(heading="now", text=lambda one: optional_number(one.after)),
+        Column(heading="unit", text=lambda one: QUALITY_METRICS[one.metric].unit or None, spare=1),
+        Column(heading="change (95 %)", text=lambda one: one.interval),
+        Column(heading="margin", text=lambda one: QUALITY_METRICS[one.metric].margin_in_words),
+        Column(heading="verdict", text=lambda one: one.judgement.verdict, is_state=True),
+    ]
+    return table_of(columns, [one for one in quality if one.after is not None], page)
+
+
+def _quality_notes(quality: Sequence[QualityCheck]) -> list[str]:
+    """What the verdicts on quality are based on, and why some are missing."""
+    judged = [one for one in quality if one.judgement.verdict != "not judged"]
+    baselines = sorted({one.baseline_run_id[:PREFIX] for one in judged if one.baseline_run_id is not None})
+    lines = []
+    if judged:
+        verb = "is" if any(one.judgement.verdict == "worse" for one in judged) else "would be"
+        lines.append(
+            f"quality {verb} worse if the 95 % interval of the change lies beyond the margin; baseline: run "
+            f"{listed(baselines, MAX_NAMES)}"
+        )
+    by_reason: dict[str, dict[str, list[str]]] = {}
+    for one in quality:
+        if one.judgement.verdict == "not judged" and one.judgement.reason is not None:
+            names = by_reason.setdefault(one.judgement.reason, {}).setdefault(one.subject, [])
+            names.append(QUALITY_METRICS[one.metric].heading)
+    for reason, of_subjects in by_reason.items():
+        names = [f"{', '.join(headings)} of {subject}" for subject, headings in of_subjects.items()]
+        lines.append(f"quality not judged: {reason} ({listed(names, MAX_NAMES, '; ')})")
+    return lines
+
+
 def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """What to do next, and the command for it: to measure each regression again; without any verdict, to gate now."""
     commands = [one.repeat_command for one in findings if one.repeat_command is not None and one.verdict == "regressed"]
@@ -220,15 +272,18 @@ def _values(findings: Iterable[Finding], name: str) -> set[str]:
     return {str(getattr(finding.candidate, name)) for finding in findings}
 
 
-def gate_document(findings: Sequence[Finding], parameters: Parameters) -> dict[str, Any]:
+def gate_document(
+    findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()
+) -> dict[str, Any]:
     """The JSON document: all findings, worst first, and the exit code."""
     return {
         "detector": DETECTOR,
         "detector_version": DETECTOR_VERSION,
         "parameters": asdict(parameters),
-        "exit_code": exit_code(findings),
+        "exit_code": exit_code(findings, quality),
         "counts": counts(findings),
         "findings": [_finding(finding) for finding in findings],
+        "quality": [to_json(one) for one in quality],
     }
 
 
@@ -254,16 +309,20 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def junit_xml(findings: Sequence[Finding]) -> str:
-    """A JUnit test suite: regressed and failed findings are failures; those that could not be judged are skipped."""
-    failures = sum(finding.verdict in BAD for finding in findings)
-    skipped = sum(finding.verdict not in JUDGED for finding in findings)
-    counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": skipped}
+def junit_xml(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> str:
+    """A JUnit test suite: regressed and failed findings and worse qualities are failures; what could not be judged is
+    skipped."""
+    of_quality = [one.judgement.verdict for one in quality]
+    failures = sum(finding.verdict in BAD for finding in findings) + of_quality.count("worse")
+    skipped = sum(finding.verdict not in JUDGED for finding in findings) + of_quality.count("not judged")
+    counts = {"tests": len(findings) + len(quality), "failures": failures, "errors": 0, "skipped": skipped}
     attributes = {"name": NAME, **{name: str(count) for name, count in counts.items()}, "time": "0"}
     root = ElementTree.Element("testsuites", attributes)
     suite = ElementTree.SubElement(root, "testsuite", attributes)
     for finding in findings:
         _case(suite, finding)
+    for one in quality:
+        _quality_case(suite, one)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
@@ -292,6 +351,18 @@ def _case(suite: ElementTree.Element, finding: Finding) -> None:
         ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
 
 
+def _quality_case(suite: ElementTree.Element, check: QualityCheck) -> None:
+    name = {"classname": _safe(check.subject), "name": f"quality {check.metric}", "time": "0"}
+    case, message = ElementTree.SubElement(suite, "testcase", name), _safe(check.text)
+    if check.judgement.verdict == "worse":
+        failure = ElementTree.SubElement(case, "failure", {"message": message, "type": "worse"})
+        failure.text = "\n".join([message, f"run {check.run_id}", f"baseline run {check.baseline_run_id}"])
+    elif check.judgement.verdict == "not judged":
+        ElementTree.SubElement(case, "skipped", {"message": message})
+    else:
+        ElementTree.SubElement(case, "system-out").text = message
+
+
 def _safe(text: str) -> str:
     """The text without characters that XML cannot represent; ElementTree escapes the rest."""
     return NOT_XML.sub("?", visible(text))
@@ -312,9 +383,9 @@ LEVELS: dict[Verdict, str] = {
 }
 
 
-def github_comment(findings: Sequence[Finding], parameters: Parameters) -> str:
+def github_comment(findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()) -> str:
     """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
-    body = gate_markdown(findings, parameters)
+    body = gate_markdown(findings, parameters, quality)
     return f"{MARKER}\n{_truncated(body)}"
 
 
@@ -323,14 +394,20 @@ def github_note(text: str) -> str:
     return f"{MARKER}\n{text}\n"
 
 
-def workflow_annotations(findings: Sequence[Finding]) -> list[str]:
+def workflow_annotations(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> list[str]:
     """A workflow command for each finding that needs attention, worst first. If GitHub would not show all of a kind,
     the last one counts the rest."""
+    known = [(LEVELS.get(one.verdict), one.verdict, _message(one)) for one in findings]
+    levels = {"worse": "error", "better": "notice"}
+    known += [
+        (levels.get(one.judgement.verdict), f"quality {one.judgement.verdict}", f"{one.subject}: {one.text}")
+        for one in quality
+    ]
     lines: list[str] = []
     for level in dict.fromkeys(LEVELS.values()):
-        of_level = [one for one in findings if LEVELS.get(one.verdict) == level]
+        of_level = [(title, message) for of_finding, title, message in known if of_finding == level]
         shown = of_level if len(of_level) <= MAX_ANNOTATIONS else of_level[: MAX_ANNOTATIONS - 1]
-        lines += [_command(level, f"benchhouse: {one.verdict}", _message(one)) for one in shown]
+        lines += [_command(level, f"benchhouse: {title}", message) for title, message in shown]
         if len(of_level) > len(shown):
             lines.append(_command(level, "benchhouse", f"{len(of_level) - len(shown)} more"))
     return lines

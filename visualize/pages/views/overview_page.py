@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.alerts import OPEN, list_alerts
 from db.analysis.history.histories import histories
 from db.analysis.history.regressions import regressions
@@ -145,7 +146,8 @@ IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
 
 def _alerts(data: Data) -> Grid:
     rows = list_alerts(data.warehouse, EVERYTHING, OPEN)[:FINDINGS]
-    metrics = {one.column: one for one in judged_metrics(data.warehouse, {row["metric"] for row in rows})}
+    titles = {one.column: one.words for one in judged_metrics(data.warehouse, {row["metric"] for row in rows})}
+    titles |= {name: metric.title for name, metric in QUALITY_METRICS.items()}
     names = ("raised (UTC)", "model", "device", "runtime", "point", "metric", "change", "status")
     return Grid(
         headings=headings(names, ("change",)),
@@ -156,9 +158,13 @@ def _alerts(data: Data) -> Grid:
                 text_cell(row["device"]),
                 text_cell(row["runtime"]),
                 text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
-                text_cell(metrics[row["metric"]].words if row["metric"] in metrics else row["metric"]),
-                text_cell(percent_change(row["relative_change"]), tone="bad"),
+                text_cell(titles.get(row["metric"], row["metric"])),
                 text_cell(
+                    None if row["relative_change"] is None else percent_change(row["relative_change"]), tone="bad"
+                ),
+                text_cell(row["triage"])
+                if row["metric"] in QUALITY_METRICS  # not a metric of results, so it has no trend
+                else text_cell(
                     row["triage"], link=_series_link(row["series_id"], row["metric"]), hint="its trend, for triage"
                 ),
             )

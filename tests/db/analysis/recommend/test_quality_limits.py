@@ -88,11 +88,13 @@ def test_verdicts_by_windows_see_what_single_intervals_hide() -> None:
     paired = judge_quality(before, after, PERPLEXITY, same_windows=True)
     assert (paired.verdict, paired.is_paired) == ("worse", True)
     assert paired.change == pytest.approx(0.05)
-    alone = judge_quality(before, after, PERPLEXITY, same_windows=False)
+    alone = judge_quality(replace(before, by_window=()), replace(after, by_window=()), PERPLEXITY, same_windows=True)
     assert (alone.verdict, alone.reason) == (
         "not judged",
         "the interval is too wide to tell a change of 1 % from none",
     )
+    other = judge_quality(before, replace(after, value=15.0), PERPLEXITY, same_windows=False)
+    assert (other.verdict, other.reason) == ("not judged", "measured on different texts or tokens")
 
 
 def test_verdicts_know_the_better_direction_and_the_margin() -> None:
