@@ -33,6 +33,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "tune": Command(
             "benchmarking.commands.tune", "find the configuration to deploy, within your limits and a time budget"
         ),
+        "quality": Command(
+            "benchmarking.commands.quality", "measure the quality of stored series, without measuring their speed again"
+        ),
         "load": Command(
             "benchmarking.commands.load_server",
             "load-test a server or a model: latency, throughput and goodput at each rate",

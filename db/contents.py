@@ -81,9 +81,9 @@ PARTS_OF = (
     ("benchmark_runs", "run_id", "benchmark_results"),
     ("benchmark_results", "result_id", "raw_benchmark_data"),
     ("benchmark_results", "result_id", "requests"),
-    ("benchmark_runs", "run_id", "quality_results"),
 )
-"""Table, its key, and the table with its parts."""
+"""Table, its key, and the table with its parts. The quality of a run may be measured later, so that only one side has
+it."""
 
 RUNS_OF_ONE_FILE = """
 SELECT theirs.run_id, mine.run_id FROM {theirs} theirs JOIN {mine} mine USING (source_sha256)

@@ -99,7 +99,7 @@ def run_rows(
             (_raw_row(result, samples, ingested_at) for result in run.results for samples in result.samples),
             key=lambda row: (row["metric"], row.get("median") or 0.0),
         ),
-        "quality_results": [] if run.quality is None else _quality_rows(run.run_id, run.quality),
+        "quality_results": [] if run.quality is None else quality_rows(run.run_id, run.quality),
         "requests": [
             row for result in run.results for requests in result.requests for row in _request_rows(result, requests)
         ],
@@ -288,7 +288,8 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
     ]
 
 
-def _quality_rows(run_id: str, quality: Quality) -> list[Row]:
+def quality_rows(run_id: str, quality: Quality) -> list[Row]:
+    """The rows of quality_results of a run."""
     windows = quality.how.get("windows")
     shared = {
         "run_id": run_id,

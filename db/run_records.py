@@ -47,9 +47,11 @@ from db.rows import (
     SAMPLES_COLUMNS,
     WORKLOAD_COLUMNS,
     Columns,
+    quality_rows,
 )
 
 if TYPE_CHECKING:
+    from db.connection import Connection
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
@@ -79,7 +81,7 @@ WHERE NOT internal AND table_name = 'benchmark_results' AND data_type = 'DOUBLE'
 """
 MEASURED_COLUMNS = (
     *("run_id", "model_id", "model_source", "task", "weights", "device", "runtime", "precision", "num_threads"),
-    *("cpu_list", "tags", "origin_format"),
+    *("cpu_list", "tags", "origin_format", "model_revision", "config_hash"),
 )
 """Columns of benchmark_runs that are unchanged fields of MeasuredRun."""
 POINTS = f"""
@@ -87,7 +89,9 @@ SELECT run_id, status, {", ".join(POINT_COLUMNS)} FROM benchmark_results
 WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id
 """
 MEASURED_RUNS = """
-SELECT {columns}, runtime_mode, settings, hashed_keys FROM benchmark_runs JOIN hardware_info USING (hardware_id)
+SELECT {columns}, runtime_mode, settings, hashed_keys,
+    run_id IN (SELECT run_id FROM quality_results WHERE value IS NOT NULL) AS has_quality
+FROM benchmark_runs JOIN hardware_info USING (hardware_id)
 WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY started_at, run_id
 """
 
@@ -124,6 +128,7 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
                 hashed_keys=json.loads(row["hashed_keys"]),
                 points=tuple(Point.from_columns(result) for result in of_run),
                 has_skipped_points=any(result["status"] == "skipped" for result in of_run),
+                has_quality=row["has_quality"],
             )
         )
     return tuple(runs)
@@ -193,6 +198,23 @@ def _run(row: Row, results: tuple[Result, ...]) -> Run:
 def qualities(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Quality]:
     """The quality of the models of runs, by run, where it was measured."""
     return {run_id: _quality(rows) for run_id, rows in _grouped(warehouse, QUALITY, run_ids, "run_id").items()}
+
+
+def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:
+    """Store the quality of runs (by run id) in place of what they have; unknown runs are left out. All or nothing."""
+    rows = [row for run_id, quality in found.items() for row in quality_rows(run_id, quality)]
+
+    def store(connection: Connection) -> None:
+        connection.execute("DELETE FROM quality_results WHERE run_id IN (SELECT unnest($runs))", {"runs": list(found)})
+        for row in rows:
+            columns = ", ".join(f"${name} AS {name}" for name in row)
+            run = "SELECT 1 FROM benchmark_runs WHERE run_id = $run_id"
+            connection.execute(
+                f"INSERT INTO quality_results BY NAME SELECT {columns} WHERE EXISTS ({run})",
+                row,
+            )
+
+    warehouse.change(store)
 
 
 def _quality(rows: Sequence[Row]) -> Quality:

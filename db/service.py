@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarking.core.codec import to_json
+from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.command_line import Parser, hide_package, non_negative_seconds, one_line
 from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import (
@@ -26,6 +26,7 @@ from benchmarking.core.errors import (
     LockedError,
     StorageError,
 )
+from benchmarking.core.quality import Quality
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.untrusted.secret_names import know_secrets_in
@@ -46,13 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
         peaks = tasks.add_parser("peaks", help="print the measured peak rates of a device as JSON")
-        tasks_of = ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare), (peaks, _peaks))
+        quality = tasks.add_parser("quality", help="store the quality of stored runs")
+        tasks_of = (
+            *((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare), (peaks, _peaks)),
+            (quality, _quality),
+        )
         for task, answer in tasks_of:
             task.add_argument("database", metavar="DATABASE", help="DuckDB file")
             task.set_defaults(answer=answer)
         store.add_argument("run_files", type=Path, nargs="+", metavar="RUN_FILE", help="JSON file of a run")
+        quality.add_argument("file", type=Path, metavar="FILE", help="JSON: run id -> quality")
         peaks.add_argument("hardware_id", metavar="HARDWARE_ID", help="as in hardware_info")
-        for task in (prepare, store, peaks):
+        for task in (prepare, store, peaks, quality):
             task.add_argument(
                 "--lock-timeout", type=non_negative_seconds, default=DATABASE_WAIT_S, help="seconds to wait"
             )
@@ -94,6 +100,15 @@ def _store(arguments: argparse.Namespace) -> int:
                 refused.append(f"refused {error}")
     if refused:
         raise StorageError("; ".join(refused))
+    return EXIT_OK
+
+
+def _quality(arguments: argparse.Namespace) -> int:
+    from db.run_records import store_quality
+
+    found = {run_id: from_json(Quality, one, run_id) for run_id, one in json.loads(arguments.file.read_text()).items()}
+    with Warehouse.open(arguments.database, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        store_quality(warehouse, found)
     return EXIT_OK
 
 

@@ -160,6 +160,10 @@ class MeasuredRun:
     """The values from which its hardware id is computed."""
     points: tuple[Point, ...]
     has_skipped_points: bool
+    model_revision: str | None = None
+    config_hash: str | None = None
+    has_quality: bool = False
+    """Whether any measure of its quality has a value."""
 
     @property
     def why_not_repeatable(self) -> str | None:

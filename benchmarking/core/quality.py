@@ -64,6 +64,11 @@ class QualityMetric:
     """Whether it compares with the eager float32 model."""
 
     @property
+    def heading_with_unit(self) -> str:
+        """Its column in a table of results: "KL (nats)"."""
+        return f"{self.heading} ({self.unit})" if self.unit else self.heading
+
+    @property
     def margin_in_words(self) -> str:
         """The margin with its unit: "1 %", "0.01 nats", "0.5 points"."""
         if self.is_relative:
@@ -245,5 +250,10 @@ def quality_text(name: str, found: QualityValue) -> str:
     metric = QUALITY_METRICS.get(name)
     heading, unit = (name, "") if metric is None else (metric.heading, metric.unit)
     sign = "+" if metric is not None and metric.is_difference and found.value > 0 else ""
+    return f"{heading} {sign}{interval_text(found)}{f' {unit}' if unit else ''}"
+
+
+def interval_text(found: QualityValue) -> str:
+    """A value with its interval: "0.0021 (0.0018 .. 0.0024)"."""
     interval = "" if found.low is None or found.high is None else f" ({number(found.low)} .. {number(found.high)})"
-    return f"{heading} {sign}{number(found.value)}{interval}{f' {unit}' if unit else ''}"
+    return f"{number(found.value)}{interval}"

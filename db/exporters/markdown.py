@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core import text
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.tables import NOTHING
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import Scope
@@ -41,6 +42,7 @@ NUMBERS = {
     "interval": "95 % interval",
     **{name: METRICS[name].heading for name in SHOWN},
     "memory_peak_mb": "peak MB",
+    **{name: metric.heading_with_unit for name, metric in QUALITY_METRICS.items()},
 }
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
 IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}

@@ -15,6 +15,7 @@ SELECT
     run.cpu_list,
     r.* EXCLUDE (series_id, run_id, result_id),
     run.load_time_s,
+    quality.* EXCLUDE (run_id),
     run.parameter_count,
     run.started_at,
     run.git_commit,
@@ -38,6 +39,7 @@ FROM (
 JOIN benchmark_results r ON r.result_id = head.latest_result_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
+LEFT JOIN all_quality quality USING (run_id)
 ORDER BY head.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, r.image_size,
     r.audio_seconds, r.steps, r.documents, r.top_k, head.series_id;
 

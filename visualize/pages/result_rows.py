@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number, relative_error, visible
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
@@ -29,6 +30,7 @@ NUMBERS = tuple(name for name, metric in METRICS.items() if metric.heading and n
 COLUMNS = (
     *("result_id", "run_id", "series_id", "status", "error", "validity", "doubts", "launches", "iterations"),
     *("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope", FIRST, "output_error", *NUMBERS, *PEAK_MEMORY, OTHERS),
+    *QUALITY_METRICS,
 )
 """Columns that rows need, besides those of the point and origin_format."""
 INTERVAL = "95 % interval"
@@ -89,6 +91,9 @@ def result_table(
         numbers["peak MB"] = peak_of
     if _has(rows, "output_error"):
         numbers["error"] = lambda row: text_cell(error_text(row))
+    for name, quality in QUALITY_METRICS.items():
+        if _has(rows, name):
+            numbers[quality.heading_with_unit] = _number(name)
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers[metric.words] = _own(name)

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from benchmarking.core.metrics import METRICS, Metric
+from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, quality_lines
 from benchmarking.core.records import NOT_APPLICABLE
 from benchmarking.core.text import duration, listed, number, size_text, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
+from db.run_records import qualities
 from visualize.drawing import words
 from visualize.drawing.rows import grouped
 from visualize.pages.elements import (
@@ -95,6 +97,8 @@ class Group:
     grid: Grid
     failures: tuple[tuple[str, str], ...]
     """(setup, status and points; error) of results that were not measured."""
+    quality: Grid | None
+    """The quality of the model in each setup; None where it was not measured."""
     missing: tuple[str, ...]
     """Reasons for missing values."""
     front: Chart | None
@@ -156,6 +160,7 @@ def report_of(
     numbers = {run_id: order.index(key) + 1 for run_id, key in keys.items()}
     sides = {} if comparison is None else comparison.sides
     own = custom_metrics(warehouse)
+    known_quality = qualities(warehouse, sorted(keys))
     profiled = read_profiles(warehouse, runs)
     chart_rows = rows_by_chart(warehouse, ids)
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
@@ -189,7 +194,8 @@ def report_of(
             (visible(name), visible(listed(list(versions[name]), MOST_VALUES))) for name in sorted(versions)
         ),
         groups=tuple(
-            _group(key, members, numbers, sides, own, profiled, chart_rows) for key, members in grouped(rows, MODEL)
+            _group(key, members, numbers, sides, own, profiled, chart_rows, known_quality)
+            for key, members in grouped(rows, MODEL)
         ),
         method=METHOD,
         methods=tuple(
@@ -206,6 +212,7 @@ def _group(
     own: Mapping[str, Metric],
     profiled: Sequence[Row],
     chart_rows: Mapping[str, Sequence[Row]],
+    known_quality: Mapping[str, Quality],
 ) -> Group:
     about = [str(key["task"])] + ([f"{key['weights']} weights"] if key["weights"] != "given" else [])
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
@@ -227,6 +234,12 @@ def _group(
             why = None if row[name] is not None or row["status"] != "ok" else row["missing"].get(name, "not measured")
             if why is not None and not why.startswith(NOT_APPLICABLE):
                 reasons[name, why] = reasons.get((name, why), 0) + 1
+    setups = {row["run_id"]: row["setup"] for row in rows if row["run_id"] in known_quality}
+    unknown = {
+        f"{setup}: {line}": None
+        for run_id, setup in setups.items()
+        for line in quality_lines(known_quality[run_id])[bool(known_quality[run_id].values) :]
+    }
     return Group(
         title=visible(str(key["model_id"])),
         about=visible(", ".join(about)),
@@ -235,7 +248,9 @@ def _group(
             (visible(f"{setup}, {status}: {listed(points, MOST_POINTS, '; ')}"), visible(error))
             for (setup, status, error), points in places.items()
         ),
+        quality=_quality([(setup, known_quality[run_id]) for run_id, setup in setups.items()]),
         missing=(
+            *map(visible, unknown),
             *(
                 visible(f"{name}: {why.replace('_', ' ')} ({count} of {len(rows)} results)")
                 for (name, why), count in reasons.items()
@@ -249,6 +264,26 @@ def _group(
             (visible(f"{words.cell(row)}, {words.point(row)}"), profile_charts(row)) for row in of_model[:MOST_PROFILES]
         ),
         profiles_left_out=max(0, len(of_model) - MOST_PROFILES),
+    )
+
+
+def _quality(setups: Sequence[tuple[str, Quality]]) -> Grid | None:
+    """A row per run that has a quality, with the 95 % intervals; None without one."""
+    shown = [(setup, one.values) for setup, one in setups if one.values]
+    names = [name for name in QUALITY_METRICS if any(name in values for _, values in shown)]
+    if not shown:
+        return None
+    columns = [QUALITY_METRICS[name].heading_with_unit for name in names]
+    return Grid(
+        headings=headings(("setup", *columns), columns),
+        rows=tuple(
+            (
+                text_cell(setup),
+                *(text_cell(interval_text(values[name]) if name in values else None) for name in names),
+            )
+            for setup, values in shown
+        ),
+        caption="Quality",
     )
 
 

@@ -229,6 +229,7 @@ def markdown(report: Report) -> str:
     parts += ["### Runs", *_table(report.overview)] if report.overview is not None else []
     for group in report.groups:
         parts += [f"### {markdown_escaped(group.title)}", markdown_escaped(group.about), *_table(group.grid)]
+        parts += [] if group.quality is None else _table(group.quality)
         parts += [_items([*(f"{name}: {error}" for name, error in group.failures), *group.missing])]
     software = ", ".join(f"{name} {version}" for name, version in report.software)
     parts += ["### Hardware and software", *_table(report.machines), markdown_escaped(software)]

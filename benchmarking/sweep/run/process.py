@@ -214,6 +214,8 @@ class Job:
     preparation: Preparation | None = None
     with_quality: bool = False
     """Whether to measure the quality after the points."""
+    only_quality: bool = False
+    """Whether the points are only what the model is loaded for, and nothing but the quality is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.quality import Quality
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
@@ -22,7 +23,15 @@ from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Sweep, Track, check_location, closing, has_failures, sweep
+from benchmarking.sweep.run.supervisor import (
+    Sweep,
+    Track,
+    check_location,
+    closing,
+    has_failures,
+    measure_quality,
+    sweep,
+)
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.live import observed
 from benchmarking.workloads.support.families import chosen_texts
@@ -92,6 +101,25 @@ def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -
         with closing(tracks), observed(tracks, quiet=True) as observer:
             (executor or LOCAL_EXECUTOR).sweep(tracks, observer, lambda track: None)
         return tuple(track.run(utc_now()) for track in tracks)
+
+
+def measure_qualities(
+    plans: Sequence[CellPlan],
+    done: Callable[[CellPlan, Quality], None],
+    *,
+    quiet: bool,
+    device_wait_s: float | None = None,
+) -> None:
+    """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each.
+    Raises as `sweep` does."""
+    with spool.opened_folder(None) as folder:
+        tracks = [Track.start(folder, plan) for plan in plans]
+        with closing(tracks), observed(tracks, quiet=quiet) as observer:
+            for track in tracks:
+                track.begin()
+                found = measure_quality(track, observer, device_wait_s)
+                observer.close()
+                done(track.plan, found)
 
 
 @contextmanager

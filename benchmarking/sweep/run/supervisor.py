@@ -179,6 +179,30 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             track.spent_s[launch] = track.spent_s.get(launch, 0.0) + time.monotonic() - started_s
 
 
+def measure_quality(track: Track, observer: Observer, device_wait_s: float | None = None) -> Quality:
+    """The quality of a started cell whose points are only what the model is loaded for, in a process of its own.
+    What fails becomes the reason of missing values. Raises as `sweep` does."""
+    cell, limit_s = track.plan.cell, WAIT_S if device_wait_s is None else device_wait_s
+    with device_locks(lock_names(cell.device), observer.waiting, limit_s) as doubts:
+        preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
+        if isinstance(preparation, LoadFailed):
+            return without_quality(f"{FAILED}: {preparation.error}")
+        job = Job(
+            cell=cell,
+            launch=0,
+            points=track.plan.points,
+            settings=track.plan.settings,
+            preparation=preparation,
+            with_quality=True,
+            only_quality=True,
+        )
+        WorkerSession(track, job, observer, doubts).run()
+    if track.quality is not None:
+        return track.quality
+    errors = [measured.error for measured in track.measurements]
+    return without_quality(f"{FAILED}: {errors[0] if errors else 'the process ended early'}")
+
+
 class WorkerSession:
     """A worker from its start to its last point. Every point gets a result, or a retry in another worker."""
 

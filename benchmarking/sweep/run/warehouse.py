@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from benchmarking.core import child_process
-from benchmarking.core.codec import from_json
+from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.command_line import note
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import (
@@ -25,8 +25,10 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun
+from benchmarking.core.quality import Quality
 from benchmarking.core.records import Json
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.verdicts.fail_on import EXIT_GATE_FAILED
 
 SERVICE = "db.service"
@@ -104,6 +106,15 @@ def selection_of(run_ids: Sequence[str]) -> str:
 def stored_runs(selection: str, db_path: str) -> list[MeasuredRun]:
     """The runs with results in a selection, oldest first. Raises StorageError."""
     return [from_json(MeasuredRun, run) for run in json.loads(_ask("runs", db_path, selection).stdout)]
+
+
+def store_quality(found: Mapping[str, Quality], db_path: str, lock_timeout_s: float | None) -> None:
+    """Store the quality of stored runs, by run id. Raises StorageError."""
+    wait_s = DATABASE_WAIT_S if lock_timeout_s is None else lock_timeout_s
+    with temporary_folder("benchhouse-quality") as folder:
+        file = folder / "quality.json"
+        file.write_text(json.dumps(to_json(found)), encoding="utf-8")
+        _ask("quality", db_path, str(file), "--lock-timeout", f"{wait_s:g}")
 
 
 def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:

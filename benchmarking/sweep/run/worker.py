@@ -101,7 +101,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     gc.freeze()  # excludes loaded objects from the collections at every point, which would take half a second
     spawned_ns = job.spawned_at_ns + stages.waited_ns
     budget = Budget(job.settings, job.points, spawned_ns)
-    for index, point in enumerate(job.points):
+    for index, point in enumerate(() if job.only_quality else job.points):
         send(PointStarted(label=point.label))
         if (why := budget.why_skipped()) is not None:
             send(skipped(job, budget.skip(), why))

@@ -397,7 +397,9 @@ def github_note(text: str) -> str:
 def workflow_annotations(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> list[str]:
     """A workflow command for each finding that needs attention, worst first. If GitHub would not show all of a kind,
     the last one counts the rest."""
-    known = [(LEVELS.get(one.verdict), one.verdict, _message(one)) for one in findings]
+    known: list[tuple[str | None, str, str]] = [
+        (LEVELS.get(one.verdict), one.verdict, _message(one)) for one in findings
+    ]
     levels = {"worse": "error", "better": "notice"}
     known += [
         (levels.get(one.judgement.verdict), f"quality {one.judgement.verdict}", f"{one.subject}: {one.text}")

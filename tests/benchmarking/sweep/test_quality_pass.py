@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.commands.quality import _plans
+from benchmarking.commands.quality import main as quality
 from benchmarking.core import plugins
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.quality import Quality, QualitySettings
@@ -22,7 +25,7 @@ from benchmarking.sweep.run.quality_pass import measured_quality, quality_point,
 from benchmarking.sweep.run.reference import ReferenceMaker
 from benchmarking.workloads.support.quality_inputs import text_windows
 from benchmarking.workloads.support.resolve import resolve
-from db.run_records import stored_runs
+from db.run_records import measured_runs, stored_runs
 from db.warehouse import Warehouse
 from tests.helpers.trained_decoder import train
 
@@ -147,6 +150,31 @@ def test_the_command_stores_the_quality_with_the_run(decoder: Path, capsys: pyte
         assert back.run.quality == run.quality
     old = {name: value for name, value in saved.items() if name != "quality"}
     assert run_from_json(old, "an older file").quality is None
+
+
+@pytest.mark.forked_children
+@pytest.mark.usefixtures("empty_working_folder")
+def test_stored_series_get_their_quality_without_being_measured_again(
+    decoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--batch-sizes", "1", "--sequence-lengths", "16", "--new-tokens", "2", "--iterations", "2", "--quiet")
+    assert main([str(decoder), "--device", "cpu", "--precision", "bfloat16", *flags, "--launches", "1", "--save"]) == 0
+    assert quality([str(decoder), "--quality-windows", "5", "--quiet"]) == 0
+    assert "bfloat16: perplexity" in " ".join(capsys.readouterr().out.split())
+    with Warehouse.open("benchmark_db.duckdb", read_only=True) as warehouse:
+        (row,) = warehouse.query("SELECT run_id, kl_divergence FROM hardware_comparison").dicts()
+        assert row["kl_divergence"] > 0
+        (back,) = stored_runs(warehouse, [row["run_id"]])
+        assert back.run.quality is not None
+        assert back.run.quality.how["measured_at"]
+        (other,) = measured_runs(warehouse, "TRUE", ())
+    assert quality([str(decoder), "--quiet"]) == 0  # it has one: nothing is loaded
+    assert "it has a quality: --again measures it again" in capsys.readouterr().err
+    found, why = _plans(
+        [replace(other, has_quality=False, model_revision="other")], SETTINGS, timeout_s=60, again=False
+    )
+    assert (found, set(why.values())) == ([], {"the model has other weights or another configuration now"})
+    assert quality(["model=none", "--quiet"]) == 3
 
 
 def test_random_weights_have_no_quality() -> None:

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow.parquet
 import pytest
 
+from benchmarking.core.quality import Quality, QualityValue
 from db.exporters import csv_tables
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
@@ -151,6 +152,23 @@ def test_markdown_has_a_row_per_result_and_a_reason_where_there_are_no_numbers(e
     assert by_point["1", "32"]["doubts"] == "-"
     assert by_point["2", "128"]["doubts"] == "noisy: cpu\\_pressure"
     assert by_point["64", "512"]["doubts"] == "failed: OutOfMemoryError: 64 GB asked, 16 GB there"
+
+
+def test_quality_is_exported_where_it_is_known(export, empty_database, make_run, tmp_path, capsys):
+    known = Quality(inputs="i", values={"kl_divergence": QualityValue(value=0.012)}, how={"windows": 16})
+    path = shutil.copy(empty_database, tmp_path / "quality.duckdb")
+    with Warehouse.open(path) as warehouse:
+        runs = [make_run(batch_sizes=(1,), precision=precision) for precision in ("float32", "int8")]
+        warehouse.ingest_all([runs[0], replace(runs[1], quality=known)])
+        export("markdown", warehouse=warehouse)
+        export("csv", tmp_path / "out.csv", warehouse=warehouse)
+    headings, _, *lines = (line.strip("|").split(" | ") for line in capsys.readouterr().out.splitlines())
+    cells = {line[headings.index("precision")]: line[headings.index("KL (nats)")] for line in lines}
+    assert cells == {"float32": "-", "int8": "0.012"}
+    assert {row["precision"]: row["kl_divergence"] for row in table(tmp_path / "out.csv")} == {
+        "float32": "",
+        "int8": "0.012",
+    }
 
 
 def test_markdown_has_a_column_for_the_rate_of_a_load(export, empty_database, tmp_path, capsys):

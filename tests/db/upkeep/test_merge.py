@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarking.core.errors import FormatError, LockedError, UsageError
+from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Doubt
 from db import latest_results
 from db.commands import compact
 from db.commands.merge import main
+from db.run_records import qualities, store_quality
 from db.upkeep.merging import Alias, ConflictError, merge, united_aliases
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -104,6 +106,16 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(make, make_run):
         planned = merge(warehouse, other, dry_run=True)
     assert target.read_bytes() == before
     assert into(target, other) == [planned]
+
+
+def test_a_quality_measured_later_joins_the_run_that_both_have(make, make_run):
+    run = make_run(**ONE)
+    found = Quality(inputs="i", values={"kl_divergence": QualityValue(value=0.01)}, how={"windows": 16})
+    ours, theirs = make("ours", run), make("theirs", run, change=lambda one: store_quality(one, {run.run_id: found}))
+    for _ in range(2):
+        into(ours, theirs)
+        with Warehouse.open(ours) as warehouse:
+            assert qualities(warehouse, [run.run_id]) == {run.run_id: found}
 
 
 @pytest.mark.parametrize(

@@ -546,20 +546,42 @@ def test_every_chart_is_drawn_on_the_page_of_charts(data):
         page_of(data, "charts", chart="pie")
 
 
-def test_a_run_shows_the_quality_of_its_model_and_why_it_lacks_values(tmp_path):
-    run = dataclasses.replace(
-        make_run(),
-        quality=Quality(
-            inputs="i",
-            values={"kl_divergence": QualityValue(value=0.01, low=0.009, high=0.011)},
-            missing={"perplexity": "not_supported: no \x1b[31mtokenizer"},
-            how={"point": "b16 s64"},
-        ),
+@pytest.fixture
+def with_quality(tmp_path):
+    """A warehouse with a run that has a quality, and an int8 one that has none."""
+    quality = Quality(
+        inputs="i",
+        values={
+            "kl_divergence": QualityValue(value=0.01, low=0.009, high=0.011),
+            "perplexity_increase": QualityValue(value=1.5),
+        },
+        missing={"perplexity": "not_supported: no \x1b[31mtokenizer"},
+        how={"point": "b16 s64"},
     )
+    run = dataclasses.replace(make_run(batch_sizes=(1,)), quality=quality)
     with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
-        warehouse.ingest(run)
+        warehouse.ingest_all([run, make_run(batch_sizes=(1,), precision="int8")])
     snapshots = Snapshots(tmp_path / "a.duckdb")
     with snapshots.reading() as data:
-        facts = [value for name, value in page_of(data, "run", run_id=run.run_id).facts if name == "quality"]
+        yield data, run
     snapshots.close()
-    assert facts == ["KL 0.01 (0.009 .. 0.011) nats (at b16 s64)", "no perplexity: no \\x1b[31mtokenizer"]
+
+
+def test_a_run_shows_the_quality_of_its_model_and_why_it_lacks_values(with_quality):
+    data, run = with_quality
+    facts = [value for name, value in page_of(data, "run", run_id=run.run_id).facts if name == "quality"]
+    assert facts == [
+        "KL 0.01 (0.009 .. 0.011) nats, perplexity change +1.5 % (at b16 s64)",
+        "no perplexity: no \\x1b[31mtokenizer",
+    ]
+
+
+def test_quality_is_a_sortable_column_of_the_results(with_quality):
+    data, _ = with_quality
+    for sort in ("kl_divergence", "-kl_divergence"):
+        page = page_of(data, "results", sort=sort, columns="precision,kl_divergence,perplexity_increase,top1_agreement")
+        assert [heading.text for heading in page.grid.headings][1:] == [
+            "precision", "KL (nats)", "perplexity change (%)", "top-1",
+        ]  # fmt: skip
+        rows = [[cell.text for cell in row][1:] for row in page.grid.rows]
+        assert rows == [["float32", "0.01", "1.5", "-"], ["int8", "-", "-", "-"]]  # unknown ones come last

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from benchmarking.core.metrics import CUSTOM_METRICS
+from benchmarking.core.quality import Quality, QualityValue, without_quality
 from benchmarking.core.records import Doubt, Point, dumps
 from db.commands import compare
 from db.warehouse import Warehouse
@@ -476,3 +477,19 @@ def test_profiles_of_the_same_models_and_devices_are_drawn(here, store, report):
     points = [setup.partition("float32, ")[2] for setup in re.findall("<summary>(.+, sequence 32)</summary>", text)]
     assert sorted(points) == [f"batch {size}, sequence 32" for size in POINTS]
     assert "gpt2" not in text
+
+
+def test_the_quality_of_each_setup_has_its_interval_and_missing_ones_their_reason(store, report):
+    known = Quality(
+        inputs="i",
+        values={"kl_divergence": QualityValue(value=0.01, low=0.009, high=0.011)},
+        missing={"perplexity": "not_supported: no `tokenizer`"},
+    )
+    runs = (make_run(**SMALL), make_run(**{**SMALL, "precision": "int8"}))
+    store(replace(runs[0], quality=known), replace(runs[1], quality=without_quality("not_supported: no logits")))
+    text = report()
+    assert "| setup | KL (nats) |" in text
+    assert re.search(r"eager. float32 \| 0.01 \(0.009 .. 0.011\) \|", text)
+    assert "no perplexity: no \\`tokenizer\\`" in text
+    assert "int8: quality: not measured: no logits" in text
+    assert "0.01 (0.009 .. 0.011)" in report(name="r.html")

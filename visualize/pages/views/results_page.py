@@ -11,6 +11,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.selection import Selection
 from visualize.drawing import words
 from visualize.pages.elements import (
@@ -339,6 +340,7 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
             heading="peak MB", cell=peak_of, order=(PEAK,), is_number=True,
             value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
         ),
+        **{name: _quality_column(name) for name in QUALITY_METRICS},
         **{name: _own_column(name, metric) for name, metric in own.items() if INTERVAL_END.search(name) is None},
         "interval": Column(
             heading=INTERVAL, cell=interval_of, order=("latency_ci_low_ms",), is_number=True,
@@ -371,6 +373,15 @@ def _number_column(name: str) -> Column:
     cell = cells.get(name, lambda row: number_cell(row[name]))
     return Column(
         heading=HEADINGS.get(name, metric.heading or metric.words), cell=cell, order=(name,),
+        value=lambda row: row[name], is_number=True, is_down=metric.better == "higher",
+    )  # fmt: skip
+
+
+def _quality_column(name: str) -> Column:
+    """A measure of quality of the run's model."""
+    metric = QUALITY_METRICS[name]
+    return Column(
+        heading=metric.heading_with_unit, cell=lambda row: number_cell(row[name], hint=metric.title), order=(name,),
         value=lambda row: row[name], is_number=True, is_down=metric.better == "higher",
     )  # fmt: skip
 

@@ -1,0 +1,167 @@
+"""Measures the quality of series that are stored already: how far a runtime and precision are from eager float32.
+
+Each setup (model, device, runtime, precision, threads, options) of the selection is loaded as its newest run was, and
+only its quality is measured, as with benchhouse run --quality. It is stored with the newest run of each of its series,
+so compare, check, recommend, charts and pages see it beside the speed. Setups that have a quality are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.database_paths import database_exists
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_NOT_ENOUGH_DATA,
+    EXIT_OK,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import MeasuredRun, utc_now, uuid7
+from benchmarking.core.quality import Quality, QualitySettings, quality_lines
+from benchmarking.core.records import canonical_hash, to_json
+from benchmarking.core.settings import add_settings
+from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import wrapped
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measured_by
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.repetition import repeated_request
+from benchmarking.sweep.plan.request import plan_cell
+from benchmarking.sweep.run import session
+from benchmarking.sweep.run.quality_pass import quality_point, why_not_quality
+from benchmarking.sweep.run.warehouse import store_quality, stored_runs
+
+NAME = "benchhouse quality"
+EXAMPLES = """\
+examples:
+  benchhouse quality ./small-llama
+  benchhouse quality model=bert-base-uncased,runtime=onnxruntime --again
+  benchhouse quality ./small-llama --quality-text my_domain.txt
+"""
+EXIT_CODES = """
+exit codes: 0 measured and stored, or nothing was left to do; 1 something failed; 2 usage; 3 no series is stored
+"""
+NOT_SETUP = ("run_id", "settings", "tags", "origin_format", "points", "has_skipped_points", "has_quality")
+"""Fields in which runs of one setup may differ."""
+NOTHING_STORED = "store the first ones with benchhouse run MODEL --save"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    check_measuring()
+    flags.use_cache_dir(arguments.cache_dir, writes=not arguments.dry_run)
+    values = {name: getattr(arguments, name, None) for name in QUALITY}
+    quality = measured_by({**values, "quality": True}).quality
+    assert quality is not None
+    if not database_exists(arguments.db_path):
+        note(f"{NAME}: not enough data: there is no warehouse at {arguments.db_path}: {NOTHING_STORED}")
+        return EXIT_NOT_ENOUGH_DATA
+    stored = stored_runs(arguments.selection, arguments.db_path)
+    if not stored:
+        note(f"{NAME}: {arguments.selection!r} selects no result of {arguments.db_path}: {NOTHING_STORED}")
+        return EXIT_NOT_ENOUGH_DATA
+    planned, left_out = _plans(stored, quality, timeout_s=arguments.timeout, again=arguments.again)
+    for name, why in left_out.items():
+        note(f"{NAME}: left out: {name}: {why}")
+    if arguments.dry_run:
+        print("\n".join(_name(runs[-1]) for _, runs in planned) or "nothing to measure")
+        return EXIT_OK
+    documents, codes = list[dict[str, object]](), [EXIT_OK]
+
+    def done(plan: CellPlan, found: Quality) -> None:
+        runs = next(runs for one, runs in planned if one.run_id == plan.run_id)
+        found = replace(found, how={**found.how, "measured_at": utc_now()})
+        try:
+            store_quality({run.run_id: found for run in runs}, arguments.db_path, arguments.lock_timeout)
+        except StorageError as error:
+            note(f"{NAME}: not stored: {error}")
+            codes.append(EXIT_FAILED)
+        codes.append(EXIT_OK if found.values else EXIT_FAILED)
+        documents.append({"setup": _name(runs[-1]), "runs": [run.run_id for run in runs], "quality": to_json(found)})
+        if not arguments.json:
+            lines = [line.replace("quality", f"quality of {_name(runs[-1])}", 1) for line in quality_lines(found)]
+            print(wrapped("\n".join(lines), stdout_page().text_width), flush=True)
+
+    session.measure_qualities(
+        [plan for plan, _ in planned], done, quiet=arguments.quiet, device_wait_s=arguments.lock_timeout
+    )
+    if arguments.json:
+        print(json.dumps(documents, indent=1))
+    return max(codes)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME, usage="%(prog)s MODEL|SELECTION [flags]", description=__doc__, epilog=EXAMPLES + EXIT_CODES
+    )
+    what = parser.add_argument_group("series")
+    what.add_argument(
+        "selection", metavar="SELECTION", help="a model, or FIELD=VALUE,... as benchhouse compare takes it"
+    )
+    what.add_argument("--again", action="store_true", help="measure also those that have a quality, and replace it")
+    add_settings(parser.add_argument_group("quality"), MEASURING, *QUALITY[1:])
+    add_settings(parser.add_argument_group("measurement"), MEASURING, "timeout", "cache_dir")
+    output = parser.add_argument_group("output")
+    add_settings(output, SHARED, "db_path", "lock_timeout", defaults={"lock_timeout": None})
+    flags.add_output_format(output)
+    add_settings(output, SHARED, "dry_run")
+    return parser
+
+
+def _plans(
+    stored: Sequence[MeasuredRun], quality: QualitySettings, *, timeout_s: float, again: bool
+) -> tuple[list[tuple[CellPlan, list[MeasuredRun]]], dict[str, str]]:
+    """What to measure, each with the runs that it is stored with, and what is left out and why."""
+    by_setup: dict[str, list[MeasuredRun]] = {}
+    for run in stored:
+        facts = {name: value for name, value in to_json(run).items() if name not in NOT_SETUP}
+        by_setup.setdefault(canonical_hash(facts), []).append(run)
+    planned, left_out, session_id = list[tuple[CellPlan, list[MeasuredRun]]](), dict[str, str](), uuid7()
+    for runs in by_setup.values():
+        newest = _newest_of_series(runs)
+        if not again and all(run.has_quality for run in newest):
+            left_out[_name(runs[-1])] = "it has a quality: --again measures it again"
+            continue
+        try:
+            planned.append((_plan(runs[-1], quality, session_id, timeout_s), newest))
+        except (UnsupportedError, UsageError, StorageError) as error:
+            left_out[_name(runs[-1])] = str(error)
+    return planned, left_out
+
+
+def _newest_of_series(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    """The runs of a setup (oldest first) that hold the newest result of any of its points, oldest first."""
+    newest: dict[str, MeasuredRun] = {point.label: run for run in runs for point in run.points}
+    ids = {run.run_id for run in newest.values()}
+    return [run for run in runs if run.run_id in ids]
+
+
+def _plan(run: MeasuredRun, quality: QualitySettings, session_id: str, timeout_s: float) -> CellPlan:
+    """The plan that loads the model of a stored run. Raises UnsupportedError if its quality cannot be measured here."""
+    request = repeated_request(run, run.points[:1])
+    plan = plan_cell(replace(request, timeout_s=timeout_s), session_id)
+    workload = plan.cell.workload
+    if dict(plan.hardware.hashed_keys) != dict(run.hashed_keys):
+        raise UnsupportedError("it was measured on another machine or device")
+    if (workload.revision, workload.config_hash) != (run.model_revision, run.config_hash):
+        raise UnsupportedError("the model has other weights or another configuration now")
+    if (why_not := why_not_quality(workload)) is not None:
+        raise UnsupportedError(why_not.partition(": ")[2])
+    point = quality_point(workload, quality)
+    return replace(plan, points=(point,), skipped={}, settings=replace(plan.settings, quality=quality))
+
+
+def _name(run: MeasuredRun) -> str:
+    return f"{run.model_id} {run.device} {run.runtime} {run.precision}"
