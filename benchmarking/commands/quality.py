@@ -68,7 +68,8 @@ def _run(argv: Sequence[str]) -> int:
     if not database_exists(arguments.db_path):
         note(f"{NAME}: not enough data: there is no warehouse at {arguments.db_path}: {NOTHING_STORED}")
         return EXIT_NOT_ENOUGH_DATA
-    stored = stored_runs(arguments.selection, arguments.db_path)
+    typed = arguments.selection
+    stored = stored_runs(typed if any(mark in typed for mark in "=:") else f"model={typed}", arguments.db_path)
     if not stored:
         note(f"{NAME}: {arguments.selection!r} selects no result of {arguments.db_path}: {NOTHING_STORED}")
         return EXIT_NOT_ENOUGH_DATA
