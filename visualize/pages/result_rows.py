@@ -91,9 +91,6 @@ def result_table(
         numbers["peak MB"] = peak_of
     if _has(rows, "output_error"):
         numbers["error"] = lambda row: text_cell(error_text(row))
-    for name, quality in QUALITY_METRICS.items():
-        if _has(rows, name):
-            numbers[quality.heading_with_unit] = _number(name)
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers[metric.words] = _own(name)

@@ -558,9 +558,9 @@ def with_quality(tmp_path):
         missing={"perplexity": "not_supported: no \x1b[31mtokenizer"},
         how={"point": "b16 s64"},
     )
-    run = dataclasses.replace(make_run(batch_sizes=(1,)), quality=quality)
+    run = dataclasses.replace(make_run(batch_sizes=(1,), sequence_lengths=(32,)), quality=quality)
     with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
-        warehouse.ingest_all([run, make_run(batch_sizes=(1,), precision="int8")])
+        warehouse.ingest_all([run, make_run(batch_sizes=(1,), sequence_lengths=(32,), precision="int8")])
     snapshots = Snapshots(tmp_path / "a.duckdb")
     with snapshots.reading() as data:
         yield data, run
@@ -576,10 +576,16 @@ def test_a_run_shows_the_quality_of_its_model_and_why_it_lacks_values(with_quali
     ]
 
 
+def _results_page(data, *given):
+    view = views()["results"]
+    return view.page(data, parameters.parse(view.parameters, given))
+
+
 def test_quality_is_a_sortable_column_of_the_results(with_quality):
     data, _ = with_quality
     for sort in ("kl_divergence", "-kl_divergence"):
-        page = page_of(data, "results", sort=sort, columns="precision,kl_divergence,perplexity_increase,top1_agreement")
+        chosen = ("precision", "kl_divergence", "perplexity_increase", "top1_agreement")
+        page = _results_page(data, ("sort", sort), *(("columns", name) for name in chosen))
         assert [heading.text for heading in page.grid.headings][1:] == [
             "precision", "KL (nats)", "perplexity change (%)", "top-1",
         ]  # fmt: skip
