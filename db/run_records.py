@@ -75,6 +75,12 @@ SELECT requests.* FROM requests JOIN benchmark_results USING (result_id)
 WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id, launch, phase DESC, ordinal
 """
 QUALITY = "SELECT * FROM quality_results WHERE run_id IN (SELECT unnest($runs)) ORDER BY run_id, metric"
+ADD_QUALITY = """
+INSERT INTO quality_results BY NAME
+SELECT $run_id AS run_id, $metric AS metric, $value AS value, $low AS low, $high AS high, $unit AS unit,
+    $windows AS windows, $by_window AS by_window, $inputs AS inputs, $how AS how, $missing AS missing
+WHERE $run_id IN (SELECT run_id FROM benchmark_runs)
+"""
 METRICS = """
 SELECT column_name AS name FROM duckdb_columns()
 WHERE NOT internal AND table_name = 'benchmark_results' AND data_type = 'DOUBLE' ORDER BY column_index
@@ -207,12 +213,7 @@ def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:
     def store(connection: Connection) -> None:
         connection.execute("DELETE FROM quality_results WHERE run_id IN (SELECT unnest($runs))", {"runs": list(found)})
         for row in rows:
-            columns = ", ".join(f"${name} AS {name}" for name in row)
-            run = "SELECT 1 FROM benchmark_runs WHERE run_id = $run_id"
-            connection.execute(
-                f"INSERT INTO quality_results BY NAME SELECT {columns} WHERE EXISTS ({run})",
-                row,
-            )
+            connection.execute(ADD_QUALITY, {**dict.fromkeys(("value", "low", "high", "missing")), **row})
 
     warehouse.change(store)
 
