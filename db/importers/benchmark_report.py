@@ -109,7 +109,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
     if (workload := load.section("metadata").text("cfg_id")) is not None:
         mode["workload"] = workload
-    mode = mode
     yield ForeignRun(
         model_id=_joined(one.section("model").text("name") for one in engines) or "unknown",
         task="text-generation",

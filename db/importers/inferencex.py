@@ -89,7 +89,7 @@ def _run(row: Fields, number: int) -> ForeignRun:
     # Only a disaggregated server has other GPUs for prompts than for new tokens; others state the same ones twice.
     counts = [row.integer(name) or 0 for name in GPUS]
     of_workers = [(row.integer(f"{phase}_num_workers"), row.integer(f"{phase}_tp")) for phase in ("prefill", "decode")]
-    is_split = str(mode.get("disagg", row.peek("disagg") is None)).lower() == "true"
+    is_split = "disagg" in mode or row.peek("disagg") is None
     gpus = (sum if is_split else max)(counts) or sum((workers or 0) * (each or 0) for workers, each in of_workers)
     of_one = max(each or 0 for _, each in of_workers)
     return ForeignRun(

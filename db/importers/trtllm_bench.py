@@ -184,7 +184,6 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         value = world.any(name)
         if isinstance(value, str | int):
             mode[name] = value
-    mode = mode
     return ForeignRun(
         key=str(place) if place else "",
         model_id=engine.text("model") or "unknown",
