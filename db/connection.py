@@ -145,7 +145,11 @@ def connect(
     import_driver()
     import duckdb
 
-    file = path if path == MEMORY else _database_file(path)
+    file = path
+    if path != MEMORY:
+        if os.path.exists(path):
+            check_database_file(path)
+        file = os.path.abspath(path)  # in a relative path, DuckDB takes the part before a colon for an extension
     with translate_errors(path, lock_timeout_s + waited_s):
         while True:
             before = file_id(path)
@@ -159,16 +163,6 @@ def connect(
             if before in (None, file_id(path)):
                 return connection
             connection.close()  # replaced by a compacted file before it was locked
-
-
-def _database_file(path: str) -> str:
-    """The path to give to DuckDB. Raises like `check_database_file`.
-
-    It is absolute: in a relative path, DuckDB takes the part before a colon for the name of an extension.
-    """
-    if os.path.exists(path):
-        check_database_file(path)
-    return os.path.abspath(path)
 
 
 def check_database_file(path: str) -> None:

@@ -150,13 +150,15 @@ def conflicts(
     for whole, key, part in PARTS_OF:
         if part in tables:
             rows = connection.execute(_incomplete(whole, key, part, mine, theirs)).fetchall()
-            conflicts_found += [_parts_conflict(whole, part, *row) for row in rows]
+            for subject, here, there in rows:
+                counts = [f"{n} of its {part} only {side}" for n, side in ((here, "here"), (there, "there")) if n]
+                problem = f"has {' and '.join(counts)}"
+                conflicts_found.append(Conflict(table=whole, subject=subject, problem=problem, part=part))
     if "benchmark_runs" in tables:
         sql = RUNS_OF_ONE_FILE.format(mine=mine("benchmark_runs"), theirs=theirs("benchmark_runs"))
-        problem = "comes from the same run file as run {}"
-        rows = connection.execute(sql).fetchall()
         conflicts_found += [
-            Conflict(table="benchmark_runs", subject=run, problem=problem.format(other)) for run, other in rows
+            Conflict(table="benchmark_runs", subject=run, problem=f"comes from the same run file as run {other}")
+            for run, other in connection.execute(sql).fetchall()
         ]
     return conflicts_found
 
@@ -200,7 +202,9 @@ def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> 
     content = CONTENTS[table]
     special: Mapping[str, str] = {"raw_benchmark_data": RAW_DIFFERS, "requests": TOKEN_TIMES_DIFFER}.get(table, {})
     names = _compared(content, list(types))
-    tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in names]
+    unlike = {name: "<>" if name in content.filled else "IS DISTINCT FROM" for name in names}
+    plain = {name: f"mine.{quoted(name)} {operator} theirs.{quoted(name)}" for name, operator in unlike.items()}
+    tests = [f"CASE WHEN {special.get(name, plain[name])} THEN '{name}' END" for name in names]
     json_columns = [name for name in names if types[name] == "JSON"]
     texts = [f"[mine.{name}::VARCHAR, theirs.{name}::VARCHAR]" for name in json_columns]
     return f"""
@@ -235,13 +239,6 @@ def _without_empty(value: Any) -> Any:
     }
 
 
-def _test(name: str, content: Content, special: Mapping[str, str]) -> str:
-    if name in special:
-        return special[name]
-    equality = "<>" if name in content.filled else "IS DISTINCT FROM"
-    return f"mine.{quoted(name)} {equality} theirs.{quoted(name)}"
-
-
 def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relation) -> str:
     """SQL for the rows that both have, with the number of parts that only one has."""
     part_key = ", ".join(dict.fromkeys((key, *CONTENTS[part].key)))
@@ -254,8 +251,3 @@ def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relatio
             UNION ALL SELECT *, 2 FROM ({their_parts} EXCEPT {my_parts})
         ) GROUP BY {key} ORDER BY {key}
     """
-
-
-def _parts_conflict(whole: str, part: str, subject: str, mine: int, theirs: int) -> Conflict:
-    counts = [f"{count} of its {part} only {side}" for count, side in ((mine, "here"), (theirs, "there")) if count]
-    return Conflict(table=whole, subject=subject, problem=f"has {' and '.join(counts)}", part=part)

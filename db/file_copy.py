@@ -87,7 +87,9 @@ def _copy_once(path: Path, copy: Path) -> bool:
         is_unchanged = times is not None and time.time() - times[1] / 1e9 > SETTLED_S and _times(path) == times
         is_consistent = copy.exists() and (is_unchanged or _settle(path, copy))
     except OSError as error:
-        raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}{_advice(error)}") from error
+        advice = "free some space there, or choose another folder with TMPDIR" if error.errno in NO_SPACE else None
+        problem = f"{path} cannot be copied to {copy.parent}: {error.strerror}"
+        raise StorageError(f"{problem}: {advice}" if advice else problem) from error
     return is_consistent and before is not None and _state(path) == before
 
 
@@ -112,10 +114,6 @@ def _settle(path: Path, copy: Path) -> bool:
             offsets = changed
             target.flush()
     return False
-
-
-def _advice(error: OSError) -> str:
-    return ": free some space there, or choose another folder with TMPDIR" if error.errno in NO_SPACE else ""
 
 
 def _times(path: Path) -> Times | None:

@@ -257,7 +257,11 @@ class Lake:
                 deadline = now + self.lock_timeout_s if deadline is None else deadline
                 left_s = deadline - now
                 if left_s <= 0:
-                    raise TransientError(f"{error}: {_tried(tries, self.lock_timeout_s)}") from error
+                    attempts = f"tried {tries} times in {self.lock_timeout_s:g} s" if tries > 1 else "tried once"
+                    raise TransientError(
+                        f"{error}: {attempts}: check that the server is running, and run the command again (nothing is "
+                        "stored twice)"
+                    ) from error
                 if now - began_s >= SILENT_S and not has_waited:
                     note(f"{self.place.name} does not answer: trying for up to {left_s:.0f} s more (--lock-timeout)")
                     has_waited = True
@@ -265,12 +269,6 @@ class Lake:
             time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
             pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
         raise AssertionError("unreachable: the counter is endless")
-
-
-def _tried(tries: int, limit_s: float) -> str:
-    """The attempts made after a persistent error, and what to do."""
-    attempts = f"tried {tries} times in {limit_s:g} s" if tries > 1 else "tried once"
-    return f"{attempts}: check that the server is running, and run the command again (nothing is stored twice)"
 
 
 def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:

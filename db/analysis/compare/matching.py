@@ -123,7 +123,11 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     groups: dict[str, list[Representative]] = {}
     for one in earlier:
         groups.setdefault(_shared(one, may_differ), []).append(one)
-    pairs = [(base, one) for one in later for base in _baselines(one, groups.get(_shared(one, may_differ), ()))]
+    pairs: list[RepresentativePair] = []
+    for one in later:  # with those that have the same keys, or else with the whole group
+        group = groups.get(_shared(one, may_differ), [])
+        same = [base for base in group if base.result.keys == one.result.keys]
+        pairs += [(base, one) for base in same or group]
     used = {id(one) for pair in pairs for one in pair}
     left_before, left_after = ([one for one in side if id(one) not in used] for side in (earlier, later))
     # Unrelated models are not reported as refused pairs.
@@ -143,26 +147,17 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
     groups: dict[str, list[Measured]] = {}
     for result in results:
         groups.setdefault(result.keys_hash, []).append(result)
-    return [
-        _representative(sorted(group, key=lambda result: (result.unfit is None, result.started_at, result.result_id)))
-        for group in groups.values()
-    ]
-
-
-def _representative(group: Sequence[Measured]) -> Representative:
-    comparable = tuple(result for result in group if result.unfit is None)[-MAX_RESULTS:]
-    return Representative(result=group[-1], comparable=comparable)
+    chosen = []
+    for group in groups.values():
+        group.sort(key=lambda result: (result.unfit is None, result.started_at, result.result_id))
+        comparable = tuple(result for result in group if result.unfit is None)[-MAX_RESULTS:]
+        chosen.append(Representative(result=group[-1], comparable=comparable))
+    return chosen
 
 
 def _shared(one: Representative, may_differ: MayDiffer) -> str:
     """The hash of the keys that must be equal."""
     return canonical_hash({name: value for name, value in one.result.keys.items() if not may_differ(name)})
-
-
-def _baselines(one: Representative, group: Sequence[Representative]) -> Sequence[Representative]:
-    """The results to compare one with: those with the same keys, or else the whole group."""
-    same = [base for base in group if base.result.keys == one.result.keys]
-    return same or group
 
 
 def _nearest(
@@ -176,22 +171,19 @@ def _nearest(
             keys = one.result.keys
             point_key = canonical_hash([point_of(keys), keys.get("model_id") if with_model else None])
             groups.setdefault(point_key, ([], []))[index].append(one)
-    return [pair for earlier, later in groups.values() for pair in _nearest_pairs(earlier, later)]
-
-
-def _nearest_pairs(before: Sequence[Representative], after: Sequence[Representative]) -> list[RepresentativePair]:
-    distances = sorted(
-        (len(differences(base.result.keys, candidate.result.keys)), earlier, later)
-        for earlier, base in enumerate(before)
-        for later, candidate in enumerate(after)
-    )
-    used: tuple[set[int], set[int]] = (set(), set())
     pairs: list[RepresentativePair] = []
-    for _, earlier, later in distances:
-        if earlier not in used[0] and later not in used[1]:
-            used[0].add(earlier)
-            used[1].add(later)
-            pairs.append((before[earlier], after[later]))
+    for earlier, later in groups.values():
+        distances = sorted(
+            (len(differences(base.result.keys, candidate.result.keys)), index, other)
+            for index, base in enumerate(earlier)
+            for other, candidate in enumerate(later)
+        )
+        used: tuple[set[int], set[int]] = (set(), set())
+        for _, index, other in distances:
+            if index not in used[0] and other not in used[1]:
+                used[0].add(index)
+                used[1].add(other)
+                pairs.append((earlier[index], later[other]))
     return pairs
 
 

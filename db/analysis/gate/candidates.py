@@ -174,7 +174,13 @@ def candidates(
     warehouse: Warehouse, selection: Selection, scope: Scope, metrics: Sequence[Metric]
 ) -> tuple[Candidate, ...]:
     """The newest result of each series in the scope, once per metric, with its segment."""
-    return tuple(candidate for metric in metrics for candidate in _of_metric(warehouse, selection, scope, metric))
+    condition, values = _condition(selection, scope)
+    found: list[Candidate] = []
+    for metric in metrics:
+        rows = _results(warehouse, condition, values, metric)
+        segments = _segments(warehouse, [row["result_id"] for row in rows], metric)
+        found += [_candidate(row, metric, segments.get(row["result_id"], ((),))) for row in rows]
+    return tuple(found)
 
 
 def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric) -> dict[str, Candidate]:
@@ -185,13 +191,6 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
     )
     rows = _results(warehouse, condition, (run_id, since), metric)
     return {row["series_id"]: _candidate(row, metric, ((),)) for row in rows}
-
-
-def _of_metric(warehouse: Warehouse, selection: Selection, scope: Scope, metric: Metric) -> list[Candidate]:
-    condition, values = _condition(selection, scope)
-    rows = _results(warehouse, condition, values, metric)
-    segments = _segments(warehouse, [row["result_id"] for row in rows], metric)
-    return [_candidate(row, metric, segments.get(row["result_id"], ((),))) for row in rows]
 
 
 def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, ...]]:

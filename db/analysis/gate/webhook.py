@@ -98,25 +98,20 @@ def send(
     body = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
 
     def attempts() -> None:
-        problem[0] = _attempts(body, address, limit_s, first_wait_s)
+        end_s, wait_s = time.monotonic() + limit_s, first_wait_s
+        for _ in range(ATTEMPTS):
+            reason, is_final, retry_after_s = _attempt(body, address, min(ATTEMPT_S, end_s - time.monotonic()))
+            pause_s = max(wait_s, retry_after_s)
+            if is_final or time.monotonic() + pause_s >= end_s:
+                break
+            time.sleep(pause_s)
+            wait_s *= 2
+        problem[0] = reason
 
     thread = threading.Thread(target=attempts, daemon=True)
     thread.start()
     thread.join(limit_s)
     return problem[0]
-
-
-def _attempts(body: bytes, address: str, limit_s: float, wait_s: float) -> str | None:
-    end_s = time.monotonic() + limit_s
-    problem: str | None = None
-    for _ in range(ATTEMPTS):
-        problem, is_final, retry_after_s = _attempt(body, address, min(ATTEMPT_S, end_s - time.monotonic()))
-        pause_s = max(wait_s, retry_after_s)
-        if is_final or time.monotonic() + pause_s >= end_s:
-            break
-        time.sleep(pause_s)
-        wait_s *= 2
-    return problem
 
 
 def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, bool, float]:

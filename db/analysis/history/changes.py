@@ -9,7 +9,7 @@ search.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -139,7 +139,11 @@ def _search_and_store(
     stored = {row["change_point_id"]: row for row in warehouse.query(STORED, values).dicts()}
     current = {row["change_point_id"]: row for row in _change_rows(warehouse, series, metric, parameters, now)}
     new = [row for key, row in current.items() if key not in stored]
-    changed = [row for key, row in current.items() if key in stored and _differs(row, stored[key])]
+    changed = [
+        row
+        for key, row in current.items()
+        if key in stored and any(row[name] != stored[key][name] for name in (*CHANGE_COLUMNS, *DETECTOR_COLUMNS))
+    ]
     withdrawn = [
         {**row, "state": "withdrawn"}
         for key, row in stored.items()
@@ -172,10 +176,12 @@ def _change_rows(
         "parameters": json.dumps(asdict(parameters)),
         "detected_at": now,
     }
-    for start, end in _spans(points.column("series_id").to_numpy(zero_copy_only=False)):
+    names = points.column("series_id").to_numpy(zero_copy_only=False)
+    bounds = [0, *(1 + np.flatnonzero(names[1:] != names[:-1])), len(names)] if len(names) else []
+    for start, end in pairwise(map(int, bounds)):  # each stretch of one series
         for change in detect(values[start:end], parameters):
-            names = ("value_before", "value_after", "relative_change", "p_value", "state")
-            numbers = {name: getattr(change, name) for name in names}
+            columns = ("value_before", "value_after", "relative_change", "p_value", "state")
+            numbers = {name: getattr(change, name) for name in columns}
             # The results and runs around a change at the index.
             index = start + change.index
             result_ids, run_ids = points.column("result_id"), points.column("run_id")
@@ -187,16 +193,6 @@ def _change_rows(
             }
             row = {**common, **numbers, **neighbours}
             yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}
-
-
-def _spans(names: Any) -> Iterator[tuple[int, int]]:
-    """Start and end of each stretch of equal names."""
-    bounds = [0, *(1 + np.flatnonzero(names[1:] != names[:-1])), len(names)]
-    yield from ((int(start), int(end)) for start, end in pairwise(bounds) if end > start)
-
-
-def _differs(row: Row, stored: Mapping[str, Any]) -> bool:
-    return any(row[name] != stored[name] for name in (*CHANGE_COLUMNS, *DETECTOR_COLUMNS))
 
 
 def _write(connection: Connection, statement: str, rows: Sequence[Row]) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
@@ -99,7 +99,11 @@ def regressions(
     """The regressions whose first changed result is selected and within the dates (since, until), worst first."""
     by_name = {metric.column: metric for metric in metrics}
     condition = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
-    source = f"({_query_for(metrics)})" if any(metric.source == "custom" for metric in metrics) else "regressions"
+    source = "regressions"
+    if any(metric.source == "custom" for metric in metrics):  # which the view itself does not know
+        listed = (", ".join(map(literal, (metric.column, metric.unit, str(metric.better)))) for metric in metrics)
+        metric_list = ", ".join(f"({words})" for words in listed)
+        source = f"({METRIC_LIST.sub(lambda _: metric_list, view_query('regressions'))})"
     sql = REGRESSIONS.format(source=source, dates=dates.condition, selected=condition)
     values = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, values).dicts()
@@ -109,16 +113,16 @@ def regressions(
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
     words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])
     with_settings = [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
-    return tuple(_regression(row, by_name[row["metric"]], shifts) for row in with_settings)
-
-
-def _query_for(metrics: Sequence[Metric]) -> str:
-    """The query of the view `regressions` for these metrics; the view itself does not know custom ones."""
-    rows = (
-        f"({', '.join(literal(text) for text in (metric.column, metric.unit, str(metric.better)))})"
-        for metric in metrics
+    names = [field.name for field in fields(Regression) if field.name not in ("metric", "point", "common_shift")]
+    return tuple(
+        Regression(
+            **{name: row[name] for name in names},
+            metric=by_name[row["metric"]],
+            point=Point.from_columns(row),
+            common_shift=shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
+        )
+        for row in with_settings
     )
-    return METRIC_LIST.sub(lambda _: ", ".join(rows), view_query("regressions"))
 
 
 CommonShifts = Mapping[tuple[str, str, str], CommonShift]
@@ -149,13 +153,3 @@ def common_shifts(warehouse: Warehouse, sessions_of_metrics: Iterable[tuple[Metr
             if shared is not None:
                 common[(metric.column, *machine_session)] = shared
     return common
-
-
-def _regression(row: Mapping[str, Any], metric: Metric, common_shifts: CommonShifts) -> Regression:
-    computed: dict[str, Any] = {
-        "metric": metric,
-        "point": Point.from_columns(row),
-        "common_shift": common_shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
-    }
-    names = [field.name for field in fields(Regression) if field.name not in computed]
-    return Regression(**{name: row[name] for name in names}, **computed)

@@ -233,10 +233,19 @@ def servers_by_traffic(
     """The servers of a model with open-loop load tests, best first: those that sustain a rate before those that do not,
     then by cost if all have a price, by number of machines, and by the rate they sustain."""
     rows = warehouse.query(LEVELS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
-    shares = _shares(warehouse, [row["result_id"] for row in rows], demand)
+    # By result_id, the share of the requests that met every limit.
+    limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
+    shares = {
+        row["result_id"]: Share(**{name: row[name] for name in ("n", "met", "unknown")})
+        for row in warehouse.query(SHARES, {"ids": [row["result_id"] for row in rows], **limits}).dicts()
+    }
     by_traffic: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
     for row in rows:
-        level = _level(row, demand, shares.get(row["result_id"]))
+        share = shares.get(row["result_id"])
+        holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
+        why = _why_unknown(row, share) if holds is None else None
+        rate = float(json.loads(row["axes"])[REQUEST_RATE])
+        level = _level_at(row, rate, share, holds=holds, why_unknown=why)
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     searched = _searched(warehouse, model_id, selection, demand)
     return {
@@ -276,19 +285,6 @@ def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) ->
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
-
-
-def _shares(warehouse: Warehouse, ids: Sequence[str], demand: Demand) -> dict[str, Share]:
-    """By result_id, the share of the requests that met every limit."""
-    limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
-    rows = warehouse.query(SHARES, {"ids": list(ids), **limits}).dicts()
-    return {row["result_id"]: Share(**{name: row[name] for name in ("n", "met", "unknown")}) for row in rows}
-
-
-def _level(row: Row, demand: Demand, share: Share | None) -> Level:
-    holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
-    why = _why_unknown(row, share) if holds is None else None
-    return _level_at(row, float(json.loads(row["axes"])[REQUEST_RATE]), share, holds=holds, why_unknown=why)
 
 
 def _level_at(
