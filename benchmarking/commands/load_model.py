@@ -112,7 +112,8 @@ def loads(
     flags.use_cache_dir(arguments.cache_dir)
     from benchmarking.load.model import LoopLoad
 
-    request, session_id, found = _request(arguments, command), uuid7(), list[ModelLoad]()
+    request, session_id = _request(arguments, command), uuid7()
+    found: list[ModelLoad] = []
     for traffic in traffics:
         plan = _plan(request, session_id, levels, traffic, arguments.repetitions)
         if plan.cell.workload.weights_reason is not None and not found:
