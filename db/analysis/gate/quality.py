@@ -38,7 +38,7 @@ WHERE r.run_id = judged_id OR (
     AND row(r.history_time, r.started_at) <= row(judged.history_time, judged.started_at)
 )
 GROUP BY judged_id, r.run_id, r.series_id, r.git_commit, r.history_time, r.started_at
-ORDER BY judged_id, r.history_time, r.started_at, r.run_id, result_id
+ORDER BY judged_id, r.history_time, r.started_at, r.run_id, r.series_id  -- of each run the same series, for its alert
 """
 ACCEPTED = """
 SELECT metric, result_id, parameters FROM alerts
