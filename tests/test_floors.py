@@ -202,3 +202,12 @@ def test_importing_commands_and_plugins_imports_nothing_heavy():
     code = f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.split(".")[0] for name in done.stdout.split()} & HEAVY == set()
+
+
+@pytest.mark.parametrize(("command", "most"), [("run", 185), ("load", 200), ("ab", 85), ("cache", 80)])
+def test_help_imports_few_modules_and_nothing_that_measures(command, most):
+    code = f"import sys\nfrom benchmarking.cli import main\nmain([{command!r}, '--help'])\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = [name for name in done.stdout.splitlines()[-1].split() if name.split(".")[0] in ROOMS]
+    assert {"benchmarking.sweep.run.supervisor", "benchmarking.graphs.operations"}.isdisjoint(modules)
+    assert len(modules) <= most

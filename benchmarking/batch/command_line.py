@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.batch import model_list
-from benchmarking.batch.cell_plans import PlanError, cell_requests, plan_all
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.cluster.target import add_cluster, resolve_target
 from benchmarking.core.command_line import Parser, add_aliases, names, note
@@ -138,6 +137,8 @@ def plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
     """The plans of everything requested. Raises PlanError with the reasons if anything cannot run."""
+    from benchmarking.batch.cell_plans import PlanError, cell_requests, plan_all
+
     entries: tuple[model_list.Entry, ...] = ()
     if arguments.models:
         entries = model_list.entries_from_names(arguments.models, "--models")

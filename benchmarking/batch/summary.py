@@ -23,7 +23,6 @@ from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.show.comparison import Comparison, comparisons
-from benchmarking.sweep.show.progress import cell_name
 from benchmarking.sweep.show.report import items_unit
 from benchmarking.sweep.show.scaling import Scaling, scalings
 
@@ -221,6 +220,8 @@ def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
 
 def _empty_summary(run_id: str, cell: Cell, status: CellState) -> CellSummary:
     """The summary of a cell without results."""
+    from benchmarking.sweep.show.progress import cell_name
+
     return CellSummary(
         run_id=run_id,
         name=cell_name(cell),
@@ -241,6 +242,7 @@ def _empty_summary(run_id: str, cell: Cell, status: CellState) -> CellSummary:
 
 def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN) -> str:
     """A row per planned cell, the reasons for skipped points, each once, and the estimated time of all of them."""
+    from benchmarking.sweep.show.progress import cell_name
 
     def time_text(plan: CellPlan) -> str:
         seconds = estimate.cells_s.get(plan.run_id)

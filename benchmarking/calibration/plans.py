@@ -15,11 +15,12 @@ from benchmarking.core.command_line import note
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Device, Precision
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.select import select
 from benchmarking.measure.peaks import COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.run.lock import WAIT_S, device_lock
+from benchmarking.sweep.run.lock import device_lock
 
 FILE = str(Path(__file__).with_name("benches.py"))
 WARMUP_MAX_TIME_S = 3.0
@@ -87,7 +88,7 @@ def plan_calibration(
     device = plan_outline.device
     lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
     say(f"searching for sizes on {device.selector} ({device.name})")
-    with device_lock(lock_name, note, WAIT_S if device_wait_s is None else device_wait_s):
+    with device_lock(lock_name, note, DEVICE_WAIT_S if device_wait_s is None else device_wait_s):
         sizes = find_sizes(device, plan_outline.precisions)
     remarks = dict(plan_outline.remarks)
     if not sizes.cache_known:

@@ -28,7 +28,7 @@ from benchmarking.core.records import Cell
 from benchmarking.core.suggestions import meant_by, unknown_name
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.run.session import LOCAL_EXECUTOR, Executor
+from benchmarking.sweep.run.session import Executor, local_executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
@@ -256,7 +256,9 @@ class Target:
     def executor(self) -> Executor:
         """Where a session measures its plans."""
         return (
-            LOCAL_EXECUTOR if self.cluster is None else Executor(sweep=self.cluster, is_cluster=True, flags=self.flags)
+            local_executor()
+            if self.cluster is None
+            else Executor(sweep=self.cluster, is_cluster=True, flags=self.flags)
         )
 
 

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.batch import command_line, summary
 from benchmarking.batch import manifest as manifests
-from benchmarking.batch.batch import Batch
 from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
@@ -40,12 +39,11 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal, session, spool
-from benchmarking.sweep.run.supervisor import check_location
 from benchmarking.sweep.run.turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse import Ingest, database
-from benchmarking.sweep.show.comparison import comparison_text
-from benchmarking.sweep.show.progress import machines_text
-from benchmarking.sweep.show.scaling import scaling_text
+
+if TYPE_CHECKING:
+    from benchmarking.batch.batch import Batch
 
 ESTIMATE_WAIT_S = 1.0
 """Time that an estimate waits for the database, in seconds: it is not worth more."""
@@ -98,6 +96,8 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    from benchmarking.batch.batch import Batch
+
     session_id = uuid7()
     plans = command_line.plans(arguments, (NAME, *argv), session_id, target.machine)
     _check_report(arguments.report, plans)
@@ -179,6 +179,9 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _continue(manifest: Manifest, arguments: argparse.Namespace) -> int:
+    from benchmarking.batch.batch import Batch
+    from benchmarking.sweep.run.supervisor import check_location
+
     info = manifest.info
     db_path = arguments.db_path or manifest.own_path(info.db_path, "--db-path", also=default_database())
     arguments.report = arguments.report or manifest.own_path(info.report, "--report")
@@ -221,6 +224,9 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
 
 def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
+    from benchmarking.sweep.show.comparison import comparison_text
+    from benchmarking.sweep.show.scaling import scaling_text
+
     with _logging(batch):
         try:
             summarised = batch.resume(target.machine, vars(arguments)) if arguments.resume else batch.start()
@@ -228,6 +234,8 @@ def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int
             _note_interrupted(batch, arguments)
             raise
     if target.cluster is not None and not arguments.quiet:
+        from benchmarking.sweep.show.progress import machines_text
+
         for line in machines_text(target.cluster.machines).splitlines():
             note(line)
     page = stdout_page()

@@ -39,7 +39,6 @@ from benchmarking.runtimes.support.lookup import default_runtime, export_runtime
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.profile_launch import RUNTIMES, profile_cell, profiler_of
 from benchmarking.sweep.run.result_file import AUTO
 from benchmarking.sweep.run.warehouse import measured_peaks
 from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
@@ -68,6 +67,8 @@ class Profiled:
 
 def plan_profile(request: Request, session_id: str) -> CellPlan:
     """The plan of a request's first point. Raises UsageError, also for a runtime without a profiler."""
+    from benchmarking.sweep.run.profile_launch import profiler_of
+
     plan = plan_cell(request, session_id)
     profiler_of(plan.cell.runtime)
     return dataclasses.replace(plan, points=plan.points[:1])
@@ -84,6 +85,8 @@ def profiled(
 ) -> Profiled:
     """Profile a plan in a worker, with the device's peak rates from the database. If the database cannot be read, the
     profile lacks only these. Raises as `profile_cell` does."""
+    from benchmarking.sweep.run.profile_launch import profile_cell
+
     peaks, why_none = _peaks(plan, db_path, say)
     with temporary_folder("benchhouse-profile") as folder:
         profile_settings = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
@@ -119,7 +122,7 @@ def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: 
 def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None) -> None:
     """Create the folders of a profile's files. Raises StorageError, and UnsupportedError if the profiler writes no
     trace for TensorBoard."""
-    runtime: Runtime = plugins.load(RUNTIMES, plan.cell.runtime)
+    runtime: Runtime = plugins.load(plugins.RUNTIMES, plan.cell.runtime)
     if tensorboard is not None and not runtime.profiler_traces:
         raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
     for each in (folder, tensorboard):

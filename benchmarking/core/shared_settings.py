@@ -26,6 +26,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DATABASE_WAIT_S = 600.0
 """How long commands wait for a database that another process uses."""
+DEVICE_WAIT_S = 3600.0
+"""How long they wait for a device: a launch of another command may load and measure a large model."""
 
 SHARED: Mapping[str, Setting] = MappingProxyType(
     table(

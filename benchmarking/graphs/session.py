@@ -22,13 +22,6 @@ from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, read_bundle
-from benchmarking.graphs.export.exporter import (
-    OPTIMUM,
-    convert_bundle,
-    export_bundle,
-    shipped_file,
-    shipped_file_identity,
-)
 from benchmarking.workloads.support.exported_folder import export_facts, is_export, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.graph_contents import PRECISION
@@ -94,6 +87,8 @@ def missing() -> str | None:
 def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, opset: int = DEFAULT_OPSET) -> BuildKey:
     """The inputs of a point's bundle. `precision` is the graphs' precision if the runtime converts them to the cell's
     (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
+    from benchmarking.graphs.export.exporter import OPTIMUM, shipped_file, shipped_file_identity
+
     recipe = _recipe(cell.workload)
     asked = precision or cell.precision
     if asked not in PRECISIONS:
@@ -249,6 +244,8 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]
 def _ensure(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
     """The build of a key, and whether it was made now. A quantized bundle is converted from the float32 bundle, which
     is kept too."""
+    from benchmarking.graphs.export.exporter import convert_bundle, export_bundle
+
     precision = next(name for name in PRECISIONS if name == key.parts["precision"])
     opset = int(str(key.parts["opset"]))
 

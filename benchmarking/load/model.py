@@ -30,6 +30,7 @@ from benchmarking.core.records import (
     Run,
     Scalar,
 )
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.devices.support.kinds import has
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import judged, limits_text
@@ -39,7 +40,7 @@ from benchmarking.measure.doubts import about_window
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
+from benchmarking.sweep.run.lock import device_locks, lock_names
 from benchmarking.sweep.run.preparation import prepared
 from benchmarking.sweep.run.process import SLOTS, Job, LoopJob, ScenarioJob, Tested, attended
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
@@ -129,7 +130,7 @@ class ModelLoad(ABC):
 
     def _answer(self, job: Job) -> tuple[LaunchLoad, Tested]:
         """One repetition in a separate worker, with the device locked against other measurements."""
-        wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
+        wait_s = DEVICE_WAIT_S if self.device_wait_s is None else self.device_wait_s
         with device_locks(lock_names(self.plan.cell.device), self.say, wait_s) as self.lock_doubts:
             if not self.preparations:
                 self.preparations.append(prepared(self.plan, self.say))

@@ -18,7 +18,6 @@ from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_devic
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request, plan_points
-from benchmarking.sweep.run.preparation import has_build
 from benchmarking.workloads.support.given_modules import GivenModule
 
 HASHES = "::"
@@ -98,6 +97,8 @@ def plan_models(
     UnsupportedError with the reasons for a model without any, UsageError for unknown names. Fields of `request` other
     than model, device, runtime and precision apply to all.
     """
+    from benchmarking.sweep.run.preparation import has_build
+
     machine = Machine() if machine is None else machine
     named: list[str | None] = [runtime_named(runtime) for runtime in runtimes]
     selection = [

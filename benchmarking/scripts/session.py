@@ -20,8 +20,6 @@ from benchmarking.scripts.planning import Target, plan_models
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request
-from benchmarking.sweep.run.preparation import prepare
-from benchmarking.sweep.run.process import LoadFailed
 
 Say = Callable[[str], None]
 
@@ -111,6 +109,9 @@ class Models:
 
     def build(self, say: Say) -> list[states.BuildRecord]:
         """Make the builds that the launches of all plans would load, and measure nothing."""
+        from benchmarking.sweep.run.preparation import prepare
+        from benchmarking.sweep.run.process import LoadFailed
+
         for plan in self.plans:
             name = f"{plan.cell.workload.model_id} for {plan.cell.runtime} on {plan.cell.device.selector}"
             preparation = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]

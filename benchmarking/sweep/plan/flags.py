@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BUILDS, CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
@@ -16,15 +16,16 @@ from benchmarking.core.command_line import add_model_id
 from benchmarking.core.errors import UsageError
 from benchmarking.core.output_paths import check_folder
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import DATABASE_WAIT_S, SHARED
+from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SHARED
 from benchmarking.core.text import visible
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.options import options_in, runtimes
-from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import Request
-from benchmarking.sweep.run.lock import WAIT_S
+
+if TYPE_CHECKING:
+    from benchmarking.sweep.plan.plan import CellPlan
+    from benchmarking.sweep.plan.request import Request
 
 
 def add_named_model(group: argparse._ArgumentGroup) -> None:
@@ -139,7 +140,7 @@ def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
         SHARED,
         *("db_path", "lock_timeout", "tag", "description", "anonymous"),
         defaults={"lock_timeout": None},
-        default_words={"lock_timeout": f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device"},
+        default_words={"lock_timeout": f"{DATABASE_WAIT_S:g} for a database, {DEVICE_WAIT_S:g} for a device"},
         helps={"lock_timeout": "seconds to wait for a database or device that another process uses"},
     )
 
@@ -198,6 +199,8 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
     """The requests of a command that measures one model, one for each precision and number of threads; the runtime is
     not set yet."""
+    from benchmarking.sweep.plan.request import Request
+
     first = Request(
         model_id=model_id,
         device=arguments.device,

@@ -19,14 +19,10 @@ from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
-from benchmarking.runtimes.support.torch.several_devices import why_not_point
 from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
-from benchmarking.workloads.support import exported_folder, quantized_weights
 from benchmarking.workloads.support.families import no_axis, plugin_of
-from benchmarking.workloads.support.footprint import Fit
-from benchmarking.workloads.support.graph_inputs import GraphChoices
 
 DEVICES = "benchmarking.devices"
 
@@ -82,6 +78,7 @@ class Request:
 
 def workload_of(request: Request) -> Workload:
     """The workload of a request; may query the hub. Raises UsageError and StorageError as `resolve` does."""
+    from benchmarking.workloads.support.graph_inputs import GraphChoices
     from benchmarking.workloads.support.resolve import resolve
 
     graph = GraphChoices(dimensions=request.dims, values=request.input_values, file=request.inputs_file)
@@ -116,6 +113,10 @@ def plan_points(
     machine: Machine,
 ) -> CellPlan:
     """The plan of a cell with this workload and these points; everything else is taken from the request."""
+    from benchmarking.runtimes.support.torch.several_devices import why_not_point
+    from benchmarking.workloads.support import exported_folder
+    from benchmarking.workloads.support.footprint import Fit
+
     cell, why_not = _cell(request, workload, machine)
     settings = request.settings
     if cell.runtime in plugins.names(RUNTIMES):
@@ -222,6 +223,8 @@ def _runtime(request: Request, device: Device) -> Runtime:
 
 def _unsupported_reason(request: Request, device: Device, workload: Workload) -> str | None:
     """None, or why the device does not support the request."""
+    from benchmarking.workloads.support import quantized_weights
+
     name = runtime_for(request, device)
     if name not in plugins.names(RUNTIMES):
         return f"{device.selector} needs runtime {name}, which does not exist in this version"

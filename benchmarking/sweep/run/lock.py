@@ -27,14 +27,13 @@ from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.records import Device, Doubt
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import duration, time_text, visible
 from benchmarking.devices.support.handles import parts
 
 FOLDER_VARIABLE = "BENCHHOUSE_LOCK_DIR"
 BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - follows no link there
 """On POSIX not $TMPDIR, which may differ between the users and jobs of a machine."""
-WAIT_S = 3600.0
-"""Default time in seconds to wait for a device: a launch of another command may load and measure a large model."""
 UNUSABLE_WAIT_S = 30.0
 """Maximum time in seconds to wait for a lock that this user may not open: its creator may be about to share it."""
 POLL_S = 0.2
@@ -56,7 +55,9 @@ class UnusableLockError(StorageError):
 
 
 @contextmanager
-def device_lock(name: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[Doubt | None]:
+def device_lock(
+    name: str | None, waiting: Callable[[str], None], limit_s: float = DEVICE_WAIT_S
+) -> Iterator[Doubt | None]:
     """Hold the lock `name`; no lock for None. If it is taken, `waiting` is called once with a message about its holder.
 
     Yields a doubt if the lock excludes only other commands of this user, because that of all users is unusable. Raises
@@ -97,7 +98,7 @@ def lock_names(device: Device) -> tuple[str, ...]:
 
 @contextmanager
 def device_locks(
-    names: Sequence[str], waiting: Callable[[str], None], limit_s: float = WAIT_S
+    names: Sequence[str], waiting: Callable[[str], None], limit_s: float = DEVICE_WAIT_S
 ) -> Iterator[tuple[Doubt, ...]]:
     """Hold these locks, acquired in the given order, each within `limit_s`. Yields the first doubt, if any."""
     with ExitStack() as held:

@@ -18,9 +18,10 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.profiles import CallProfile, Profile, ProfileSettings
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Point
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.measure.profiled_calls import NOT_CALIBRATED, Tokenize, profile_point, with_bounds
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
+from benchmarking.sweep.run.lock import device_locks, lock_names
 from benchmarking.sweep.run.preparation import prepared
 from benchmarking.sweep.run.process import Profiled, ProfileJob, attended
 from benchmarking.sweep.run.supervisor import finished_run
@@ -63,7 +64,7 @@ def profile_cell(
         )
     (point,) = plan.points
     plan = dataclasses.replace(plan, started_at=utc_now())
-    locks, wait_s = lock_names(plan.cell.device), WAIT_S if device_wait_s is None else device_wait_s
+    locks, wait_s = lock_names(plan.cell.device), DEVICE_WAIT_S if device_wait_s is None else device_wait_s
     with device_locks(locks, say, wait_s):
         preparation = prepared(plan, say)
         say(f"profiling {plan.cell.subject} at {point.label}")

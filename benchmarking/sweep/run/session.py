@@ -1,5 +1,8 @@
 """The session of a measuring command: plan, measure, write run files, store and show. Each run is stored right after
-its last launch."""
+its last launch.
+
+Commands import it with their flags, so it imports what measures when it measures.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
@@ -20,21 +24,14 @@ from benchmarking.core.run_file import read_run
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.untrusted.redaction import redacted, redacted_path
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
-from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import (
-    Sweep,
-    Track,
-    check_location,
-    closing,
-    has_failures,
-    measure_quality,
-    sweep,
-)
 from benchmarking.sweep.run.warehouse import Ingest
-from benchmarking.sweep.show.live import observed
 from benchmarking.workloads.support.families import chosen_texts
+
+if TYPE_CHECKING:
+    from benchmarking.sweep.plan.request import Request
+    from benchmarking.sweep.run.supervisor import Sweep, Track
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +58,17 @@ class Executor:
     """The flags with which another command measures there too."""
 
 
-LOCAL_EXECUTOR = Executor(sweep=sweep)
+def local_executor() -> Executor:
+    """Measures on this machine."""
+    from benchmarking.sweep.run.supervisor import sweep
+
+    return Executor(sweep=sweep)
 
 
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
     """Measure the requests and return the exit code. Without an output folder nothing is saved."""
+    from benchmarking.sweep.plan.request import plan_cell
+
     session_id = uuid7()
     return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
 
@@ -83,6 +86,8 @@ def run_plans(
 ) -> int:
     """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run,
     `interrupted` after an interruption with what was measured of all runs."""
+    from benchmarking.sweep.run.supervisor import Track
+
     with spool.opened_folder(output_dir) as folder:
         note_choices(plans)
         tracks = [Track.start(folder, plan) for plan in plans]
@@ -96,10 +101,13 @@ def run_plans(
 
 def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
     """The runs of plans that are measured together; nothing is saved or printed."""
+    from benchmarking.sweep.run.supervisor import Track, closing
+    from benchmarking.sweep.show.live import observed
+
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
         with closing(tracks), observed(tracks, quiet=True) as observer:
-            (executor or LOCAL_EXECUTOR).sweep(tracks, observer, lambda track: None)
+            (executor or local_executor()).sweep(tracks, observer, lambda track: None)
         return tuple(track.run(utc_now()) for track in tracks)
 
 
@@ -112,6 +120,9 @@ def measure_qualities(
 ) -> None:
     """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each.
     Raises as `sweep` does."""
+    from benchmarking.sweep.run.supervisor import Track, closing, measure_quality
+    from benchmarking.sweep.show.live import observed
+
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
         with closing(tracks), observed(tracks, quiet=quiet) as observer:
@@ -126,6 +137,8 @@ def measure_qualities(
 def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Iterator[Sequence[PartialRun]]:
     """The unfinished runs of a folder, of all models or one, locked inside. Raises UsageError if there are none, or if
     one must be resumed elsewhere; LockedError if another process continues one."""
+    from benchmarking.sweep.run.supervisor import check_location
+
     files = spool.unfinished(output_dir)
     if model_id is not None:
         files = [file for file in files if file.read().plan.cell.workload.model_id == redacted_path(model_id)]
@@ -152,9 +165,11 @@ def resume(
 
     A run that already has its run file is stored unchanged. `arguments` are those of the command: see `Track.resume`.
     """
+    from benchmarking.sweep.run.supervisor import Track
+
     spool.prepare(files[0].path.parent)
     completed = [file for file in files if file.run_file() is not None]
-    executor = executor or LOCAL_EXECUTOR
+    executor = executor or local_executor()
     tracks = [Track.resume(file, arguments, on_cluster=executor.is_cluster) for file in files if file not in completed]
     tracks.sort(key=lambda track: track.plan.run_id)  # as they were planned
     return _measure(tracks, True, ingest, show, device_wait_s, completed, executor=executor)
@@ -162,6 +177,8 @@ def resume(
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:
     """Print the plan and measure nothing."""
+    from benchmarking.sweep.plan.request import plan_cell
+
     return show_plans([plan_cell(request, uuid7()) for request in requests], show)
 
 
@@ -190,6 +207,9 @@ def _measure(
 
     After an interruption the partial files of the other runs hold everything that was measured.
     """
+    from benchmarking.sweep.run.supervisor import closing
+    from benchmarking.sweep.show.live import observed
+
     finished_runs: list[Finished] = []
     codes = [EXIT_OK]
 
@@ -212,7 +232,7 @@ def _measure(
             finish_run(track, keep)
 
         try:
-            (executor or LOCAL_EXECUTOR).sweep(tracks, observer, done, device_wait_s=device_wait_s)
+            (executor or local_executor()).sweep(tracks, observer, done, device_wait_s=device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
             completed_ids = {saved.run.run_id for saved in finished_runs}
@@ -221,7 +241,7 @@ def _measure(
             runs = _as_planned(runs, tracks)
             measured = sum(track.points_finished for track in tracks)
             total = sum(track.points_total for track in tracks)
-            flags = ("--resume", "--output-dir", str(tracks[0].folder), *(executor or LOCAL_EXECUTOR).flags)
+            flags = ("--resume", "--output-dir", str(tracks[0].folder), *(executor or local_executor()).flags)
             again = shlex.join([*as_typed("run").split(" "), *flags])
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")
@@ -311,6 +331,8 @@ def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: No
 def recover_finished(file: PartialRun, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
     """A run whose process ended between writing the run file and deleting the partial file, which is held, and is
     deleted after `keep`. Writing the run file again would change the ids of its results."""
+    from benchmarking.sweep.run.supervisor import has_failures
+
     path = file.final_path
     saved = Finished(run=read_run(path).run, path=path, has_failures=has_failures(file.read().measurements))
     keep(saved)

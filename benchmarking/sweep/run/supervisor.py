@@ -31,6 +31,7 @@ from benchmarking.core.records import (
     Run,
     Status,
 )
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.measure.context import Live
@@ -38,7 +39,7 @@ from benchmarking.measure.peaks import with_peak
 from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.foreign_code import check_loaded_plan
 from benchmarking.sweep.plan.plan import CellPlan, work
-from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
+from benchmarking.sweep.run.lock import device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare, quality_of
 from benchmarking.sweep.run.process import (
     Job,
@@ -150,7 +151,7 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
     Raises as `sweep` does.
     """
     cell = track.plan.cell
-    locks, limit_s = lock_names(cell.device), WAIT_S if device_wait_s is None else device_wait_s
+    locks, limit_s = lock_names(cell.device), DEVICE_WAIT_S if device_wait_s is None else device_wait_s
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell, track.plan.settings.quality):
         with device_locks(locks, observer.waiting, limit_s):
             preparation = prepare(

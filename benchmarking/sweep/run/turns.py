@@ -27,8 +27,6 @@ from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, recover_finished
-from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
-from benchmarking.sweep.show.live import observed
 
 TURN = "--turn"
 """The flag of a turn, whose value is its folder."""
@@ -58,6 +56,9 @@ def take_turn(
 
     Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
+    from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
+    from benchmarking.sweep.show.live import observed
+
     spool.prepare(folder)
     has_begun = any(folder.glob("*.json*"))
     with spool.held(spool.unfinished(folder)) as files:

@@ -21,7 +21,6 @@ from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.core.verdicts.speedups import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.words import verdict_sentence
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.run.reference import is_reference
 from benchmarking.sweep.show.report import left_out
 from benchmarking.workloads.support.families import is_given
 
@@ -188,6 +187,8 @@ def _is_ranked(run: Run, result: Result) -> bool:
 
 
 def _entry(run: Run, result: Result, speedup: Speedup | None, *, is_fastest: bool) -> Entry:
+    from benchmarking.sweep.run.reference import is_reference
+
     metrics, workload = result.metrics, run.cell.workload
     has_references = workload.family is not None or is_given(workload)
     return Entry(

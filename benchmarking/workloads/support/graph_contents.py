@@ -21,7 +21,6 @@ from typing import Any
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.records import PRECISIONS, Json
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
-from benchmarking.devices.openvino import last_line
 from benchmarking.graphs.bundle import WEIGHT_NAMES, weights_precision
 
 MODULE = "benchmarking.workloads.support.graph_contents"
@@ -255,6 +254,8 @@ def _rows(graph: Any) -> dict[str, int]:
 
 def _read_openvino(path: Path) -> dict[str, Any]:
     import openvino
+
+    from benchmarking.devices.openvino import last_line
 
     check_entities(path)
     weights = path.with_suffix(".bin").name
