@@ -183,7 +183,7 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
 def measure_quality(track: Track, observer: Observer, device_wait_s: float | None = None) -> Quality:
     """The quality of a started cell whose points are only what the model is loaded for, in a process of its own.
     What fails becomes the reason of missing values. Raises as `sweep` does."""
-    cell, limit_s = track.plan.cell, WAIT_S if device_wait_s is None else device_wait_s
+    cell, limit_s = track.plan.cell, DEVICE_WAIT_S if device_wait_s is None else device_wait_s
     with device_locks(lock_names(cell.device), observer.waiting, limit_s) as doubts:
         preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
         if isinstance(preparation, LoadFailed):
