@@ -214,8 +214,8 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
     for row in warehouse.query(OPEN_ALERTS, {"metric": metric.column, "detector": DETECTOR}).dicts():
         stored = json.loads(row["parameters"])
         alert = _OpenAlert(last_good=stored["last_good"], is_new=row["triage"] == "new")
-        result_ids = (row["result_id"], row["confirmed_by"], *stored["results"])
-        open_alerts |= dict.fromkeys((result_id for result_id in result_ids if result_id is not None), alert)
+        alerted = (row["result_id"], row["confirmed_by"], *stored["results"])
+        open_alerts |= dict.fromkeys((result_id for result_id in alerted if result_id is not None), alert)
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
