@@ -137,7 +137,6 @@ class _Scales:
         self.params: list[Spec] = []
         self.x = {"field": "x", "type": "quantitative", **self._axis(panel.x, "x")}
         self.y = {"field": "y", "type": "quantitative", **self._axis(panel.y, "y")}
-        self.top = "high" if not panel.y.from_top else "low"
         used: list[Colour] = [one.colour for one in panel.lines]
         used += [one.colour for one in panel.rules] + [one.colour for one in panel.notes]
         used += [colour for one in panel.blocks for colour in (one.fill, one.ink)]
