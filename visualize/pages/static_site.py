@@ -138,8 +138,7 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
 
 
 def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
-    """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete; on
-    an error the earlier one stays. Of several commands at once, the last one wins.
+    """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete.
 
     Raises UsageError for a folder with other content, StorageError for a write error.
     """
@@ -149,23 +148,27 @@ def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
         with temporary_folder(f".{folder.name}", folder.parent) as place:
             written = _write(data, place / "new", runs)
             check_folder(folder)  # again, since writing takes time
-            has_old = False
-            with suppress(FileNotFoundError):
-                folder.rename(place / "old")
-                has_old = True
-            try:
-                (place / "new").rename(folder)
-            except OSError as error:
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                    why = f"{folder} was published by another command at the same time: try again"
-                    raise StorageError(why) from error
-                if has_old:
-                    (place / "old").rename(folder)
-                raise
+            _replace(folder, place / "new", place / "old")
     except OSError as error:
         at = error.filename or folder
         raise StorageError(f"cannot write {at}: {error.strerror}: choose another folder") from error
     return written
+
+
+def _replace(folder: Path, new: Path, old: Path) -> None:
+    """Move the new site into place; on an error the old one stays. Of several commands at once, the last one wins."""
+    has_old = False
+    with suppress(FileNotFoundError):
+        folder.rename(old)
+        has_old = True
+    try:
+        new.rename(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise StorageError(f"{folder} was published by another command at the same time: try again") from error
+        if has_old:
+            old.rename(folder)
+        raise
 
 
 def check_folder(folder: Path) -> None:
