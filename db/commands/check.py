@@ -6,9 +6,6 @@ runs, at most the last 60). A result has regressed if it is more than 2 % worse,
 count only if they show up there too. Each regression is stored as an alert (benchhouse alert list), once per range of
 commits; new alerts are sent as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
 
-The quality of the runs (benchhouse run --quality) is judged too, by an earlier run on the same inputs: it is worse if
-the 95 % interval of the change lies beyond a margin.
-
 With fewer runs, gate with benchhouse ab A B --fail-on slower, which measures both sides and needs no history.
 """
 
@@ -65,8 +62,8 @@ examples:
 EXIT_CODES = """
 exit codes:
   0  nothing regressed; series with too few runs are listed
-  1  something regressed, has a worse quality, or failed although it worked before; also if nearly everything moved
-     together, which points to the machine rather than the code
+  1  something regressed, has a worse quality than an earlier run on the same inputs, or failed although it worked; also
+     if nearly everything moved together, which points to the machine rather than the code
   2  usage
   3  not enough data to judge anything, or no warehouse yet
 """
