@@ -57,7 +57,7 @@ DATA_SHEETS = {
 """By exact product name, as the driver gives it after the vendor's: dense FLOP/s on tensor cores with 32-bit sums, and
 bytes per second of the memory, as the vendors' data sheets state them."""
 VENDORS = ("NVIDIA ", "AMD ", "Tesla ")
-NEEDED = ("torch", "transformers", "numpy", "psutil", "rich", "safetensors", "yaml")
+NEEDED = ("torch", "transformers", "numpy", "platformdirs", "psutil", "rich", "safetensors", "yaml")
 """Modules that a bare machine needs; for an NVIDIA GPU also pynvml (nvidia-ml-py)."""
 LOAD = """
 import sys, torch

@@ -1,11 +1,14 @@
-"""The script for machines with a GPU, run on this machine's processor without duckdb, pyarrow and onnx."""
+"""The script for machines with a GPU, run on this machine's processor with the packages that it asks for, and no other
+of ours."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +18,15 @@ from tests.hardware import check
 
 SCRIPT = Path(check.__file__)
 ON_A_PROCESSOR = {"wall_time", "weights", "utilization", "cold_cache", "spooling", "out_of_memory", "families"}
-WITHOUT = "import sys\nfor name in ('duckdb', 'pyarrow', 'onnx', 'onnxscript'):\n    sys.modules[name] = None\n"
+BROUGHT = {"filelock", "jinja2"}
+"""Packages of ours that torch requires too."""
+OURS = {
+    re.match(r"[\w-]+", line)[0].replace("pyyaml", "yaml") for line in requires("benchhouse") if "extra ==" not in line
+}
+WITHOUT = f"""import sys
+for name in {sorted({"onnx", "onnxscript", *OURS} - BROUGHT - set(check.NEEDED))}:
+    sys.modules[name] = None
+"""
 """Makes packages missing in a process and its children."""
 
 
