@@ -122,7 +122,7 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
         "pytest pytest-benchmark asv pyperf": (
             "its result files are stored by benchhouse import FILE, and judged by benchhouse check"
         ),
-        "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity quality": (
+        "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity": (
             "quality against eager float32 is measured by benchhouse run MODEL --quality"
         ),
         "quantize optimize": (
