@@ -31,12 +31,12 @@ ITEMS_SHA256 = "8e1bbe7a967515648ad1f924f6bca49358c273f10965380e2447e113351b6908
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "c3d2960afcb895fbe6a13d7a2209cd9c676c892c9449af03310171c1a2f19984",  # created and read by DuckDB 1.5
-    "cc8161100703371b6fbd228f6db7cbbba705652dfd24d7d44820bd923d255d9f",  # created and read by 2.0
-    "6670e8dad611d49df3497435c85eed36f9dcbf25ec7f9c4ee6c175a6dc9db252",  # created by 1.5, read by 2.0
-    "b88470bf412d864002e50aa8c04976b776f081286cea25495c7380ac409d6ed6",  # created by 2.0, read by 1.5
-    "0e31e5f7e4c08e8c99da313b20cd644925153f302e9dd36a2ae933d26093d078",  # that, next written by 2.0, read by 1.5
-    "d8029839335667bb2f1e8ab7b85d771aad0866b4dab93480cc49279ed2190763",  # the first, next written by 2.0, read by 1.5
+    "ce0f2f287dc178f9da80c240fa8f057589a22b712217e6dc28c6fc3f0c91ccc8",  # created and read by DuckDB 1.5
+    "ce68213c0b180ecce9086715360e7bd4de2d9d4249926258ca33b564ddcae893",  # created and read by 2.0
+    "75c9edf5b57f7e837b38866dbececfa30a7e9ae7443968ee2075dd2c1dec68f5",  # created by 1.5, read by 2.0
+    "11ba44debbcdb63c128e0cb03c2a5250bc6fb36d9b778a48d3c6f5303d4f3d70",  # created by 2.0, read by 1.5
+    "8457735028ba351b727211d30b725bc507694a5e0748d54b28d648d72d852243",  # that, next written by 2.0, read by 1.5
+    "6217e7380246d183a18a67061726f8e5a7509c98f778e5527c7bd3dea2dfc615",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and
