@@ -93,7 +93,7 @@ def test_notes_are_named_before_they_are_deleted_and_survive_a_label(database, c
 def test_what_was_stored_stays_if_its_replacement_cannot_be_stored(database, monkeypatch):
     assert run(import_results, database, LOAD) == 0
 
-    def full(*_):
+    def full(*_, **__):
         raise StorageError("the disk is full")
 
     monkeypatch.setattr("db.warehouse.ingest_files", full)
