@@ -19,7 +19,7 @@ from itertools import accumulate
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_clients import CLIENT_STATISTIC, client_result, merged_records
+from db.importers.support.load_clients import CLIENT_STATISTIC, client_result, has_all, merged_records
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import (
     Fields,
@@ -215,6 +215,8 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
         if not has_latencies:
             if not first_s and not error:
                 return ()  # not streamed: its end is unknown
+            if not error and not has_all(after, gaps[place]):
+                continue  # a gap of it is left out
             latency_s = first_s + sum(after)
         tokens = accumulate((start + first_s, *after)) if first_s else ()
         found.append(

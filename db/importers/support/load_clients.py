@@ -130,20 +130,30 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
     errors = load.items("errors")
     kept: dict[str, Json] = {"errors": errors} if any(errors) else {}
     values_s: dict[str, Iterable[float]] = {
-        metric: _succeeded(load.numbers(name) or (), errors) for name, metric in CLIENT_RAW.items()
+        metric: _succeeded([value or 0.0 for value in load.column(name) or ()], errors)  # a bad one moves no other
+        for name, metric in CLIENT_RAW.items()
     }
     if "itls" in load:
-        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.each("itls"))]
+        lists = load.each("itls")
+        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(lists)]
         kept["gaps_per_request"] = [len(each) for each in gaps]
         values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
         firsts = load.column("ttfts") or ()
-        stated = [found[2] for name in load if (found := CLIENT_STATISTIC.fullmatch(name))]
-        if "latencies" not in load and not WHOLE.intersection(stated) and len(firsts) == len(gaps):
+        metrics = [found[2] for name in load if (found := CLIENT_STATISTIC.fullmatch(name))]
+        if "latencies" not in load and not WHOLE.intersection(metrics) and len(firsts) == len(gaps):
             # vLLM's client writes no latencies, but the first token's and the gaps after it, which add up to them.
-            whole = [first + sum(after) if first else 0.0 for first, after in zip(firsts, gaps, strict=True)]
+            whole = [
+                first + sum(after) if first and has_all(after, stated) else 0.0
+                for first, after, stated in zip(firsts, gaps, lists, strict=True)
+            ]
             values_s["latency_wall"] = _succeeded(whole, errors)
     timed = {metric: in_ms(value for value in values if value > 0) for metric, values in values_s.items()}
     return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
+
+
+def has_all(gaps: Sequence[float], stated: Any) -> bool:
+    """Whether no stated gap was left out: only all gaps of a request add up to its time."""
+    return isinstance(stated, list | array) and len(gaps) == len(stated)
 
 
 def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Value]:
