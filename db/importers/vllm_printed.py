@@ -162,7 +162,8 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
         end = _end(lines, at, is_block=bool(title))
         above = lines[max(last, at - BACK) : at]
         arguments = _arguments(above)
-        if not any(map(COMMAND.search, above)):  # another result of the command above: of its model, not of its load
+        if not any(map(COMMAND.search, lines[last:at])):
+            # Another result of the command above: of its model, not of its load.
             arguments = {**shared.get(kind, {}), **arguments}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
         yield Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=arguments)
