@@ -193,11 +193,10 @@ def _current_form(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _nested(row: Fields) -> Fields:
     """The objects of a row whose columns are paths; a report without a configuration is put under "report"."""
     nested: dict[str, Any] = {}
-    is_old = any(OLD_FLAT.fullmatch(name) for name in row)
-    is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in row)
-    for name in row:
-        if (cell := row.text(name)) is None:
-            continue
+    cells = {name: cell for name in row if (cell := row.text(name)) is not None}
+    is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
+    is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in cells)
+    for name, cell in cells.items():
         target, _, what = name.partition(".")
         path = [*(["report"] * is_part), *name.split(".")]
         if is_old and target in TARGETS:
