@@ -90,7 +90,8 @@ def _run(row: Fields, number: int) -> ForeignRun:
     counts = [row.integer(name) or 0 for name in GPUS]
     of_workers = [(row.integer(f"{phase}_num_workers"), row.integer(f"{phase}_tp")) for phase in ("prefill", "decode")]
     is_split = "disagg" in mode or row.peek("disagg") is None
-    gpus = (sum if is_split else max)(counts) or sum((workers or 0) * (each or 0) for workers, each in of_workers)
+    counts = counts if any(counts) else [(workers or 0) * (each or 0) for workers, each in of_workers]
+    gpus = (sum if is_split else max)(counts)
     of_one = max(each or 0 for _, each in of_workers)
     return ForeignRun(
         key=str(number),
