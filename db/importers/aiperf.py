@@ -75,7 +75,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         yield _of_sweep(file, aggregated)
         return
     top = _of_csv(file) if file.json is None else top_fields(file)
-    if isinstance(records := top.peek("records"), dict):  # newer versions write the metrics beside the settings
+    # The first versions have the metrics under "records", newer ones beside the settings.
+    if file.json is not None and isinstance(records := top.peek("records"), dict):
         top = Fields(file, {**records, **{name: top.peek(name) for name in top if name != "records"}})
     config = top.required(top.fields, "input_config")
     endpoint, info = config.section("endpoint"), top.section("run_info")

@@ -80,8 +80,7 @@ def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) 
         text_in(hardware, "device_name", "gpu_name", "accelerator"),
         hardware.integer("memory_bytes"),
     )
-    is_host = kind == "cpu" and (machines or kind).lower() != kind
-    # the row describes the machine's other device
+    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
     found: dict[str, Any] = {
         "model_id": text_in(row, *MODEL) or "unknown",
         "family": family if known else None,

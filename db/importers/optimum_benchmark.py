@@ -254,7 +254,7 @@ def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
         "device_type": "rocm" if any(map(is_amd, used)) else "cuda",
         "device_name": used[0] if used else None,
         "device_count": len(selected) or count,
-        "device_memory_bytes": None if memory is None or len(set(names)) > 1 else round(memory / count),
+        "device_memory_bytes": None if memory is None else round(memory / count),
     }
 
 

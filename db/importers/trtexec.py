@@ -84,6 +84,7 @@ def recognises(file: ForeignFile) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None:
         queries = Fields(file, {"queries": file.json}).objects("queries") or ()
+        # Only files of older versions contain the warm-up.
         begins = [one.number("startComputeMs") for one in queries]
         warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
         warm = warm if warm < len(queries) else 0
