@@ -77,26 +77,26 @@ def result_table(
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
     """Headings and cells of each row, with only the columns that have values. State and doubts are next to the latency,
     since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out."""
-    first: dict[str, Callable[[Row], Cell]] = {}
+    columns: list[tuple[str, Callable[[Row], Cell]]] = []  # no mapping: a custom metric may have any name
     if _has(rows, FIRST):
-        first[METRICS[FIRST].heading] = _number(FIRST)
+        columns.append((METRICS[FIRST].heading, _number(FIRST)))
     if _has(rows, "latency_ci_low_ms"):
-        first[INTERVAL] = interval_of
-    numbers = {
-        METRICS[name].heading: rate_of(name) if name in (ITEMS, TOKENS) else _number(name)
+        columns.append((INTERVAL, interval_of))
+    numbers = [
+        (METRICS[name].heading, rate_of(name) if name in (ITEMS, TOKENS) else _number(name))
         for name in NUMBERS
         if _has(rows, name)
-    }
+    ]
     if any(_has(rows, name) for name in PEAK_MEMORY):
-        numbers["peak MB"] = peak_of
+        numbers.append(("peak MB", peak_of))
     if _has(rows, "output_error"):
-        numbers["error"] = lambda row: text_cell(error_text(row))
+        numbers.append(("error", lambda row: text_cell(error_text(row))))
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
-            numbers[metric.words] = _own(name)
-    columns = {**first, STATE: state_of, DOUBTS: doubts_of, **numbers, "launches": launches_of}
-    headings = tuple(Heading(text=name, is_number=name not in (STATE, DOUBTS)) for name in columns)
-    return headings, [tuple(cell(row) for cell in columns.values()) for row in rows]
+            numbers.append((metric.words, _own(name)))
+    columns += [(STATE, state_of), (DOUBTS, doubts_of), *numbers, ("launches", launches_of)]
+    headings = tuple(Heading(text=name, is_number=cell not in (state_of, doubts_of)) for name, cell in columns)
+    return headings, [tuple(cell(row) for _, cell in columns) for row in rows]
 
 
 def _has(rows: Sequence[Row], name: str) -> bool:
