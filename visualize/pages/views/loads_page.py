@@ -28,20 +28,22 @@ if TYPE_CHECKING:
 MOST = 200
 IMPORTED = """
 WITH imported AS (
-    SELECT run_id, CASE WHEN is_unlimited
-        THEN coalesce(min(curve_id) FILTER (WHERE NOT is_unlimited) OVER (PARTITION BY alike), curve_id)
-        ELSE curve_id END AS test
+    SELECT run_id, CASE WHEN is_unlimited AND first_curve = last_curve THEN first_curve ELSE curve_id END AS test
     FROM (
-        SELECT run_id, min(curve_id) AS curve_id, bool_and(loop = 'open' AND request_rate IS NULL) AS is_unlimited,
-            any_value(concat_ws('|', hardware_id, model_id, runtime, precision, sequence_length, new_tokens,
-                json_merge_patch(runtime_mode, '{"arrivals": null}'))) AS alike
-        FROM load_curve WHERE run_id IN (SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL)
-        GROUP BY run_id
+        SELECT *, min(curve_id) FILTER (WHERE NOT is_unlimited) OVER (PARTITION BY alike) AS first_curve,
+            max(curve_id) FILTER (WHERE NOT is_unlimited) OVER (PARTITION BY alike) AS last_curve
+        FROM (
+            SELECT run_id, min(curve_id) AS curve_id, bool_and(loop = 'open' AND request_rate IS NULL) AS is_unlimited,
+                any_value(concat_ws('|', hardware_id, model_id, runtime, precision, sequence_length, new_tokens,
+                    json_merge_patch(runtime_mode, '{"arrivals": null}'))) AS alike
+            FROM load_curve WHERE run_id IN (SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL)
+            GROUP BY run_id
+        )
     )
 )
 """
 """Other tools write a file for each level: the files of a curve are one test. A level at which all requests are sent at
-once states no arrivals; it belongs to the curve of its server."""
+once states no arrivals; it belongs to the curve of its server, if that has one."""
 NEWEST = f"""{IMPORTED}, tests AS (
     SELECT run_id, started_at, coalesce(test, run_id) AS test
     FROM benchmark_runs LEFT JOIN imported USING (run_id) WHERE (runtime_mode->>'loop') IS NOT NULL
