@@ -90,7 +90,7 @@ class LoadLatency(ChartPlugin):
         finding = None
         if len(series) == 1:
             knees = [row for row in series[0].rows if row["is_knee"]]
-            notes = (Note(x=level(row), y=0.04, text="knee", dx=3, in_share=True) for row in knees)
+            notes = (Note(x=place_of(row, shown), y=0.04, text="knee", dx=3, in_share=True) for row in knees)
             panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
             sound = [row for row in knees if trust(row) == "valid"]
             finding = f"latency knee at {level_words(sound[0])}" if len(sound) == 1 else None
