@@ -260,10 +260,7 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         targets=[  # possible subjects of a note: (id, text)
             (history.series_id, "the whole series"),
             *(
-                (
-                    one.run_id,
-                    f"run of {time_text(one.history_time)}, commit {(one.git_commit or 'none')[:COMMIT_LETTERS]}",
-                )
+                (one.run_id, f"run of {time_text(one.history_time)}, commit {_commit(one, 'none')}")
                 for one in reversed(history.points[-MOST_RUNS:])
             ),
         ],
