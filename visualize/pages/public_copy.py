@@ -19,6 +19,7 @@ from benchmarking.core.codec import dumps, from_json, to_json
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
+from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Run
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
@@ -226,7 +227,7 @@ def _names(warehouse: Warehouse) -> Names:
     options = [one for hint in hints for one in (hint, *get_args(hint)) if get_origin(one) is Literal]
     chosen = {str(value) for one in options for value in get_args(one)}
     named = {field.name for kind in kinds for field in fields(kind)}
-    words_of_records = {*named, *chosen, *METRICS, *KINDS, *plugins.family_names()}
+    words_of_records = {*named, *chosen, *METRICS, *QUALITY_METRICS, *KINDS, *plugins.family_names()}
     words = {row["word"] for row in warehouse.query(WORDS).dicts()} | words_of_records | hosts.intersection(models)
     # A pattern for host names with and without domain; `-` and `_` may adjoin one, letters and digits may not.
     labels = {host: host.partition(".")[0] for host in hosts}
