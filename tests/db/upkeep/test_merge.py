@@ -116,6 +116,7 @@ def test_a_quality_measured_later_joins_the_run_that_both_have(make, make_run):
         into(ours, theirs)
         with Warehouse.open(ours) as warehouse:
             assert qualities(warehouse, [run.run_id]) == {run.run_id: found}
+    assert [one.added["quality_results"] for one in into(make("empty"), theirs)] == [1]  # of a new run
 
 
 @pytest.mark.parametrize(
