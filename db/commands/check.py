@@ -62,8 +62,8 @@ examples:
 EXIT_CODES = """
 exit codes:
   0  nothing regressed; series with too few runs are listed
-  1  something regressed, has a worse quality, or failed although it worked; also if nearly everything moved together
-     (the machine, not the code)
+  1  something regressed, has a worse quality, or failed although it worked before; also if nearly everything moved
+     together (the machine, not the code)
   2  usage
   3  not enough data to judge anything, or no warehouse yet
 """
