@@ -55,7 +55,7 @@ def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
     if not path.exists():
         raise StorageError(
             f"no database at {path}: create it with {as_typed('setup')} --db-path {path}, or store results with "
-            f"{as_typed('run')} MODEL --save"
+            f"{as_typed('run')} MODEL --save --db-path {path}"
         )
     check_database_file(str(path))
     damage: DamagedError | None = None

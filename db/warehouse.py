@@ -231,7 +231,7 @@ class Warehouse:
                 raise StorageError(f"{name} is a link that leads to no file: remove it, or choose another path")
             raise StorageError(
                 f"no database at {name}: create it with {as_typed('setup')} --db-path {name}, or store results with "
-                f"{as_typed('run')} MODEL --save"
+                f"{as_typed('run')} MODEL --save --db-path {name}"
             )
         with errors_naming(name, file):
             connection = connect(
