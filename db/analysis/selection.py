@@ -275,8 +275,11 @@ def _id_condition(word: str) -> Selection:
 
 def probable_part(word: str) -> str:
     """What a word without "=" probably meant: a device, a runtime or a precision by its name, else a model."""
-    if (compared := COMPARISON.fullmatch(word)) and compared[1] in FIELDS:
-        column, operator, value = FIELDS[compared[1]], compared[2], compared[3]
+    compared = COMPARISON.fullmatch(word)
+    if compared and compared[1] in ("since", "until"):
+        return f"{compared[1]}={compared[3]}"
+    if compared and (compared[1] in FIELDS or compared[2] != "~"):  # else HEAD~1
+        column, operator, value = FIELDS.get(compared[1], compared[1]), compared[2], compared[3]
         if operator == "~":
             return f"sql:{column} LIKE {literal(f'%{value}%')}"
         return f"sql:{column} {operator} {value if value.isdigit() else literal(value)}"

@@ -113,6 +113,8 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
         ("tag=side", "selected by its name: tag.NAME=side"),
         ("tags.side=a", "selected by its name: tag.side=a"),
         ("batch>=4", "did you mean sql:batch_size >= 4"),
+        ("batch_size>=4", "did you mean sql:batch_size >= 4"),
+        ("since>=2026-01-01", "did you mean since=2026-01-01"),
         ("model!=gpt2", "did you mean sql:model_id != 'gpt2'"),
         ("model~gpt", "did you mean sql:model_id LIKE '%gpt%'"),
         ("abc123", "is not a selection"),  # too short for a commit
