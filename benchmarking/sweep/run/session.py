@@ -22,7 +22,7 @@ from benchmarking.core.quality import Quality
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.core.untrusted.redaction import redacted, redacted_path
+from benchmarking.core.untrusted.redaction import redacted, redacted_path, redacted_record
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
@@ -118,8 +118,8 @@ def measure_qualities(
     quiet: bool,
     device_wait_s: float | None = None,
 ) -> None:
-    """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each.
-    Raises as `sweep` does."""
+    """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each,
+    without secrets. Raises as `sweep` does."""
     from benchmarking.sweep.run.supervisor import Track, closing, measure_quality
     from benchmarking.sweep.show.live import observed
 
@@ -130,7 +130,7 @@ def measure_qualities(
                 track.begin()
                 found = measure_quality(track, observer, device_wait_s)
                 observer.close()
-                done(track.plan, found)
+                done(track.plan, redacted_record(found, anonymous=track.plan.is_anonymous))
 
 
 @contextmanager
