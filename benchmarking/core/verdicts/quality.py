@@ -46,6 +46,10 @@ def judge_quality(
     before: QualityValue, after: QualityValue, metric: QualityMetric, *, same_windows: bool
 ) -> QualityVerdict:
     """Judge the change from `before` to `after`; `same_windows` if both are of the same windows in the same order."""
+    ends = (before.low, before.high, after.low, after.high)
+    values = (before.value, after.value, *before.by_window, *after.by_window, *(end for end in ends if end is not None))
+    if metric.is_relative and min(values) <= 0:  # in a file of another tool
+        return QualityVerdict(verdict="not judged", reason="a value is not positive")
     count = min(len(before.by_window), len(after.by_window))
     if same_windows and count >= MIN_WINDOWS:
         pairs = zip(_scaled(before.by_window[:count], metric), _scaled(after.by_window[:count], metric), strict=True)
@@ -53,12 +57,11 @@ def judge_quality(
         change = fmean(differences)
         half = quantile(0.5 + CONFIDENCE / 2, count - 1) * stdev(differences) / math.sqrt(count)
         return _verdict(change, half, half, metric, is_paired=True)
-    ends = (before.low, before.high, after.low, after.high)
     a, b = _scaled([before.value, after.value], metric)
     if not same_windows and not metric.needs_reference:
         return QualityVerdict(verdict="not judged", reason="measured on different texts or tokens")
     if any(end is None for end in ends):
-        change = math.expm1(b - a) if metric.is_relative else b - a
+        change = _relative(b - a) if metric.is_relative else b - a
         return QualityVerdict(verdict="not judged", reason=f"fewer than {MIN_WINDOWS} windows", change=change)
     a_low, a_high, b_low, b_high = _scaled([float(end) for end in ends if end is not None], metric)
     # The ends of an interval may be at different distances from its value.
@@ -70,10 +73,15 @@ def _scaled(values: Sequence[float], metric: QualityMetric) -> list[float]:
     return [math.log(value) for value in values] if metric.is_relative else list(values)
 
 
+def _relative(log_change: float) -> float:
+    """0.1 for 10 % more; at most what a float can hold."""
+    return math.expm1(min(log_change, 700.0))
+
+
 def _verdict(change: float, below: float, above: float, metric: QualityMetric, *, is_paired: bool) -> QualityVerdict:
     low, high = change - below, change + above
     if metric.is_relative:
-        change, low, high = math.expm1(change), math.expm1(low), math.expm1(high)
+        change, low, high = _relative(change), _relative(low), _relative(high)
     rise: QualityWord = "worse" if metric.better == "lower" else "better"
     fall: QualityWord = "better" if metric.better == "lower" else "worse"
     word: QualityWord = "not judged"

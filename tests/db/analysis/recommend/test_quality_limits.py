@@ -95,6 +95,8 @@ def test_verdicts_by_windows_see_what_single_intervals_hide() -> None:
     )
     other = judge_quality(before, replace(after, value=15.0), PERPLEXITY, same_windows=False)
     assert (other.verdict, other.reason) == ("not judged", "measured on different texts or tokens")
+    impossible = judge_quality(before, replace(after, value=0.0), PERPLEXITY, same_windows=True)
+    assert (impossible.verdict, impossible.reason) == ("not judged", "a value is not positive")
 
 
 def test_verdicts_know_the_better_direction_and_the_margin() -> None:
