@@ -174,17 +174,17 @@ def main(argv: Sequence[str]) -> int:
             confirm("Replace them?", arguments.db_path)
         # Replace the samples, rewrite the file, and add its sizes to the report.
         path, wait_s = arguments.db_path, arguments.lock_timeout
-        before = after = 0 if is_lake(path) else os.path.getsize(path)
+        old_bytes = new_bytes = 0 if is_lake(path) else os.path.getsize(path)
         with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
             replace_samples(warehouse, results)
         if os.name == "nt" and not is_lake(path):
             note(f"{NAME}: Windows cannot rewrite a locked file: its free space is used by later runs")
         else:
-            lake_before, after = Warehouse.compact(path, lock_timeout_s=wait_s)
-            before = lake_before if is_lake(path) else before
-        report["replaced"] = {"before_bytes": before, "after_bytes": after}
+            lake_bytes, new_bytes = Warehouse.compact(path, lock_timeout_s=wait_s)
+            old_bytes = lake_bytes if is_lake(path) else old_bytes
+        report["replaced"] = {"before_bytes": old_bytes, "after_bytes": new_bytes}
         if not arguments.json:
-            print(f"replaced: {_change(before, after)}")
+            print(f"replaced: {_change(old_bytes, new_bytes)}")
     if arguments.json:
         print_json(report)
     return EXIT_OK

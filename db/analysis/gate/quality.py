@@ -54,7 +54,7 @@ class QualityCheck(QualityFinding):
     session_id: str
     series_id: str
     result_id: str
-    """A result of the run, in the series that the baseline has too."""
+    """A result of the run, in the first of its series."""
     git_commit: str | None
     baseline_run_id: str | None = None
     baseline_result_id: str | None = None
