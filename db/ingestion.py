@@ -30,7 +30,8 @@ RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requ
 def ingest_files(
     connection: DuckDB, files: Sequence[FileRuns], column_types: ColumnTypes, *, releases_samples: bool
 ) -> list[int]:
-    """Store the runs of files; returns how many of each file were new.
+    """Store the runs of files; returns how many of each file were new. A stored run without a quality gets that of its
+    file.
 
     With `releases_samples`, the values of `LargeSamples` are released, which frees memory for the commit; a change that
     may be repeated needs them again. Raises FormatError for a run with the id of a different one, and for a result that
@@ -48,6 +49,7 @@ def ingest_files(
     metrics = {name for name, kind in result_columns if kind == "DOUBLE" and name not in FURTHER}
     now = datetime.now(UTC).replace(tzinfo=None)
     new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
+    later: dict[str, list[Row]] = {}  # the quality of stored runs, which they may lack
     counts = []
     for file in files:
         before, sha256 = len(new), file.source_sha256
@@ -59,6 +61,7 @@ def ingest_files(
             rows = run_rows(run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now)
             if run.run_id in stored:
                 check_same_content(connection, run.run_id, rows, column_types)
+                later[run.run_id] = rows["quality_results"]
             else:
                 new[run.run_id] = run, rows
         counts.append(len(new) - before)
@@ -74,6 +77,8 @@ def ingest_files(
         _insert_missing(connection, table, key, list(by_key.values()), column_types)
     for table in RUN_TABLES:
         _insert(connection, table, [row for _, rows in new.values() for row in rows[table]], column_types)
+    if quality_rows := [row for rows in later.values() for row in rows]:
+        _insert_missing(connection, "quality_results", "run_id", quality_rows, column_types)
     for _, rows in new.values():
         rows["raw_benchmark_data"] = rows["requests"] = []
     if releases_samples:

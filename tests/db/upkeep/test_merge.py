@@ -117,6 +117,9 @@ def test_a_quality_measured_later_joins_the_run_that_both_have(make, make_run):
         with Warehouse.open(ours) as warehouse:
             assert qualities(warehouse, [run.run_id]) == {run.run_id: found}
     assert [one.added["quality_results"] for one in into(make("empty"), theirs)] == [1]  # of a new run
+    with Warehouse.open(make("again", run)) as warehouse:  # the same from a file
+        assert not warehouse.ingest(replace(run, quality=found), source_sha256="other")
+        assert qualities(warehouse, [run.run_id]) == {run.run_id: found}
 
 
 @pytest.mark.parametrize(
