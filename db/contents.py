@@ -45,7 +45,7 @@ CONTENTS = {
     "benchmark_results": Content(key=("result_id",), filled=("model_size_mb",)),
     "raw_benchmark_data": Content(key=("result_id", "launch", "phase", "metric"), ignored=("compacted_at",)),
     "requests": Content(key=("result_id", "launch", "phase", "ordinal")),
-    "quality_results": Content(key=("run_id", "metric")),
+    "quality_results": Content(key=("run_id", "metric"), ignored=("how",)),
     "change_points": Content(key=("change_point_id",), only=("series_id", "metric", "result_id")),
     "alerts": Content(key=("alert_id",), only=("series_id", "metric")),
     "annotations": Content(key=("annotation_id",)),

@@ -174,7 +174,7 @@ NEW = {
     "requests": IN_NEW_RUNS,
     "quality_results": (  # also of a run that both have, whose quality was measured later
         "run_id IN (SELECT run_id FROM benchmark_runs UNION ALL FROM new_runs) "
-        "AND run_id NOT IN (SELECT run_id FROM quality_results)"
+        "AND (run_id, metric) NOT IN (SELECT (run_id, metric) FROM quality_results)"
     ),
     "change_points": "change_point_id NOT IN (SELECT change_point_id FROM change_points)",
     "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",

@@ -122,6 +122,19 @@ def test_a_quality_measured_later_joins_the_run_that_both_have(make, make_run):
         assert qualities(warehouse, [run.run_id]) == {run.run_id: found}
 
 
+def test_measures_of_quality_that_are_missing_here_are_added_to_those_of_the_same_run(make, make_run):
+    run, divergence = make_run(**ONE), {"kl_divergence": QualityValue(value=0.01)}
+    here = Quality(inputs="i", values=divergence, how={"seconds": 3})
+    there = Quality(inputs="i", values={**divergence, "perplexity": QualityValue(value=9.0)}, how={"seconds": 4})
+    ours, theirs = (
+        make(name, run, change=lambda one, found=found: store_quality(one, {run.run_id: found}))
+        for name, found in (("ours", here), ("theirs", there))
+    )
+    into(ours, theirs)
+    with Warehouse.open(ours) as warehouse:
+        assert qualities(warehouse, [run.run_id])[run.run_id].values.keys() == there.values.keys()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
