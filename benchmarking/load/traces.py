@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +26,8 @@ MAX_TRACE_BYTES = 256_000_000
 MAX_LENGTH = 10_000_000
 """Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
 MAX_PAUSE_S = 86_400.0
+MAX_TIME_S = 1e12
+"""Maximum time of a request, on either side of 0: differences of greater ones could be infinite."""
 MOONCAKE_BLOCK, BAILIAN_BLOCK = 512, 16
 """Tokens per block of a prompt that `hash_ids` name."""
 EXPECTED = (
@@ -109,11 +110,11 @@ def read_trace(path: Path) -> Trace:
 @lru_cache(maxsize=1)
 def _parsed(path: Path, _mtime_ns: int, _size: int) -> Trace:
     lines = read_text(path).splitlines()
-    header = set(next(csv.reader(lines[:1]), ()))
     rows, roots = list[TraceRow](), dict[str, str]()
-    is_csv = header >= AZURE or header >= BURST_GPT
-    found = csv.DictReader(lines) if is_csv else (line for line in lines if line.strip())
     try:
+        header = set(next(csv.reader(lines[:1]), ()))
+        is_csv = header >= AZURE or header >= BURST_GPT
+        found = csv.DictReader(lines) if is_csv else (line for line in lines if line.strip())
         for row in found:
             rows.append(_csv_row(row) if isinstance(row, dict) else _json_row(json.loads(row), roots))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, csv.Error) as error:
@@ -132,8 +133,8 @@ def _parsed(path: Path, _mtime_ns: int, _size: int) -> Trace:
 
 
 def _csv_row(row: Mapping[str, str]) -> TraceRow:
-    """A row of Azure's or BurstGPT's trace. BurstGPT's times are seconds; Azure's are dates, with seven decimals, of
-    which Python reads six."""
+    """A row of Azure's or BurstGPT's trace. BurstGPT's times are seconds; Azure's are dates, in UTC where they name no
+    zone."""
     session = next(
         (
             value
@@ -143,7 +144,8 @@ def _csv_row(row: Mapping[str, str]) -> TraceRow:
         None,
     )
     if "TIMESTAMP" in row:
-        at_s = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26]).timestamp()
+        at = datetime.fromisoformat(row["TIMESTAMP"].strip())
+        at_s = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
         tokens = row["ContextTokens"], row["GeneratedTokens"]
     else:
         at_s, tokens = float(row["Timestamp"]), (row["Request tokens"], row["Response tokens"])
@@ -174,11 +176,12 @@ def _json_row(row: Any, roots: dict[str, str]) -> TraceRow:
 def _check(path: Path, number: int, row: TraceRow) -> None:
     """Raise UsageError for a request that cannot be sent."""
     times = [one for one in (row.at_s, row.delay_s) if one is not None]
-    if not all(map(math.isfinite, times)) or max(row.tokens_in, row.tokens_out) > MAX_LENGTH:
+    lengths = row.tokens_in, row.tokens_out
+    if not all(abs(one) <= MAX_TIME_S for one in times) or not 0 <= min(lengths) <= max(lengths) <= MAX_LENGTH:
         at = "no time" if row.at_s is None else f"{row.at_s:g} s"
         raise UsageError(
             f"{path}: request {number} is invalid: at {at} with {row.tokens_in} and {row.tokens_out} tokens: expected "
-            f"lengths of at most {MAX_LENGTH}"
+            f"lengths of at most {MAX_LENGTH}, none below 0, and a time of at most {MAX_TIME_S:g} s"
         )
     if row.delay_s is not None and not 0 <= row.delay_s <= MAX_PAUSE_S:
         raise UsageError(f"{path}: request {number} has a delay of {row.delay_s:g} s: expected 0 to {MAX_PAUSE_S:g}")
