@@ -212,8 +212,8 @@ def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool)
     """Raise UsageError for a level with more requests, or in an open loop more prompt words, than may be held in
     memory. `has_prompts`: each request has a prompt of its own."""
     for level in levels:
-        turns = traffic.most_turns
-        number = level.requests * turns if level.is_open else max((level.number or 0) * turns, level.concurrency or 0)
+        number = traffic.total(level.requests if level.is_open else level.number or 0)
+        number = number if level.is_open else max(number, level.concurrency or 0)
         words = traffic.words(level.requests) if level.is_open and has_prompts else 0
         if number > MAX_REQUESTS:
             what, most = f"{number} requests", MAX_REQUESTS

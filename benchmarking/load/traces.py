@@ -61,10 +61,6 @@ class Trace:
     """Whether the lengths of prompts include everything said before in their sessions."""
 
     @property
-    def has_sessions(self) -> bool:
-        return any(len(rows) > 1 for rows in self.sessions)
-
-    @property
     def has_blocks(self) -> bool:
         """Whether it says which parts of the prompts are alike."""
         return any(row.blocks for rows in self.sessions for row in rows)

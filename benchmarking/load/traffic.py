@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Literal, get_args
@@ -156,7 +157,7 @@ class Traffic:
     """Number of the level, so that levels of the same rate have fresh arrivals; combined with the seed for arrivals
     only."""
     file: Path | None = None
-    """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
+    """A trace, or conversations in the format of ShareGPT."""
 
     @property
     def trace(self) -> Trace | None:
@@ -252,7 +253,7 @@ class Traffic:
     def conversations(self) -> Iterator[Conversation]:
         """What is sent: endless, except for a trace. Raises UsageError."""
         if (trace := self.trace) is not None:
-            if self.vocabulary is not None and trace.has_sessions and not trace.has_blocks:
+            if self.vocabulary is not None and any(not row.blocks for rows in trace.sessions for row in rows[1:]):
                 raise UsageError(
                     f"{self.file} has sessions, whose turns repeat replies: send text, without --prompt-ids"
                 )
@@ -284,10 +285,22 @@ class Traffic:
         if trace is None:
             yield from (turns[0] for turns in self.conversations())
             return
-        turns = [one for turns in self.conversations() for one in turns]
-        if any(one.offset_s is None for one in turns):
+        if any(row.at_s is None for rows in trace.sessions for row in rows):
             raise UsageError(f"{self.file} has turns that follow the reply to the previous one: this requires --url")
-        yield from sorted(turns, key=lambda one: one.offset_s or 0.0)
+        due = list[tuple[float, int, int, PlannedRequest]]()  # of the sessions so far: a long trace has too many words
+        for place, turns in enumerate(self.conversations()):
+            for turn, one in enumerate(turns):
+                heappush(due, (one.offset_s or 0.0, place, turn, one))
+            while due and due[0][0] <= (turns[0].offset_s or 0.0):
+                yield heappop(due)[-1]
+        while due:
+            yield heappop(due)[-1]
+
+    def total(self, number: int) -> int:
+        """The most requests of this many conversations."""
+        if (trace := self.trace) is not None:
+            return sum(map(len, trace.sessions[:number]))
+        return number * self.most_turns
 
     def words(self, number: int) -> int:
         """The approximate total number of words or token ids in the prompts of this many conversations; 0 for ShareGPT
@@ -327,7 +340,7 @@ class Traffic:
             chance = random.Random(f"{self.seed} {self.salt} request {number}" + (f" turn {turn}" if turn else ""))
             length = max(1, row.tokens_in)
             if row.blocks:
-                prompt = self._of_blocks(row, length, blocks)
+                prompt = self._of_blocks(row, length, blocks, chance)
             else:
                 prompt = self.prompt(max(1, length - said if trace.counts_history else length), chance)
             said = row.tokens_in + row.tokens_out
@@ -342,21 +355,30 @@ class Traffic:
             )
         return tuple(found)
 
-    def _of_blocks(self, row: TraceRow, length: int, blocks: dict[str, str | tuple[int, ...]]) -> str | tuple[int, ...]:
-        """A prompt of this length from the named blocks, of which the last may be a part."""
+    def _of_blocks(
+        self, row: TraceRow, length: int, blocks: dict[str, str | tuple[int, ...]], chance: random.Random
+    ) -> str | tuple[int, ...]:
+        """A prompt of this length from the named blocks, of which the last may be a part; what they do not cover is its
+        own."""
         size, ids = row.block_tokens, None if self.vocabulary is None else range(self.vocabulary)
         words, tokens = list[str](), list[int]()
         for place, name in enumerate(row.blocks[: -(-length // size)]):
             if name not in blocks:
-                chance = random.Random(f"{self.seed} {self.salt} block {name}")
+                same = random.Random(f"{self.seed} {self.salt} block {name}")
                 blocks[name] = (
-                    " ".join(chance.choices(WORDS, k=size)) if ids is None else tuple(chance.choices(ids, k=size))
+                    " ".join(same.choices(WORDS, k=size)) if ids is None else tuple(same.choices(ids, k=size))
                 )
             block, rest = blocks[name], length - place * size
             if isinstance(block, tuple):
                 tokens += block[:rest]
             else:
                 words.append(block if rest >= size else " ".join(block.split()[:rest]))
+        if (missing := length - size * len(row.blocks)) > 0:
+            own = self.prompt(missing, chance)
+            if isinstance(own, tuple):
+                tokens += own
+            else:
+                words.append(own)
         return " ".join(words) if ids is None else tuple(tokens)
 
     def _of_sharegpt(self) -> list[list[PlannedRequest]]:
