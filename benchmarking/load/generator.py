@@ -265,7 +265,8 @@ class Generator:
             await self.send(planned, sent, history if planned.has_history else ())
             if sent.error is not None or sent.closed_s is None or number + 1 == len(turns):
                 return
-            history += (str(planned.prompt), sent.text)
+            if any(one.has_history for one in turns[number + 1 :]):
+                history += (str(planned.prompt), sent.text)
             if not self.keeps_text:
                 sent.text = ""
             later = turns[number + 1]
@@ -346,8 +347,9 @@ async def run_level(
     """The requests of a level, after sequential warm-up requests, which are discarded. `warmed` is called after the
     warm-up; `tokenizer` is as in `requests_of`."""
     async with Generator(target) as generator:
-        if warmup:
-            await generator.run(replace(traffic, salt=WARM_UP), Level(concurrency=1, number=warmup))
+        for turns in islice(replace(traffic, salt=WARM_UP).conversations(), warmup):
+            # Only the first turns: the pauses before the others, or their times in a trace, may be hours.
+            await generator.send(turns[0], Sent(asyncio.get_running_loop().time()))
         if warmed is not None:
             warmed()
         generator.keeps_text = tokenizer is not None
