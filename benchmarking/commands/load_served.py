@@ -70,8 +70,9 @@ def measurements(
                 for load.traffic in traffics:
                     failed = [load.failed(level, f"the server did not start: {error}") for level in levels]
                     found.append((replace(recorded(load, failed), started_at=started_at), None))
-            except BenchhouseError as error:
-                if not found:
+            except (BenchhouseError, KeyboardInterrupt) as error:
+                if isinstance(error, KeyboardInterrupt) or len(found) < len(traffics):  # not only the server's end
+                    yield from found
                     raise
                 load.say(str(error))
             yield from found
