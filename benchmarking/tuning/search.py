@@ -231,8 +231,9 @@ class Search:
                 name for name in self._tried if any(one.launch == number for one in self.tracks[name].measurements)
             }
             for key, one in self.configurations.items():
-                entrant = self.race.entrants[key]
-                if entrant.out == "no room" and one.candidate.name in measured and entrant.launches:
+                entrant, found = self.race.entrants[key], self.tracks[one.candidate.name].measurements
+                is_measured = any(each.launch == number and each.point.label == one.point.label for each in found)
+                if entrant.out == "no room" and is_measured and entrant.launches:
                     entrant.out = entrant.reason = None  # it came back
             for name in measured:
                 self.tracks[name].labels = frozenset(
