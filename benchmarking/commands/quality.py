@@ -77,20 +77,26 @@ def _run(argv: Sequence[str]) -> int:
     for name, why in left_out.items():
         note(f"{NAME}: left out: {name}: {why}")
     if arguments.dry_run:
-        print("\n".join(_name(runs[-1]) for _, runs in planned) or "nothing to measure")
+        names = [_name(runs[-1]) for _, runs in planned]
+        shown = [{"setup": name} for name in names]
+        print(json.dumps(shown, indent=1) if arguments.json else "\n".join(names) or "nothing to measure")
         return EXIT_OK
     documents, codes = list[dict[str, object]](), [EXIT_OK]
 
     def done(plan: CellPlan, found: Quality) -> None:
         runs = next(runs for one, runs in planned if one.run_id == plan.run_id)
         found = replace(found, how={**found.how, "measured_at": utc_now()})
+        ids = [run.run_id for run in runs if found.values or not run.has_quality]  # a failure replaces no quality
+        if len(ids) < len(runs):
+            note(f"{NAME}: {_name(runs[-1])}: not measured, so the quality that it has stays")
         try:
-            store_quality({run.run_id: found for run in runs}, arguments.db_path, arguments.lock_timeout)
+            if ids:
+                store_quality(dict.fromkeys(ids, found), arguments.db_path, arguments.lock_timeout)
         except StorageError as error:
             note(f"{NAME}: not stored: {error}")
             codes.append(EXIT_FAILED)
         codes.append(EXIT_OK if found.values else EXIT_FAILED)
-        documents.append({"setup": _name(runs[-1]), "runs": [run.run_id for run in runs], "quality": to_json(found)})
+        documents.append({"setup": _name(runs[-1]), "runs": ids, "quality": to_json(found)})
         if not arguments.json:
             lines = [line.replace("quality", f"quality of {_name(runs[-1])}", 1) for line in quality_lines(found)]
             print(wrapped("\n".join(lines), stdout_page().text_width), flush=True)
