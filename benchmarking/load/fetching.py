@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ def fetch(target: Target, path: str, body: bytes | None = None, limit_s: float =
         connection = HTTPConnection(host, parts.port, timeout=limit_s)
     connection.connect()
     # The socket's timeout applies to each read, and a server may send a byte at a time.
-    timer = threading.Timer(limit_s, _shut, [connection.sock])
+    begun_s, timer = time.monotonic(), threading.Timer(limit_s, _shut, [connection.sock])
     timer.start()
     try:
         headers = {**target.headers, "Accept-Encoding": "identity"}
@@ -44,6 +45,8 @@ def fetch(target: Target, path: str, body: bytes | None = None, limit_s: float =
         is_whole = not reply.length and len(text) <= MAX_BYTES
         return reply.status, text.decode("utf-8", "replace") if is_whole else ""
     except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+        if time.monotonic() - begun_s >= limit_s:  # the timer closed it
+            raise TimeoutError(f"no answer within {limit_s:g} s") from error
         raise ClosedError("it closes the connection without an answer") from error
     except HTTPException as error:
         raise ValueError(f"no valid HTTP: {error!r}") from error
