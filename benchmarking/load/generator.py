@@ -263,12 +263,13 @@ class Generator:
             sent = Sent(due_s, conversation=place if is_talk else None, turn=number if is_talk else None)
             found.append(sent)
             await self.send(planned, sent, history if planned.has_history else ())
+            reply = sent.text
+            if not self.keeps_text:
+                sent.text = ""
             if sent.error is not None or sent.closed_s is None or number + 1 == len(turns):
                 return
             if any(one.has_history for one in turns[number + 1 :]):
-                history += (str(planned.prompt), sent.text)
-            if not self.keeps_text:
-                sent.text = ""
+                history += (str(planned.prompt), reply)
             later = turns[number + 1]
             due_s = sent.closed_s + (later.pause_s or 0.0)
             if later.pause_s is None and later.offset_s is not None and turns[0].offset_s is not None:
