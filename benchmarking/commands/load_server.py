@@ -301,6 +301,8 @@ def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
     """The traffic with each pair of lengths, in the order in which they are given."""
     if not 0 <= arguments.shared_prefix <= 1:
         raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
+    if arguments.trace is not None and arguments.request_rates == (math.inf,):
+        raise UsageError("--trace requires a rate such as --request-rate 2: inf starts all requests at once")
     pairs = [tuple(pair.split("/")) for pair in arguments.lengths or ()]
     if wrong := [pair for pair in pairs if len(pair) != 2]:
         raise UsageError(f"--lengths takes pairs such as 128/128,1024/128: got {'/'.join(wrong[0])!r}")
