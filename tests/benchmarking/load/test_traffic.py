@@ -130,6 +130,42 @@ def test_blocks_of_a_trace_that_are_named_alike_are_alike(vocabulary, tmp_path):
     assert traffic.may_hit_a_prefix
 
 
+def test_a_prompt_that_its_blocks_do_not_cover_keeps_its_length(tmp_path):
+    rows = [{"timestamp": at, "input_length": 700, "output_length": 1, "hash_ids": [1]} for at in (0, 5)]
+    first, second = (one.prompt.split() for (one,) in conversations(tmp_path, lines(*rows)))
+    assert (len(first), len(second), first[:512] == second[:512], first[512:] == second[512:]) == (
+        700,
+        700,
+        True,
+        False,
+    )
+
+
+def test_requests_of_sessions_come_by_time_and_no_more_of_them_are_made_than_are_taken(tmp_path, monkeypatch):
+    rows = [
+        {"session_id": name, "timestamp": at, "input_length": 5, "output_length": at + 1}
+        for name, at in ((1, 0), (1, 30), (2, 10), (3, 20), (3, 40))
+    ]
+    found = conversations(tmp_path, lines(*rows))
+    traffic = Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN)
+    assert [one.tokens_out for one in traffic.requests()] == [1, 11, 21, 31, 41]
+    assert (traffic.total(1), traffic.total(2), traffic.total(9)) == (2, 3, 5)
+    made = []
+    monkeypatch.setattr(Traffic, "conversations", lambda self: (made.append(turns) or turns for turns in found))
+    next(traffic.requests())
+    assert len(made) == 1
+
+
+def test_dates_without_a_zone_are_those_of_utc(tmp_path):
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-07-10 00:00:01.5,5,2\n2024-07-10 00:00:03+00:00,7,3\n"
+    assert [turns[0].offset_s for turns in conversations(tmp_path, text)] == [0.0, 1.5]
+
+
+def test_a_file_of_one_long_line_is_no_trace(tmp_path):
+    with pytest.raises(UsageError, match="expected a trace"):
+        conversations(tmp_path, "x" * 200_000)
+
+
 def test_an_agent_pauses_for_its_tools_and_a_user_thinks_before_the_next_message():
     talk = Traffic(turns=2, think_time=Pauses("60"), tool_calls=2, tool_pause=Pauses("uniform:1-2"), **DRAWN)
     (turns,) = islice(talk.conversations(), 1)
@@ -180,6 +216,8 @@ def test_limits_that_are_none_are_refused(text):
         ('{"timestamp": NaN, "input_length": 5, "output_length": 2}', "expected lengths of at most"),
         ('{"timestamp": 0, "input_length": 1e999, "output_length": 2}', "expected a trace in Mooncake's format"),
         ('{"timestamp": 0, "input_length": 1e12, "output_length": 2}', "at 0 s with 1000000000000 and 2 tokens"),
+        ('{"timestamp": 0, "input_length": -1, "output_length": 2}', "none below 0"),
+        ("Timestamp,Request tokens,Response tokens\n1e308,1,1\n-1e308,1,1", "a time of at most"),
         ('{"input_length": 5, "output_length": 2, "delay": 5}', "timestamp, or delay with session_id"),
         ('{"session_id": 1, "input_length": 5, "output_length": 2, "delay": 5}', "no timestamp in its first request"),
         ('{"session_id": 1, "timestamp": 0, "input_length": 5, "output_length": 2, "delay": -5}', "a delay of -0.005"),
