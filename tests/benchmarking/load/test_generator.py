@@ -316,6 +316,24 @@ def test_a_turn_is_due_when_the_user_has_thought_and_no_latency_counts_the_pause
     assert max(Series.of(found).latency) == pytest.approx(170, rel=0.02)
 
 
+def test_the_warm_up_sends_first_turns_without_the_pauses_of_the_others():
+    async def run():
+        begun_s, seen = asyncio.get_running_loop().time(), []
+        async with NullServer() as server:
+
+            def warmed():
+                seen.append((len(server.seen), asyncio.get_running_loop().time() - begun_s))
+
+            traffic, target = replace(TRAFFIC, turns=3, think_time=Pauses("3600")), Target(url=server.url, model="m")
+            level = Level(concurrency=1, duration_s=1.0)
+            await run_level(target, traffic, level, warmup=2, warmed=warmed, limits={})
+        return seen
+
+    ((requests, took_s),) = run_jumping(run())
+    assert requests == 2
+    assert took_s < 60
+
+
 def test_the_realised_rate_of_conversations_is_that_of_their_starts():
     traffic = replace(TRAFFIC, turns=3, think_time=Pauses("1"))
     level = Level(rate=5.0, number=50)
