@@ -28,7 +28,7 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.load.connections import Target
-from benchmarking.load.fetching import ClosedError, fetch
+from benchmarking.load.fetching import LIMIT_S, ClosedError, fetch
 from benchmarking.load.generator import one_token
 from benchmarking.load.server_plan import Combination
 
@@ -279,7 +279,8 @@ def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
         if closed == len(HEALTH):
             path = urlsplit(server.target.address).path
             with suppress(OSError, ValueError):
-                status, _ = fetch(server.target, path, one_token(server.target), REQUEST_S)
+                rest_s = limit_s - (time.monotonic() - begun_s)
+                status, _ = fetch(server.target, path, one_token(server.target), min(REQUEST_S, max(rest_s, LIMIT_S)))
                 seen[path] = f"status {status}"
                 if status == OK and server.why_ended() is None:
                     return path
