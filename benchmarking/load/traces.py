@@ -26,7 +26,7 @@ MAX_TRACE_BYTES = 256_000_000
 MAX_LENGTH = 10_000_000
 """Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
 MAX_PAUSE_S = 86_400.0
-MAX_TIME_S = 1e12
+MAX_TIME_S = 1e18
 """Maximum time of a request, on either side of 0: differences of greater ones could be infinite."""
 MOONCAKE_BLOCK, BAILIAN_BLOCK = 512, 16
 """Tokens per block of a prompt that `hash_ids` name."""
