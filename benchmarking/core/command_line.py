@@ -179,18 +179,25 @@ class Parser(argparse.ArgumentParser):
         """The message for an argument too many."""
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
-        if LIMIT.fullmatch(word):
+        if LIMIT.fullmatch(word) and self._is_typed("--limit"):
             return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
         if ASSIGNMENT.match(word):
             return f"unexpected argument {word!r}: each setting is a flag, such as --device cpu"
         if any(isinstance(action, _OneModel) for action in self._actions):
             return f"unexpected argument {word!r}: this command takes one model; benchhouse batch takes several"
-        if any(typed.lower() in ("select", "describe", "with") for typed in self._words):
+        takes_statement = any(action.metavar == "SQL" for action in self._actions)
+        if takes_statement and any(typed.lower() in ("select", "describe", "with") for typed in self._words):
             return f"unexpected argument {word!r}: put the statement in quotes"
         if STATEMENT.match(word):
             return "a statement is run by benchhouse query 'STATEMENT', or by benchhouse sql from stdin"
         takes_words = any(not action.option_strings for action in self._actions)
         return f"unexpected argument {word!r}{'' if takes_words else ': this command takes flags only'}"
+
+    def _is_typed(self, flag: str) -> bool:
+        """Whether the words have this flag, in any of its spellings."""
+        action = self._option_string_actions.get(flag)
+        typed = (self._option_string_actions.get(word.partition("=")[0]) for word in self._words)
+        return action is not None and any(one is action for one in typed)
 
     @property
     def _selection(self) -> str | None:
@@ -222,7 +229,7 @@ class _OneModel(argparse.Action):
         present = getattr(namespace, self.dest, None)
         if values is None:
             return
-        if ASSIGNMENT.match(values) and not Path(values).exists():
+        if ASSIGNMENT.match(values) and not os.path.exists(values):
             parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
         is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
         if present not in (None, values) and not is_own:

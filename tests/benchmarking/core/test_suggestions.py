@@ -298,6 +298,7 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("history --plot", "benchhouse charts draws"),
         ("batch --model-file models.txt", "it is called --model-list here"),
         ("load m --limit ttft:200ms tpot:50ms", "limits are one word"),
+        ("load m cuda:0", "this command takes one model"),
         ("load m --embeddings", "completions of a server are tested"),
         ("load m --keep-alive", "has a connection, which stays open"),
         ("load m --ramp-up-start-rps 1", "each level starts at its rate"),
