@@ -183,8 +183,13 @@ def data_stream() -> TextIO:
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
-    lines = "".join(traceback.format_exception(kind, error, place))
-    sys.stderr.write("\n".join(terminal_text(line) for line in without_secrets(lines).split("\n")))
+    try:
+        lines = without_secrets("".join(traceback.format_exception(kind, error, place)))
+    except Exception as problem:  # noqa: BLE001 - or Python would print both errors, with the secrets in them
+        lines = (
+            f"{kind.__name__}; its text cannot be searched for secrets, so it is not shown: {type(problem).__name__}\n"
+        )
+    sys.stderr.write("\n".join(terminal_text(line) for line in lines.split("\n")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,6 +160,17 @@ def test_columns_overrides_the_terminal_width(settings):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes descriptors")
+def test_a_traceback_that_cannot_be_searched_for_secrets_is_not_shown(monkeypatch, capsys):
+    def fail(text):
+        raise OSError(24, "Too many open files")  # the patterns are imported with the first text
+
+    monkeypatch.setattr(terminal, "without_secrets", fail)
+    terminal._print_traceback(ValueError, ValueError("tiny-password"), None)
+    shown = capsys.readouterr().err
+    assert "ValueError" in shown
+    assert "tiny-password" not in shown
+
+
 def test_closed_streams_do_not_write_into_the_next_opened_file(tmp_path):
     code = (
         "import sys; from benchmarking.core.command_line import run_command\n"
