@@ -153,7 +153,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--think-time",
-                "a closed loop sends the next request when one has ended: --request-rate makes requests wait",
+                "benchhouse load MODEL --turns N --think-time S pauses before each message of a conversation",
             ),
             (
                 "--skip-test-prompt --request-id-prefix --disable-shuffle --no-oversample --use-cache "

@@ -301,6 +301,7 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("load m cuda:0", "this command takes one model"),
         ("load m --embeddings", "completions of a server are tested"),
         ("load m --keep-alive", "has a connection, which stays open"),
+        ("load m --conversation-turn-delay-mean 5", "it is called --think-time here"),
         ("load m --ramp-up-start-rps 1", "each level starts at its rate"),
         ("load m --concurrency-ramp-duration 10", "each level starts at its rate"),
         ("load m --hf-split train", "inputs are random"),
