@@ -22,11 +22,11 @@ from benchmarking.core.command_line import (
     Parser,
     add_aliases,
     choice,
+    command,
     default_database,
     names,
     note,
     one_line,
-    run_command,
 )
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
@@ -105,12 +105,9 @@ class Outcome:
     not_drawn: tuple[NotDrawn, ...]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     models = options.model_id
     options.model_id = models[0] if len(models) == 1 else None

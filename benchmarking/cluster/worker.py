@@ -21,7 +21,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 
 from benchmarking.cluster.execution import WorkerContext, register_worker
 from benchmarking.cluster.security import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
-from benchmarking.core.command_line import Parser, names, note, notes, run_command
+from benchmarking.core.command_line import Parser, command, names, note, notes
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
@@ -59,12 +59,9 @@ exit codes: 0 stopped by Ctrl-C; 1 scheduler not reachable or lost; 2 usage
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     parser = Parser(prog=NAME, description=__doc__, epilog=EXAMPLES)
     parser.add_argument(
         "scheduler", metavar="ADDRESS", help="address of the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT"

@@ -32,11 +32,11 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import (
     Parser,
     choice,
+    command,
     non_negative_seconds,
     note,
     notes,
     positive_int,
-    run_command,
 )
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
@@ -102,12 +102,9 @@ class OutputOptions:
     quiet: bool
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     check_measuring("measuring")
     if arguments.b is None and arguments.worktree_a == arguments.worktree_b:

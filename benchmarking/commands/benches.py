@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarking.batch.command_line import DEFAULT_BENCHES, FLAGS_OF_MODELS
 from benchmarking.batch.summary import BatchSummary
 from benchmarking.commands import batch, run
-from benchmarking.core.command_line import note, run_command
+from benchmarking.core.command_line import command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.other_words import flags_in, in_our_words, repeated, taken
@@ -66,12 +66,9 @@ MODEL_DEFAULTS = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     model, words = taken(argv, "--model")
     if model is not None:
         return _measure_exported(model, in_our_words(words, MODEL_WORDS))

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
 from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, Leftover, read_contents, select_builds
 from benchmarking.builds.store import Build, BuildStore
-from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
+from benchmarking.core.command_line import Parser, command, non_negative_number, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import many_need
@@ -50,12 +50,9 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     flags.use_cache_dir(arguments.cache_dir, writes=False)
     root = BuildStore().root

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.other_words import ARGUMENT, flags_in, in_our_words, with_default_model
 from benchmarking.core.output_paths import check_database, check_folder
@@ -45,12 +45,9 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
     is_theirs = "--model" in flags_in(argv) or len(words) > len(argv)
     arguments = _parser().parse_args([*(DEFAULTS if is_theirs else ()), *in_our_words(words, WORDS)])

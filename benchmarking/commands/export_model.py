@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
+from benchmarking.core.command_line import Parser, command, note, notes, positive_int
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.other_words import in_our_words
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
@@ -58,12 +58,9 @@ DEFAULT_LENGTH = 16
 CHECKED_TOKENS = 4
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(in_our_words(argv, WORDS))
     flags.use_cache_dir(arguments.build_cache)
     file = _file(arguments)

@@ -21,8 +21,8 @@ from benchmarking.commands import load_model, load_served, load_table
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
+    command,
     notes,
-    run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.limits import parse_limits
@@ -82,12 +82,9 @@ exit codes: 0 measured; 1 a level failed, or storing; 2 usage; 3 no rate fits
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     limits = parse_limits(arguments.limit, WORDS) if arguments.limit else {}
     _check_subject(arguments)

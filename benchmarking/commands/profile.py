@@ -23,7 +23,7 @@ from benchmarking.commands.ml_runtime_profiler import (
     save,
     save_comparison,
 )
-from benchmarking.core.command_line import Parser, folder_to_write, note, notes, positive_int, run_command
+from benchmarking.core.command_line import Parser, command, folder_to_write, note, notes, positive_int
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
 from benchmarking.core.other_words import ARGUMENT, in_our_words
 from benchmarking.core.plugins import check_measuring
@@ -58,12 +58,9 @@ AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
 """Axes with a flag, which takes a single value in this command."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(in_our_words(argv, WORDS))
     check_measuring("profiling")
     flags.use_cache_dir(arguments.cache_dir)

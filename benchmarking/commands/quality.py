@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import (
     EXIT_FAILED,
@@ -53,12 +53,9 @@ NOT_SETUP = ("run_id", "settings", "tags", "origin_format", "points", "has_skipp
 NOTHING_STORED = "store the first ones with benchhouse run MODEL --save"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir, writes=not arguments.dry_run)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from benchmarking.core import live_words
-from benchmarking.core.command_line import Parser, note, positive_seconds, run_command
+from benchmarking.core.command_line import Parser, command, note, positive_seconds
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import LiveSnapshot, WatchedCommand, snapshot
 from benchmarking.core.records import to_json
@@ -47,12 +47,9 @@ HOW_TO_START = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     parser = Parser(
         prog=NAME,
         description=__doc__,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER
-from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import (
@@ -80,12 +80,9 @@ EQUAL_NOTE = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir, writes=not arguments.dry_run)

@@ -21,7 +21,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, names, note, run_command
+from benchmarking.core.command_line import Parser, command, names, note
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
@@ -43,12 +43,9 @@ EXAMPLES = """examples:
 EXIT_CODES = """exit codes: 1 the database cannot be read, or the port is taken; 2 usage; 130 Ctrl-C"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(NAME)
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
-
-
-def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     token = _token(arguments)
 
