@@ -36,6 +36,7 @@ from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import from_json, to_json
 from benchmarking.core.suggestions import MAX_CANDIDATES
+from benchmarking.core.untrusted.secret_texts import compile_patterns
 
 WHAT_IS_A_BENCHMARK = (
     "a benchmark is a class derived from benchmarking.ModelBenchmark with the methods setup_model and run, in a Python "
@@ -262,6 +263,7 @@ def load_module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: not a Python file")
+    compile_patterns()
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     provide(path.parent)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.input_files import lfs_pointer
+from benchmarking.core.untrusted.secret_texts import compile_patterns
 from benchmarking.workloads.support.script_parsers import provided
 
 if TYPE_CHECKING:
@@ -427,6 +428,7 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
     argv, stdin = sys.argv, sys.stdin
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     sys.argv = [str(script), *arguments]
+    compile_patterns()
     if str(script.parent) not in sys.path:
         sys.path.insert(0, str(script.parent))
     if (keras := sys.modules.get(KERAS)) is not None:  # else layers get other names in a second run in this process

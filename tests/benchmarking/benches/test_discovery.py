@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -166,3 +167,16 @@ def test_imports_have_a_time_limit(folder, write, monkeypatch):
     write("one.py", "import time\ntime.sleep(600)\n")
     with pytest.raises(UsageError, match=r"one\.py: importing it took longer than 2 s"):
         discover(folder)
+
+
+def test_secrets_are_found_beside_a_module_that_is_named_like_one_of_pythons(folder, write):
+    write("html.py", "raise SystemExit('not the html that is meant')")
+    write("one.py", plain("A"))
+    code = (
+        "import sys; from pathlib import Path; from benchmarking.benches.discovery import load_module\n"
+        "from benchmarking.core.untrusted.secret_texts import without_secrets\n"
+        "load_module(Path(sys.argv[1])); print(without_secrets('--api-key abc12345xyz'))"
+    )
+    command = [sys.executable, "-c", code, str(folder / "one.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "--api-key ***\n", "")
