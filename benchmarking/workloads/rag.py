@@ -98,10 +98,11 @@ class Rag(TextFamily):
         return {"input_ids": encoder, "generator_input_ids": generator}
 
     def model_class(self, workload: Workload) -> Any:
-        from transformers import AutoModelForSeq2SeqLM, RagConfig, RagTokenForGeneration
+        from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
-        # It is not among transformers' automatic classes.
-        AutoModelForSeq2SeqLM.register(RagConfig, RagTokenForGeneration, exist_ok=True)
+        # It is not among the models of AutoModelForSeq2SeqLM, whose `register` some versions ignore for configurations
+        # of transformers' own.
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["rag"] = "RagTokenForGeneration"
         names = workload.config.get("architectures") or ["RagTokenForGeneration"]
         if names != ["RagTokenForGeneration"]:
             raise UnsupportedError(f"{workload.model_id} is a {names}: only RagTokenForGeneration is supported")
